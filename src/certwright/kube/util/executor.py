@@ -111,7 +111,7 @@ class Inline:
 
 
 def _outcome_of(work: Callable[[], Any]) -> _Outcome:
-    # A function of its own scope because an error keeps alive the frames it passed through.
+    # A separate function because an error keeps alive the frames it passed through.
     try:
         return work(), None
     except BaseException as error:

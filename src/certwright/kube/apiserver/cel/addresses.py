@@ -1,4 +1,4 @@
-"""Addresses and networks in the Common Expression Language.
+"""CEL libraries `ip` and `cidr`: addresses and networks.
 
 Source: apiserver `pkg/cel/library` (ip, cidr); RFC 4291 §2.2, RFC 5952.
 """

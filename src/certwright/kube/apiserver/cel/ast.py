@@ -1,4 +1,4 @@
-"""A checked expression of the Common Expression Language as a tree, from the message that the library makes.
+"""AST of a checked CEL expression, decoded from the library's message.
 
 Source: cel-spec `proto/cel/expr/checked.proto` and `syntax.proto` (numbers of messages and fields); Protocol
 Buffers encoding.
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class Type(NamedTuple):
-    """The type of a part: `string`, `list` of its parameter, `struct` for messages of that name, …"""
+    """The type of a node: `string`, `list` of its parameter, `struct` for messages of that name, …"""
 
     kind: str
     name: str = ""
@@ -24,14 +24,14 @@ class Type(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of an expression. `key` names it in the tables of `Tree`."""
+    """A node of an expression. `key` is its key in the tables of `Tree`."""
 
     key: int
 
 
 @dataclass(frozen=True, slots=True)
 class Constant(Part):
-    """A value that is written down; for what is no text, bytes or integer only its kind matters."""
+    """A literal; for any type but text, bytes and integer only its kind is kept."""
 
     value: str | bytes | int | None
 
@@ -45,7 +45,7 @@ class Name(Part):
 
 @dataclass(frozen=True, slots=True)
 class Select(Part):
-    """A field of a value; `is_test`: only whether it is there."""
+    """A field selection; `is_test`: only whether the field is present."""
 
     of: Part
     field: str
@@ -54,7 +54,7 @@ class Select(Part):
 
 @dataclass(frozen=True, slots=True)
 class Call(Part):
-    """A function, an operator; `target` is what it is called on."""
+    """A call of a function or operator; `target` is the receiver."""
 
     function: str
     target: Part | None
@@ -63,28 +63,28 @@ class Call(Part):
 
 @dataclass(frozen=True, slots=True)
 class MakeList(Part):
-    """A list that is written down."""
+    """A list literal."""
 
     items: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MakeMap(Part):
-    """A map that is written down, with pairs of key and value."""
+    """A map literal, with pairs of key and value."""
 
     entries: tuple[tuple[Part, Part], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class MakeStruct(Part):
-    """A message that is written down, with the values of its fields."""
+    """A message literal, with the values of its fields."""
 
     values: tuple[Part, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Loop(Part):
-    """A comprehension: what `all`, `exists`, `map` and the like are made of."""
+    """A comprehension: the expansion of the macros `all`, `exists`, `map` and the like."""
 
     variable: str
     variable2: str
@@ -98,21 +98,21 @@ class Loop(Part):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """An expression; for its parts their types, and for calls the overloads that may be meant."""
+    """An expression; the types of its nodes, and for calls the overloads that may apply."""
 
     root: Part
     types: dict[int, Type]
     overloads: dict[int, tuple[str, ...]]
     places: dict[int, int]
-    """The offsets, in characters, of parts in the text."""
+    """The offsets, in characters, of nodes in the text."""
 
     @property
     def parts(self) -> Iterator[Part]:
-        """All parts, the whole first."""
+        """All nodes, the root first."""
         return parts(self.root)
 
     def type_of(self, part: Part) -> Type:
-        """The type of a part; `dyn` where nothing is known."""
+        """The type of a node; `dyn` where it is unknown."""
         return self.types.get(part.key, DYN)
 
 
@@ -181,7 +181,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def read(serialized: bytes) -> Tree:
-    """The tree in what the library made of an expression (an `Any` with a `CheckedExpr`)."""
+    """Decode the AST from the library's message (an `Any` with a `CheckedExpr`)."""
     checked = _Message(serialized).message(2)
     references = {entry.number(1): entry.message(2) for entry in checked.messages(2)}
     return Tree(
@@ -203,7 +203,7 @@ def inside(tree: Tree, skipped: int) -> Tree:
 
 
 def parts(part: Part) -> Iterator[Part]:
-    """A part and all that it is made of."""
+    """A node and all its descendants."""
     yield part
     for child in _children(part):
         yield from parts(child)

@@ -1,6 +1,7 @@
-"""Asking who may do what in the Common Expression Language: `authorizer.group('').resource('pods')…`.
+"""CEL authorizer library: permission checks such as `authorizer.group('').resource('pods')…`.
 
-Only what decides about requests has an `authorizer`; the functions are known everywhere, as in Kubernetes.
+Only expressions that decide about requests have an `authorizer`; the functions are declared everywhere, as in
+Kubernetes.
 
 Source: Kubernetes documentation, "Kubernetes authorizer library"; apiserver `pkg/cel/library/authz.go`.
 """
@@ -17,8 +18,8 @@ from certwright.kube.apiserver.cel.overloads import Carried, Function, Raw, memb
 
 
 class Question(NamedTuple):
-    """What is asked. `account` is namespace and name of a service account with a `/`; empty: who sent the
-    request. Without a `resource` it is about a path."""
+    """The attributes of a check. `account` is namespace and name of a service account with a `/`; empty: the
+    user of the request. Without a `resource` it is a check of a path."""
 
     account: str
     verb: str
@@ -31,14 +32,14 @@ class Question(NamedTuple):
 
 
 Decide = Callable[[Question], tuple[bool, str]]
-"""Allowed or not, and why (may be empty)."""
+"""The decision: allowed or not, and the reason (may be empty)."""
 
 _DECIDE: ContextVar[Decide] = ContextVar("decide")
 
 
 @contextmanager
 def asking(decide: Decide) -> Iterator[None]:
-    """Within this block expressions ask `decide`."""
+    """Within this block expressions call `decide`."""
     token = _DECIDE.set(decide)
     try:
         yield
@@ -94,7 +95,7 @@ def _decided(question: Question) -> Raw:
 
 
 def _same(check: Raw, _: str) -> Raw:
-    # Selectors make a question narrower; RBAC, which answers here, does not look at them.
+    # Selectors narrow a check; RBAC, which decides here, ignores them.
     return check
 
 

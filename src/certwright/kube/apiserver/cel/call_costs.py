@@ -1,4 +1,5 @@
-"""What calling a function costs at most, and how large its result is, beside the cost of its arguments.
+"""Cost estimates of function calls: the maximum cost, and the size of the result, without the arguments'
+cost.
 
 These numbers are part of the API: they decide which definitions are accepted.
 
@@ -21,7 +22,7 @@ _ADDRESS = Range(4, 16)
 
 
 class Argument(Protocol):
-    """What is known of an argument, or of what a function is called on."""
+    """The known facts about an argument or a receiver."""
 
     @property
     def type(self) -> Type:
@@ -29,20 +30,20 @@ class Argument(Protocol):
 
     @property
     def literal(self) -> object:
-        """Its value where it is written down; None otherwise."""
+        """Its value if it is a literal; None otherwise."""
 
     def size(self) -> Range:
-        """Its size as far as schema and expression tell; unknown otherwise."""
+        """Its size as far as known from schema and expression; unknown otherwise."""
 
     def item_size(self) -> Range:
-        """The size of an item of it, as the schema tells; unknown otherwise."""
+        """The size of one item, as known from the schema; unknown otherwise."""
 
     def known_size(self) -> Range | None:
-        """Its size where the expression itself tells."""
+        """Its size if the expression itself determines it."""
 
 
 class Cost(NamedTuple):
-    """What a call costs, and the size of its result where something can be said."""
+    """The cost of a call, and the size of its result where known."""
 
     cost: Range
     size: Range | None = None
@@ -97,7 +98,7 @@ def _replace(_: str, target: WebhookTarget, args: Args) -> Cost | None:
 
 
 def _replaced(length: int, old: int, *, shorter: bool) -> tuple[int, int]:
-    """How often texts of length `old` are replaced in one of `length`, and what remains of it."""
+    """How often texts of length `old` are replaced in one of `length`, and the length of the rest."""
     if old == 0:
         return min(length + 1, LIMIT), length
     if not shorter:

@@ -1,4 +1,4 @@
-"""Checking expressions of CEL against the types of a schema, before they are accepted.
+"""CEL type checker: checks expressions against the types of a schema, before they are accepted.
 
 Source: Kubernetes documentation, "Common Expression Language in Kubernetes", type checking; cel-go `checker`.
 """
@@ -44,7 +44,7 @@ class Field:
 
 
 class Types:
-    """The types that one schema needs, made as messages in a pool of their own."""
+    """The types that one schema needs, made as messages in a separate pool."""
 
     _SCALARS: ClassVar[dict[str, int]] = {
         "string": FieldDescriptor.TYPE_STRING,
@@ -76,7 +76,7 @@ class Types:
         for field in fields:
             self._set_kind(self._new_field(made, field.name), field.kind, repeated=field.repeated)
         for key, kind in maps.items():
-            # The library wants the type of a map's entries to be called so.
+            # The library requires this name for the type of a map's entries.
             entry_name = "".join(word[:1].upper() + word[1:] for word in key.split("_")) + "Entry"
             if any(entry.name == entry_name for entry in made.nested_type):
                 self._set_kind(self._new_field(made, key), "dyn")
@@ -103,13 +103,13 @@ class Types:
     def checker(self, of_self: str, parts: Mapping[str, str]) -> Checker:
         """Checks rules whose `self` is of that type: a message's name, `string`, `list(int)`, …
 
-        `parts` has the types of what is in it, by path (`spec.lists`), where a message cannot say them.
+        `parts` has the types of nested values, by path (`spec.lists`), where a message cannot express them.
         """
         pool = new_pool()
         try:
             pool.Add(self._file)
         except TypeError:
-            # The library lays a message down in 64 KiB, some bytes for each field.
+            # The library allocates a message in 64 KiB, some bytes for each field.
             raise CompileError("rules cannot look at an object with thousands of fields") from None
         messages = [message.name for message in self._file.message_type]
         return Checker(
@@ -121,7 +121,7 @@ _KINDS = ("bool", "bytes", "double", "duration", "int", "string", "timestamp", "
 
 
 def _for_checks(messages: Sequence[str]) -> Any:
-    """The functions as declared, each overload with its own types; nothing runs."""
+    """The functions as declared, each overload with its own types, without implementations."""
     kinds = (*_KINDS, *messages)
     declared = [
         cel.FunctionDecl(name, [made for f in functions for made in _declared(name, f, kinds)])
@@ -147,7 +147,7 @@ def _declared(name: str, function: Function, kinds: Sequence[str]) -> Iterator[A
 
 
 def _comparisons() -> list[Any]:
-    """Numbers of different types may be compared: the library does it, but its check does not know."""
+    """Comparisons of numbers of different types: the library evaluates them, but its checker lacks them."""
     numbers = ("int", "uint", "double")
     kinds = {"int": cel.Type.INT, "uint": cel.Type.UINT, "double": cel.Type.DOUBLE}
     return [
@@ -166,14 +166,14 @@ def _comparisons() -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What the check of an expression tells: the type of its value, and the expression as a tree."""
+    """The result of a check: the type of the expression's value, and the AST."""
 
     gives: str
     tree: cel_ast.Tree
 
     @property
     def uses_old(self) -> bool:
-        """Whether it looks at `oldSelf`."""
+        """Whether the expression uses `oldSelf`."""
         names = (part.name for part in self.tree.parts if isinstance(part, cel_ast.Name))
         return any(name.partition(".")[0] == "oldSelf" for name in names)
 
@@ -183,7 +183,7 @@ class Checker:
 
     def __init__(self, pool: Any, of_self: Any, parts: Mapping[str, Any], messages: Sequence[str]) -> None:
         extension = _for_checks(messages)
-        # The longest name that is known wins, so these hide the fields of the same name.
+        # The longest known name wins, so these hide the fields of the same name.
         own, old = ({f"{name}.{path}": kind for path, kind in parts.items()} for name in ("self", "oldSelf"))
 
         def env(*libraries: str, **variables: Any) -> Any:
@@ -221,7 +221,7 @@ _LITERALS = {"matches": "''.matches(value)", "duration": "duration(value)", "tim
 
 
 def _holds(function: str, value: object) -> bool:
-    """Whether a function can do with that argument."""
+    """Whether a function accepts that argument."""
     try:
         Expression(_LITERALS[function], ("value",)).run({"value": value})
     except EvaluationError:

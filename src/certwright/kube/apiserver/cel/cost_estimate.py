@@ -1,4 +1,4 @@
-"""What an expression may cost at worst, before it ever runs.
+"""Static cost estimates of CEL expressions: the worst case, before an expression runs.
 
 Kubernetes refuses definitions whose rules may cost too much, so these numbers decide what is accepted.
 
@@ -81,7 +81,7 @@ class _Argument:
 
 
 class _Estimate:
-    """The estimate of one expression; costs are asked for once per part, from the leaves up."""
+    """The estimate of one expression; each node is estimated once, from the leaves up."""
 
     def __init__(self, tree: ast.Tree, sizes: Sized) -> None:
         self.tree = tree
@@ -102,7 +102,7 @@ class _Estimate:
         }
 
     def cost(self, part: ast.Part) -> Range:
-        """What a part costs, with all that it is made of."""
+        """The cost of a node with all its descendants."""
         return self._costs[type(part)](part)
 
     # --- names and fields ---------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ class _Estimate:
         return found[-1] if found else None
 
     def path(self, part: ast.Part) -> Path:
-        """Where in the object a part is; empty where it is made by the expression."""
+        """The path of a node's value in the object; empty for a computed value."""
         variable = self._variable(part)
         return variable.path if variable is not None else self._paths.get(part.key, ())
 
     def _name(self, part: ast.Name) -> Range:
         variable = self._variable(part)
-        # The field of `self` may be a name of its own, see `cel_checker.Checker`.
+        # The field of `self` may be a separate name, see `cel_checker.Checker`.
         path = tuple(part.name.split(".")) if part.name.startswith(("self.", "oldSelf.")) else (part.name,)
         self._paths[part.key] = variable.path if variable is not None else path
         return exactly(len(path))
@@ -133,7 +133,7 @@ class _Estimate:
     # --- sizes --------------------------------------------------------------------------------------------
 
     def size(self, part: ast.Part) -> Range | None:
-        """How large a value is; None where nothing is known."""
+        """The size of a value; None where it is unknown."""
         if part.key in self._known:
             return self._known[part.key]
         if (size := _size_as_written(part)) is not None:
@@ -179,7 +179,7 @@ class _Estimate:
         return on_target.plus(cost)
 
     def _indexed(self, part: ast.Call, overload: str, size: Range | None) -> Range | None:
-        """The size of the result; of an item that is taken from a list or map, also its place."""
+        """The size of the result; for an item of a list or map, also its path."""
         if overload in ("index_list", "index_map") and part.args:
             entries = self._entries_of(part.args[0])
             size = entries.values if entries is not None else None

@@ -1,4 +1,4 @@
-"""Numbers between a least and a most, as costs and sizes are estimated: they never exceed 64 bits.
+"""Ranges of numbers for estimates of costs and sizes; they never exceed 64 bits.
 
 Source: cel-go `checker/cost.go` (SizeEstimate, CostEstimate).
 """
@@ -36,7 +36,7 @@ class Range(NamedTuple):
         return Range(_scaled(self.least, factor), _scaled(self.most, factor))
 
     def or_else(self, other: Range) -> Range:
-        """What covers both."""
+        """The smallest range that covers both."""
         return Range(min(self.least, other.least), max(self.most, other.most))
 
 
@@ -46,7 +46,7 @@ def _scaled(number: int, factor: float) -> int:
 
 
 def exactly(number: int) -> Range:
-    """No less and no more."""
+    """A range of one number."""
     return Range(number, number)
 
 
@@ -54,4 +54,4 @@ NOTHING = exactly(0)
 ONE = exactly(1)
 UNKNOWN = Range(0, LIMIT)
 EMPTY = Range(LIMIT, 0)
-"""Covers nothing yet."""
+"""The empty range, neutral for a union."""

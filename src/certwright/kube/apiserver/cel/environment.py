@@ -1,9 +1,9 @@
-"""The Common Expression Language as Kubernetes speaks it; the one module that knows which library runs it.
+"""CEL environment of Kubernetes; the one module that knows which library evaluates it.
 
 Import it only when there is a rule to compile: the library and its messages take 12 MB.
 
 A rule is compiled twice. Once with the types of the schema, when a CustomResourceDefinition is checked: the
-texts of what is wrong are those of Kubernetes. And once with dynamic types, to be evaluated on plain dicts.
+error texts are those of Kubernetes. And once with dynamic types, to be evaluated on plain dicts.
 
 Known differences from Kubernetes, which uses the Go implementation:
 - What a rule costs is estimated (`cel_estimate`), not counted when it runs. It may take 9,999 steps of
@@ -31,7 +31,7 @@ from certwright.kube.apiserver.cel.functions import Carried, Function
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.cel.replacements import REPLACEMENTS
 
-# Neither library tells its types to mypy.
+# Neither library has types for mypy.
 cel: Any = import_module("cel_expr_python.cel")
 descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
 descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
@@ -63,14 +63,14 @@ def config(*more: str) -> Any:
 
 
 BINDINGS = "bindings"
-"""The library with `cel.bind`, which rules of Kubernetes do not have; ours are wrapped in it."""
+"""The library with `cel.bind`, which Kubernetes' rules do not have; our rules are wrapped in it."""
 OLD = "oldSelf__"
 """What `oldSelf` is bound to."""
 _HAS_OLD = "hasOldSelf__"
 
 
 class CompileError(Exception):
-    """The expression is wrong; the text says where, with the line and a mark under it."""
+    """The expression is invalid; the text shows where, with the line and a mark under it."""
 
 
 class EvaluationError(Exception):
@@ -78,7 +78,7 @@ class EvaluationError(Exception):
 
 
 class CostExceeded(EvaluationError):
-    """The evaluation took more steps than any may take."""
+    """The evaluation exceeded the limit of steps."""
 
 
 # --- types ------------------------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def new_pool() -> Any:
 def _carriers_file() -> Any:
     """The types that CEL does not have, as messages.
 
-    While a rule is checked each is a type of its own. While it runs all are one, which names its type: the
-    library tells overloads apart by kind only there, and all messages are of one kind.
+    During a check each is a separate type. At run time all are one message, which names its type: there the
+    library distinguishes overloads by kind only, and all messages are of one kind.
     """
     file = descriptor_pb2.FileDescriptorProto(name="kubernetes.proto", package=PACKAGE, syntax="proto3")
     for name in cel_functions.CARRIERS:
@@ -145,7 +145,7 @@ def _carriers_file() -> Any:
 
 
 def overload(name: str, takes: Sequence[str], gives: str, function: Function, run: Any = None) -> Any:
-    """One overload, as the library wants it; without `run` it is only declared."""
+    """One overload in the library's form; without `run` it is only declared."""
     return cel.Overload(
         re.sub(r"\W", "_", f"kubernetes_{name}_{'_'.join(takes)}"),
         type_named(gives),
@@ -156,7 +156,7 @@ def overload(name: str, takes: Sequence[str], gives: str, function: Function, ru
 
 
 def _for_runs(pool: Any) -> Any:
-    """The functions as they run: overloads that look the same then are one."""
+    """The functions at run time: overloads that become indistinguishable are merged."""
     made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{_VALUE}"))
     return cel.CelExtension(
         "kubernetes",
@@ -175,7 +175,7 @@ def _tick() -> Any:
 
 
 def _replacements() -> list[Any]:
-    """Our functions in place of the library's; see `cel_rewrite`."""
+    """Our replacements of the library's functions; see `cel_rewrite`."""
     declared = []
     for name, overloads in REPLACEMENTS.items():
         ours = rewrite.RENAMED[name]
@@ -244,8 +244,8 @@ def _uses_old(env: Any, expression: str) -> bool:
 
 
 def bound(expression: str, old: str) -> str:
-    """The expression where `oldSelf` is the value of another one."""
-    # The expression has lines of its own, so that columns stay and a comment at its end ends there.
+    """The expression with `oldSelf` bound to another value."""
+    # The expression is on separate lines, so that columns stay and a comment at its end ends there.
     return f"cel.bind(oldSelf, {old},\n{expression}\n)"
 
 
@@ -286,14 +286,14 @@ def _environment(names: tuple[str, ...]) -> Any:
 
 
 def _carried(value: Carried) -> Any:
-    # The messages of one environment are not those of another; by their text they are understood in all.
+    # An environment does not accept messages of another one; it accepts their text.
     pool = new_pool()
     made: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{_VALUE}"))
     return made(type=value.kind, raw=value.raw)
 
 
 class Expression:
-    """An expression of any variables, ready to run. Raises `CompileError`."""
+    """A compiled expression of any variables. Raises `CompileError`."""
 
     def __init__(self, text: str, variables: tuple[str, ...]) -> None:
         environment = _environment(variables)
@@ -306,7 +306,7 @@ class Expression:
             self._compiled = environment.deserialize(rewritten)
 
     def run(self, data: Mapping[str, Any], meter: Meter | None = None) -> Any:
-        """The value, as Python has it. Raises `EvaluationError`, `CostExceeded` among them.
+        """The value as a Python object. Raises `EvaluationError`, `CostExceeded` among them.
 
         `meter`: the processor time that is left; None: no bound.
         """
@@ -317,7 +317,7 @@ class Expression:
         except RuntimeError as error:
             _check(meter)
             raise _failure(str(error)) from None
-        # First: an expression may have a value even where a part of it has been stopped.
+        # First: an expression may have a value even where a part of it was stopped.
         _check(meter)
         if result.type() == cel.Type.ERROR:
             raise _failure(str(result.value()))
@@ -325,7 +325,7 @@ class Expression:
 
 
 class Program:
-    """A rule on `self` and `oldSelf`, ready to run. Raises `CompileError`."""
+    """A compiled rule on `self` and `oldSelf`. Raises `CompileError`."""
 
     def __init__(self, expression: str, *, optional_old: bool = False) -> None:
         self.uses_old = _uses_old(_environment(("self",)), expression)
@@ -343,14 +343,14 @@ class Program:
 
 
 def timestamp(text: str) -> Any:
-    """An instant as rules take it, from RFC 3339. Raises `ValueError`."""
+    """A timestamp for rules, from RFC 3339. Raises `ValueError`."""
     made = timestamp_pb2.Timestamp()
     made.FromJsonString(text)
     return made
 
 
 def duration(length: timedelta) -> Any:
-    """A length of time as rules take it."""
+    """A duration for rules."""
     made = duration_pb2.Duration()
     made.FromTimedelta(length)
     return made

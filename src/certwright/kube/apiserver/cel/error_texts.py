@@ -1,4 +1,4 @@
-"""The words of Kubernetes, which uses the Go implementation of CEL, for what the C++ implementation says.
+"""Error messages of Kubernetes (the Go implementation of CEL) for errors of the C++ implementation.
 
 Source: cel-go `checker/errors.go`, `common/error.go`, `interpreter`.
 """
@@ -31,7 +31,7 @@ _NO_OVERLOAD = re.compile(
 
 
 def _as_member(found: re.Match[str]) -> str:
-    """A function called on a value is shown as it is called: `string.(int)`."""
+    """The signature of a call in errors: `string.(int)`."""
     name, types, line = found[2], found[3], found[4]
     before = line[: int(found[1]) - 1].rstrip()
     if name.startswith("_") or not before.endswith(f".{name}"):
@@ -46,7 +46,7 @@ def _as_member(found: re.Match[str]) -> str:
 
 
 def _in_order(text: str) -> str:
-    """The errors by where they are."""
+    """The errors by position."""
     errors = _NEXT_ERROR.split(text)
     return "\n".join(
         sorted(errors, key=lambda error: [int(n) for n in _WHERE.findall(error[:60])[:1] for n in n])
@@ -58,7 +58,7 @@ _WHERE = re.compile(r"<input>:(\d+):(\d+)")
 
 
 def of_refusal(text: str, *, wrapped: bool = False) -> str:
-    """What the library says of an expression that it does not compile.
+    """The messages for an expression that does not compile.
 
     `wrapped`: the expression began on the second line of what was compiled.
     """
@@ -82,7 +82,7 @@ _SAME_IN_GO: tuple[tuple[re.Pattern[str], str], ...] = (
 
 
 def of_failure(text: str) -> str:
-    """What the library says of an expression that it could not evaluate."""
+    """The message for an expression whose evaluation failed."""
     text = _CODE.sub("", _STATUS.sub("", text))
     for pattern, words in _SAME_IN_GO:
         if match := pattern.fullmatch(text):

@@ -1,7 +1,7 @@
-"""Named formats in the Common Expression Language: `format.dns1123Label().validate(x)`.
+"""CEL format library: `format.dns1123Label().validate(x)`.
 
-Kubernetes answers with an optional list; Python functions cannot give optionals to CEL, so the answer is a
-value with the functions of one: `hasValue`, `value`, `orValue`.
+Kubernetes returns an optional list; Python functions cannot return optionals to CEL, so the result is a value
+with the functions of one: `hasValue`, `value`, `orValue`.
 
 Source: apiserver `pkg/cel/library/format.go`; apimachinery `pkg/util/validation`.
 """

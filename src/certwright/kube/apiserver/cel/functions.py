@@ -1,4 +1,4 @@
-"""The functions that Kubernetes adds to the Common Expression Language, on plain Python values.
+"""CEL functions of Kubernetes, on plain Python values.
 
 A value of a type that CEL does not have (a quantity, an address) is a tuple of strings here, its text first;
 the names in `CARRIERS` stand for those types in the declarations.

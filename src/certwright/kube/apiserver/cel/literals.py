@@ -1,4 +1,4 @@
-"""What is written down in an expression and can be seen to be wrong without running it.
+"""Literal checks: errors in CEL expressions that are visible without an evaluation.
 
 Source: Kubernetes documentation, "Common Expression Language in Kubernetes" (since 1.29); cel-go
 `cel/validator.go`.
@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from certwright.kube.apiserver.cel import ast
 
 Holds = Callable[[str, object], bool]
-"""Whether a function can do with an argument."""
+"""Whether a function accepts an argument."""
 
 _CHECKED = ("duration", "timestamp", "matches")
 _ANY_ITEMS = "format"  # its list of arguments may hold anything
 
 
 def problems(tree: ast.Tree, holds: Holds) -> list[tuple[int, str]]:
-    """Where something is wrong, as offset in the text, and what."""
+    """An error: its offset in the text, and its message."""
     parts = list(tree.parts)
     found: list[tuple[ast.Part, str]] = [
         (part, f"invalid {name} argument")

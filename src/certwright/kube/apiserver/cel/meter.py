@@ -1,4 +1,4 @@
-"""The processor time that expressions may take, checked in each iteration of their loops."""
+"""Processor time budget of CEL expressions, checked in each iteration of their loops."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Meter:
     """A budget of processor time for the thread that evaluates.
 
     Not of wall time: on a machine that stalls, that would refuse objects that are cheap to check. `clock`
-    returns the seconds of processor time that the thread has used. `pauses`: let other threads have the
-    interpreter meanwhile; not for the thread of the event loop, which they wait for.
+    returns the seconds of processor time that the thread has used. `pauses`: yield the interpreter to other
+    threads; not for the event loop's thread, because the others wait for it.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Meter:
         return self._clock() > self._deadline
 
     def tick(self) -> None:
-        """Pause now and then, so that other threads go on. Raises `ValueError` once the budget is used up."""
+        """Pause now and then to yield to other threads. Raises `ValueError` once the budget is used up."""
         now = self._clock()
         if now > self._deadline:
             raise ValueError("no processor time is left")

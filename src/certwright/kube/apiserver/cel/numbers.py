@@ -1,4 +1,4 @@
-"""Quantities and semantic versions in the Common Expression Language.
+"""CEL libraries `quantity` and `semver`: quantities and semantic versions.
 
 Source: Kubernetes API reference, Quantity; https://semver.org; apiserver `pkg/cel/library`.
 """

@@ -1,4 +1,4 @@
-"""How a function of the Common Expression Language is declared."""
+"""Declarations of CEL functions."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 
 _ASKING = ("Authorizer", "Decision", "GroupCheck", "PathCheck", "ResourceCheck")
 CARRIERS = ("CIDR", "Format", "IP", "Quantity", "Semver", "URL", "Violations", *_ASKING)
-"""The types that Kubernetes has and CEL has not."""
+"""The types that Kubernetes adds to CEL."""
 
 Raw = tuple[str, ...]
 """A value of one of those types."""
 
 
 class Carried(NamedTuple):
-    """Such a value as that of a variable."""
+    """Such a value, as the value of a variable."""
 
     kind: str
     raw: Raw
 
 
 ANY = "T"
-"""Stands for any type, the same wherever it is named in one overload."""
+"""A type parameter: any type, the same wherever it is named in one overload."""
 
 
 @dataclass(frozen=True, slots=True)

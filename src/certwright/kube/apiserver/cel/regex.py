@@ -1,4 +1,4 @@
-"""Finding texts by a regular expression in linear time (RE2's syntax), as CEL's `find` and `findAll` do."""
+"""CEL's `find` and `findAll`: regular expressions in linear time (RE2's syntax)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from certwright.kube.util.memo import remembering
 
-# The library does not tell its types to mypy.
+# The library has no types for mypy.
 cel: Any = import_module("cel_expr_python.cel")
 
 _CONFIG = "name: regex\nextensions:\n- name: regex\n  version: latest\n- name: optional\n  version: latest\n"
@@ -38,7 +38,7 @@ _GROUP = re.compile(
 
 @remembering(most=256, longest=1024)
 def _without_groups(pattern: str) -> str:
-    """The library gives back the first group where there is one; Kubernetes means the whole match."""
+    """The library returns the first group if there is one; Kubernetes returns the whole match."""
     return _GROUP.sub(lambda found: "(?:" if found[0].startswith("(") else found[0], pattern)
 
 
@@ -50,7 +50,7 @@ def _run(expression: Any, text: str, pattern: str) -> object:
 
 
 def find(text: str, pattern: str) -> str:
-    """The first match, or an empty text. Raises `ValueError` for a pattern that is not one."""
+    """The first match, or an empty text. Raises `ValueError` for an invalid pattern."""
     return str(_run(_find(), text, pattern))
 
 

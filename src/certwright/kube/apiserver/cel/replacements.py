@@ -1,5 +1,5 @@
-"""Functions of CEL whose implementation in the library may take quadratic time: ours take linear time, and
-return the same."""
+"""Linear-time replacements of CEL functions for which the library may take quadratic time, with the same
+results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _last_index_of(text: str, part: str, offset: int | None = None) -> int:
 
 
 _MOST_PARTS = 100_000
-"""The library takes some 15 ms for so many, in which no other thread goes on."""
+"""The library takes some 15 ms for this number, in which no other thread runs."""
 
 
 def _split(text: str, separator: str, most: int = -1) -> list[str]:
@@ -59,7 +59,7 @@ def _replace(text: str, old: str, new: str, most: int = -1) -> str:
 
 
 def _comparable(value: Any) -> Hashable:
-    """Something that is equal for the values that CEL takes for equal."""
+    """A key that is equal for values that CEL considers equal."""
     if isinstance(value, bool):
         return "bool", value  # in Python True == 1
     if isinstance(value, Mapping):
@@ -103,4 +103,4 @@ REPLACEMENTS: Mapping[str, Sequence[Overload]] = {
         (_TWO_LISTS, "bool", lambda items, other: not _as_set(items).isdisjoint(_as_set(other)))
     ],
 }
-"""By their names in CEL, as functions of all their arguments, the target among them; `sets` have none."""
+"""By their names in CEL, as functions of all their arguments, including the receiver; `sets` have none."""

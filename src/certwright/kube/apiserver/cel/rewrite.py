@@ -1,8 +1,8 @@
-"""Rewriting of a compiled expression: a call of `TICK` in every loop, and other names for some functions.
+"""Rewrites compiled expressions: adds a call of `TICK` to every loop, and renames replaced functions.
 
-The library evaluates an expression without giving other threads a chance, and without a bound on time. A
-function of ours that every iteration calls does both. Functions whose cost is not about linear in the size of
-what they are given are replaced by ours.
+The library evaluates an expression without yielding to other threads, and without a time limit. A function of
+ours that every iteration calls does both. Functions whose cost is not about linear in the size of their
+arguments are replaced by ours.
 
 Source: cel-spec `proto/cel/expr/checked.proto` and `syntax.proto` (numbers of messages and fields).
 """
@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-# The library does not tell its types to mypy.
+# The library has no types for mypy.
 descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
 descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
 message_factory: Any = import_module("google.protobuf.message_factory")
@@ -31,7 +31,7 @@ RENAMED = {
 } | {"cel.@mapInsert": "k8s.mapInserts"}
 """The functions that ours replace. The library has no `cel.@mapInsert`, which its own macro calls."""
 
-# Fields that are not listed here stay as they are: protobuf keeps what it does not know.
+# Fields that are not listed here stay as they are: protobuf keeps unknown fields.
 _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
     "Any": {"value": (2, "bytes")},
     "Checked": {"references": (2, "Reference*"), "root": (4, "Expr")},
@@ -81,7 +81,7 @@ def _classes() -> dict[str, Any]:
 
 
 def rewrite(serialized: bytes) -> bytes | None:
-    """The serialized expression with our functions in it; None where there is nothing to change."""
+    """The serialized expression with our functions in it; None without a change."""
     classes = _classes()
     outer = classes["Any"].FromString(serialized)
     checked = classes["Checked"].FromString(outer.value)
@@ -101,7 +101,7 @@ def rewrite(serialized: bytes) -> bytes | None:
             changed.add(last)
     if not changed:
         return None
-    # Without a reference a function is found by its name.
+    # Without a reference a function is resolved by name.
     kept = [reference for reference in checked.references if reference.key not in changed]
     del checked.references[:]
     checked.references.extend(kept)
@@ -110,7 +110,7 @@ def rewrite(serialized: bytes) -> bytes | None:
 
 
 def _parts(root: Any) -> Iterator[Any]:
-    """An expression and all that it is made of, each part before its own parts."""
+    """An expression and all its descendants, each before its own parts."""
     waiting = [root]
     while waiting:
         part = waiting.pop()

@@ -1,7 +1,7 @@
-"""The rules of a schema, compiled, and run on an object beside what it was before.
+"""Validation rules of a schema: compiled, and evaluated on a new object and its old state.
 
-Only changes are judged: where a part of an object is as it was, a rule that looks at nothing else is left
-out ("ratcheting"). A rule that compares with `oldSelf` always runs, but only where there is an old value.
+Only changes are validated: where a part of an object is unchanged, a rule that depends on nothing else is
+skipped ("ratcheting"). A rule that compares with `oldSelf` always runs, but only where there is an old value.
 
 Source: KEP-2876, KEP-4008; Kubernetes documentation, "Validation rules".
 """
@@ -27,20 +27,20 @@ RULES = "x-kubernetes-validations"
 
 MAX_SECONDS = 1.0
 """Seconds of processor time that the rules of one object may take. Kubernetes counts cost instead; its limit
-is about the same. Other threads go on meanwhile (`cel_meter`)."""
+is about the same. Other threads run in the pauses (`cel_meter`)."""
 MAX_VALUES = 100_000
-"""Values (fields, items) in what a rule is given. To hand them to the library takes 15 to 30 ms, in which no
-other thread goes on."""
+"""Values (fields, items) in the input of a rule. Passing them to the library takes 15 to 30 ms, in which no
+other thread runs."""
 _MAX_MESSAGE = 5 * 1024
 
 
 class _Exhausted(Exception):
-    """No further rules are run."""
+    """No further rules run."""
 
 
 @dataclass(slots=True)
 class _Run:
-    """One validation under way. `is_large`: some part of the object has more than `MAX_VALUES` values."""
+    """One validation in progress. `is_large`: some part of the object has more than `MAX_VALUES` values."""
 
     meter: Meter
     is_large: bool
@@ -48,7 +48,7 @@ class _Run:
     kept: list[FieldError] = field(default_factory=list)
 
     def check(self, rule: _Rule, new: Any, old: Any, path: Path, kind: str) -> None:
-        """Raise `_Exhausted` where no processor time is left, or the rule's values are too many."""
+        """Raise `_Exhausted` if no processor time is left, or the rule's values are too many."""
         if self.meter.is_exhausted:
             reason = (
                 "validation failed due to running out of cost budget, no further validation rules will be run"
@@ -80,7 +80,7 @@ def _is_large(value: Any) -> bool:
 
 
 class _Rule:
-    """One rule, ready to run."""
+    """One compiled rule."""
 
     def __init__(self, given: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
         self.text: str = given["rule"].strip()
@@ -94,11 +94,11 @@ class _Rule:
 
     @property
     def transition(self) -> bool:
-        """Whether it compares with what was before."""
+        """Whether it compares with the old value."""
         return self.program.uses_old
 
     def detail(self, new: Any, old: Any, meter: Meter) -> str:
-        """Why a value is refused."""
+        """The message for a refused value."""
         if self.words is not None:
             try:
                 text = self.words.run(new, old, meter)
@@ -110,7 +110,7 @@ class _Rule:
 
     @property
     def shown(self) -> str:
-        """How error messages name it."""
+        """Its name in error messages."""
         return self.message or self.text
 
 
@@ -118,7 +118,7 @@ def _shown_path(path: str, schema: Mapping[str, Any]) -> str:
     try:
         return field_paths.resolve(path, schema)[0]
     except ValueError:
-        # It was not looked at when the definition was accepted; the place of the rule will do.
+        # It was not checked when the definition was accepted; the place of the rule is used instead.
         return ""
 
 
@@ -139,7 +139,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """The type in the schema, which stands for the value in some errors."""
+        """The type in the schema, which replaces the value in some errors."""
         return str(self.schema.get("type", ""))
 
 
@@ -148,7 +148,7 @@ def compile_rules(
 ) -> Node | None:
     """The rules in `schema`, less those whose text is in `known`; None where there are none.
 
-    Raises `cel.CompileError`; that a rule is right was found out when its definition was accepted.
+    Raises `cel.CompileError`; the rule was checked when its definition was accepted.
     """
     given = [rule for rule in schema.get(RULES) or () if rule["rule"].strip() and rule["rule"] not in known]
     rules = [_Rule(rule, schema) for rule in given]
@@ -179,9 +179,9 @@ def run_rules(
     *,
     clock: Callable[[], float] = time.thread_time,
 ) -> list[FieldError]:
-    """What the rules find wrong with `new`; `old` is None for a new object.
+    """The rule violations of `new`; `old` is None for a new object.
 
-    What was wrong with a part before, and has not changed, is no error; it goes into `kept`. `clock`: of the
+    A violation in an unchanged part that existed before is no error; it goes into `kept`. `clock`: of the
     processor time that the thread has used, in seconds.
     """
     run = _Run(Meter(MAX_SECONDS, clock), is_large=_is_large(new) or _is_large(old))
@@ -228,7 +228,7 @@ def _apply_rules(run: _Run, node: Node, new: Any, old: Any, path: Path, *, uncha
         seen, before = node.convert(new), node.convert(old)
     for rule in due:
         run.check(rule, seen, before, path, node.kind)
-        # Without a comparison with the old value, a rule on what has not changed tells nothing new.
+        # Without a comparison with the old value, a rule on an unchanged value gives no new result.
         into = run.kept if unchanged and not rule.transition else run.errors
         _apply(run.meter, into, node, rule, new, (seen, before), path)
 

@@ -1,4 +1,4 @@
-"""What rules see of an object: the types of a structural schema, and its values in these types.
+"""CEL types of a structural schema, and the conversion of objects to these types.
 
 Source: Kubernetes documentation, "Validation rules" (available fields, escaping, type table).
 """
@@ -18,7 +18,7 @@ from certwright.kube.util.durations import parse_duration
 
 Schema = Mapping[str, Any]
 Convert = Callable[[Any], Any]
-"""From a value of JSON to one that rules take; the value itself is left as it is."""
+"""Converts a value of JSON to one for rules, without changing it."""
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
 
@@ -67,7 +67,7 @@ def escape(name: str) -> str | None:
 
 
 def as_root(schema: Schema) -> Schema:
-    """The schema of a whole resource as rules see it: of its metadata only the name."""
+    """The schema of a complete resource for rules: of its metadata only the name."""
     if _says_all(schema.get("properties") or {}):
         return schema
     return {**schema, "properties": {**schema.get("properties", {}), **_ROOT}}
@@ -92,7 +92,7 @@ _PLAIN = {"boolean": "bool", "integer": "int", "number": "double"}
 
 
 def checker(schema: Schema, *, root: bool) -> cel_checker.Checker | None:
-    """Checks rules on values of `schema`; None where rules see nothing of them."""
+    """Checks rules on values of `schema`; None where its values are invisible to rules."""
     types = cel_checker.Types()
     kind = _kind(types, schema, root=root)
     if kind is None:
@@ -174,7 +174,7 @@ def _element(kind: str) -> str:
 
 
 def converter(schema: Schema, *, root: bool = False) -> Convert | None:
-    """The change from JSON to what rules take, or None where they take it as it is."""
+    """The conversion from JSON for rules, or None where none is needed."""
     if schema.get(INT_OR_STRING):
         return None
     if root or schema.get(EMBEDDED):
@@ -200,7 +200,7 @@ def _texts(parse: Callable[[str], Any]) -> Convert:
         try:
             return parse(value)
         except (ValueError, binascii.Error):
-            # Only a value that was stored before the schema asked for the format.
+            # Only a value that was stored before the schema required the format.
             return value
 
     return convert

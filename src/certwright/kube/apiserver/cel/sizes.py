@@ -1,4 +1,4 @@
-"""How large a value of a schema can be: what the cost of rules is estimated from.
+"""Maximum sizes of a schema's values: the input of cost estimates.
 
 Source: Kubernetes documentation, "Resource use by validation functions"; apiserver `pkg/cel/common`,
 `pkg/cel/limits.go`.
@@ -21,8 +21,8 @@ MAX_REQUEST = 3 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """How many characters, items or entries a value has at most, and how many bytes of JSON it has at least;
-    the same of what is in it."""
+    """The maximum number of characters, items or entries of a value, and the minimum bytes of JSON; the same
+    for nested values."""
 
     most: int
     least_bytes: int
@@ -44,7 +44,7 @@ class Sized:
 
     @property
     def cardinality(self) -> int:
-        """How often such a value can be in one request."""
+        """The maximum number of such values in one request."""
         return MAX_REQUEST // (self.least_bytes + 1)
 
 
@@ -55,7 +55,7 @@ _PLAIN = {"boolean": Sized(0, 4), "number": Sized(0, 1), "integer": Sized(0, 1)}
 
 
 def sized(schema: Schema, *, root: bool) -> Sized | None:
-    """The size of values of `schema`; None where rules see nothing of them."""
+    """The size of values of `schema`; None where they are invisible to rules."""
     if schema.get(INT_OR_STRING):
         return Sized(_length(schema, MAX_REQUEST - 2), 1)
     if root or schema.get(EMBEDDED):

@@ -1,4 +1,4 @@
-"""Server-side apply: a client says what it wants of an object, and owns exactly that.
+"""Server-side apply: an applier owns exactly the fields of its configuration.
 
 Source: Kubernetes documentation, "Server-Side Apply"; KEP-555; structured-merge-diff `merge/update`;
 apimachinery `pkg/util/managedfields`.
@@ -60,7 +60,7 @@ _SERVER_SET = frozenset({".", *(f"f:{name}" for name in managed.UNOWNED)})
 
 
 class Clash(NamedTuple):
-    """Fields that the configuration wants otherwise than their owner."""
+    """Fields to which the configuration gives other values than their owners."""
 
     owner: Entry
     fields: Node
@@ -73,7 +73,7 @@ class _Conflicts(Exception):
 
 
 class _Owned(NamedTuple):
-    """An entry and its set, read."""
+    """An entry and its decoded set."""
 
     entry: Entry
     fields: Node
@@ -83,12 +83,12 @@ Owners = dict[tuple[str, str, str, str], _Owned]
 
 
 def check_options(call: Call) -> None:
-    """Raise `Invalid` for options that no apply has, and where it is not said who applies."""
+    """Raise `Invalid` for options that an apply does not have, and without a field manager."""
     options.check(call, applies=True)
 
 
 class Configuration(NamedTuple):
-    """What is applied, and the keys that are there twice in its text."""
+    """The applied configuration, and its duplicate keys."""
 
     value: Json
     repeats: list[manifests.Repeat]
@@ -109,14 +109,14 @@ def read_configuration(call: Call) -> Configuration:
     _check_type(call, config)
     meta = config.get("metadata")
     owners = meta.get(MANAGED) if type(meta) is dict else None
-    # Anything else is not of the type of owners, which is found next.
+    # Anything else has no valid managed fields, which the next step reports.
     if type(owners) is list and all(type(entry) is dict for entry in owners):
         raise BadRequest("metadata.managedFields must be nil")
     return Configuration(config, repeats)
 
 
 def _note_repeats(call: Call, repeats: list[manifests.Repeat]) -> None:
-    """Refuse keys that are there twice, or warn of them, as the client wants: once the rest is right."""
+    """Refuse duplicate keys, or warn of them, as the client requests: after all other checks."""
     if not repeats:
         return
     texts = [f"line {line}: key {encode_json(key).decode()} already set in map" for line, key in repeats]
@@ -141,11 +141,11 @@ def _check_type(call: Call, config: Json) -> None:
 
 
 def apply(backend: Backend, call: Call, configuration: Configuration, live: Json | None) -> Json:
-    """`live` with the configuration applied, its owners brought up to date. The options have been checked.
+    """`live` with the configuration applied and its managed fields updated. The options have been checked.
 
-    `live` None: there is no such object yet. Raises `Conflict` where others own what the configuration
-    wants otherwise, unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration
-    that does not have the kind's form.
+    `live` None: the object does not exist yet. Raises `Conflict` where others own fields with other values,
+    unless the call forces it, and `InternalError` (as Kubernetes does) for a configuration that does not have
+    the kind's form.
     """
     manager, force, config = call.query["fieldManager"], is_true(call.query, "force"), configuration.value
     work = _Application(backend, call, config, live)
@@ -176,14 +176,14 @@ def _not_typed(call: Call, config: Json, error: FieldsError) -> ApiError:
 
 
 def _unexpected(text: str) -> ApiError:
-    """An error that Kubernetes has no reason for."""
+    """An error without a Kubernetes reason."""
     failure = InternalError(text)
     failure.reason = ""
     return failure
 
 
 class _Application:
-    """One configuration on its way into one object."""
+    """One apply of a configuration to an object."""
 
     def __init__(self, backend: Backend, call: Call, config: Json, live: Json | None) -> None:
         self.backend = backend
@@ -212,7 +212,8 @@ class _Application:
         return self._finished(owners, key, merged, manager)
 
     def _owners(self) -> Owners:
-        """Who owns what of the stored object. What nobody ever owned is the owner's of before."""
+        """The managers of the stored object. Fields without an owner belong to the manager
+        `before-first-apply`."""
         raw = self.live["metadata"].get(MANAGED)
         found: Owners = {}
         for entry in read_entries(raw) if raw is not None else ():
@@ -229,7 +230,7 @@ class _Application:
         return found
 
     def _claimed(self) -> Node:
-        """What the configuration claims, less what this kind of write cannot change."""
+        """The fields that the configuration claims, without those that this kind of write cannot change."""
         claimed = applied_fields(self.kind, self.config)
         if self.call.route.subresource and self.call.definition.kind != "Scale":
             claimed.pop("f:spec", None)
@@ -241,7 +242,7 @@ class _Application:
         return managed.change_of(self.backend, self.call, self.live, merged)
 
     def _settle(self, owners: Owners, key: tuple[str, str, str, str], change: Change, *, force: bool) -> None:
-        """Take from the others what has changed. Raises `_Conflicts` unless forced."""
+        """Remove the changed fields from the other managers. Raises `_Conflicts` unless forced."""
         clashes: list[Clash] = []
         for name, owned in list(owners.items()):
             found = change.seen_in(owned.entry.api_version) if name != key else None
@@ -256,7 +257,7 @@ class _Application:
             raise _Conflicts(clashes)
 
     def _pruned(self, merged: Json, owners: Owners, last: _Owned) -> Json:
-        """`merged` less what the applier does not apply any more and nobody else owns."""
+        """`merged` without fields that the applier no longer applies and no other manager owns."""
         kind = type_in_version(self.backend, self.call.definition, last.entry.api_version)
         if kind is None:
             return merged
@@ -268,7 +269,7 @@ class _Application:
         return self._there(without(kind, there, gone), self.call.definition.api_version, "back")
 
     def _with_what_others_own(self, merged: Json, pruned: Json, owners: Owners, last: _Owned) -> Json:
-        """`pruned`, and what of `merged` anybody owns in any version."""
+        """`pruned`, and the fields of `merged` with an owner in any version."""
         by_version: dict[str, Node] = {}
         for owned in owners.values():
             version = owned.entry.api_version
@@ -299,7 +300,7 @@ class _Application:
             if fields:
                 time = self.backend.timestamp() if name == key and changed else None
                 entries.append(with_fields(owned.entry, encode_sorted(fields), time))
-        # A copy: parts are the live object's, and what follows changes the new one in place.
+        # A copy: parts belong to the live object, and the next steps change the new one in place.
         new: Json = decode_json(encode_json(merged))
         put(new["metadata"], write_entries(entries))
         if manager == _KUBECTL:
@@ -309,7 +310,7 @@ class _Application:
     # --- kubectl ------------------------------------------------------------------------------------------
 
     def after_conflicts(self, manager: str, clashes: list[Clash]) -> Json:
-        """What kubectl has applied on the client's side is its own: no conflict. Raises `Conflict`."""
+        """Fields applied by client-side apply of kubectl belong to it: no conflict. Raises `Conflict`."""
         if manager != _KUBECTL:
             raise _conflict(clashes)
         allowed = self._last_applied_fields()
@@ -320,7 +321,7 @@ class _Application:
         return self.run(manager, force=True)
 
     def _last_applied_fields(self) -> Node:
-        """What the last configuration that kubectl applied on its side has set, and is still so."""
+        """The fields that kubectl's last client-side apply has set and that are unchanged."""
         text = (self.live["metadata"].get("annotations") or {}).get(LAST_APPLIED, "")
         try:
             last = decode_json(text.encode()) if text else None
@@ -335,7 +336,7 @@ class _Application:
 
 
 def _ownable(fields: Node) -> Node:
-    """A set less what nobody owns, as the server sets it or the path says it."""
+    """A set without unowned fields: those that the server sets or the path determines."""
     left = {
         name: node for name, node in fields.items() if name not in ("f:apiVersion", "f:kind", "f:metadata")
     }
@@ -353,7 +354,7 @@ def _plain(live: Json) -> Json:
 
 
 def _write_last_applied(new: Json, config: Json) -> None:
-    """Keep kubectl's own note up to date, where it has one, for the day it applies on its side again."""
+    """Update kubectl's last-applied annotation, if present, for a later client-side apply."""
     annotations = new["metadata"].get("annotations") or {}
     if not annotations.get(LAST_APPLIED):
         return

@@ -1,4 +1,4 @@
-"""The entries of `metadata.managedFields`: read, checked, put in order and bounded in number.
+"""Entries of `metadata.managedFields`: decoded, checked, sorted and limited in number.
 
 Source: Kubernetes API reference, ManagedFieldsEntry v1 meta; apimachinery `pkg/util/managedfields`.
 """
@@ -20,7 +20,7 @@ from certwright.kube.apiserver.requests.options import check_manager
 from certwright.kube.util.decoders import json_decoder
 
 MAX_UPDATERS: Final = 10
-"""How many entries of updates an object has; older ones are put together."""
+"""The maximum number of update entries of an object; older ones are merged."""
 ANCIENT: Final = "ancient-changes"
 MAX_SUBRESOURCE_BYTES: Final = 256
 UPDATE: Final = "Update"
@@ -43,7 +43,7 @@ class Entry(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What makes it an entry of its own. Appliers are the same in all versions."""
+        """The identity of an entry. Appliers are the same in all versions."""
         version = self.api_version if self.operation == UPDATE else ""
         return (self.manager, self.operation, version, self.subresource)
 
@@ -76,14 +76,14 @@ def _order(entry: Entry) -> tuple[str, ...]:
 
 
 def put(meta: Json, raw: msgspec.Raw | None) -> None:
-    """Set the list of an object, None: take it away."""
+    """Set the list of an object; None removes it."""
     meta.pop(MANAGED, None)
     if raw is not None:
         meta[MANAGED] = raw
 
 
 def read_sent(sent: Any) -> list[Entry] | None:
-    """The entries that a client has sent, none when it wants them reset; None: it has sent nothing usable."""
+    """The entries that a client has sent, none when it resets them; None: nothing usable."""
     if sent is None or type(sent) is not list:
         return None
     try:
@@ -96,7 +96,7 @@ def read_sent(sent: Any) -> list[Entry] | None:
 
 
 def check_entries(call: Call, new: Json, entries: list[Entry]) -> None:
-    """Raise `Invalid` for entries that are to stay, as a client has sent them, and that nobody can have."""
+    """Raise `Invalid` for entries that a client has sent to be kept and that are invalid."""
     errors: list[FieldError] = []
     for index, entry in enumerate(entries):
         path = f"metadata.managedFields[{index}]"
@@ -128,7 +128,7 @@ def with_fields(entry: Entry, fields: bytes, time: str | None = None) -> Entry:
 
 
 def capped(entries: list[Entry]) -> list[Entry]:
-    """At most so many updaters: the oldest of one version are put together under one name."""
+    """Limit the number of updaters: the oldest of one version are merged under one name."""
     updaters = [entry for entry in entries if entry.operation == UPDATE]
     over = len(updaters) - MAX_UPDATERS
     if over <= 0:
@@ -162,7 +162,7 @@ def _plus(fields: bytes, others: bytes) -> bytes:
 
 
 def keep_times(new: Json, old: Json) -> None:
-    """Where nothing but the times of entries has changed, put the old ones back: then nothing is written."""
+    """Restore the old times if nothing but the times of entries has changed: then nothing is written."""
     new_raw, old_raw = new["metadata"].get(MANAGED), old["metadata"].get(MANAGED)
     if type(new_raw) is not msgspec.Raw or type(old_raw) is not msgspec.Raw or new_raw == old_raw:
         return

@@ -1,4 +1,4 @@
-"""Whether what is applied has the form that its type says, and everything that has not.
+"""Check that an applied configuration has the form of its type; reports every violation.
 
 Source: structured-merge-diff `typed/validate` and its messages.
 """
@@ -43,7 +43,7 @@ def _check_map(kind: Type, value: dict[str, Any], path: str, found: list[str]) -
     for name, item in value.items():
         child = kind.child(name)
         if child is None:
-            # Kubernetes looks no further into such a map.
+            # Kubernetes checks such a map no further.
             found.append(f"{path}.{name}: field not declared in schema")
             return
         # Most are texts.

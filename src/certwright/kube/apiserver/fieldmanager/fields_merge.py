@@ -1,4 +1,4 @@
-"""An applied configuration laid over an object: what it says wins, what it does not say stays.
+"""Merge of an applied configuration into an object: its values win, other fields stay.
 
 Source: Kubernetes documentation, "Server-Side Apply", merge strategy; structured-merge-diff `typed/merge`.
 """
@@ -19,7 +19,7 @@ def merge(kind: Type, live: Any, config: Any) -> Any:
     if type(config) is list and kind.lists in ("set", "map") and (live or config):
         return _merge_lists(kind, live if type(live) is list else [], config)
     if config is None and live and type(live) in (dict, list) and kind.maps != "atomic" != kind.lists:
-        # A null says nothing of the parts.
+        # A null does not affect the parts.
         return live
     return config
 

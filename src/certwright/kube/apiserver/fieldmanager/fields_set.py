@@ -1,4 +1,4 @@
-"""Sets of fields, in the very form that `fieldsV1` has on the wire: nested objects.
+"""Field sets in the wire form of `fieldsV1`: nested objects.
 
 A node maps a path element to its node: `f:name` (a field), `k:{...}` (a list item by its keys), `v:...` (a
 list item by its value), `i:0` (by its place). An empty node is a member of the set; a node with others below
@@ -21,7 +21,7 @@ _KINDS = "fkvi"
 
 
 class FieldsError(ValueError):
-    """A value or a set of fields that cannot be taken for what its type says; the text says why."""
+    """A value or a field set that does not have its type's form; the text gives the cause."""
 
 
 def is_member(node: Node) -> bool:
@@ -30,7 +30,7 @@ def is_member(node: Node) -> bool:
 
 
 def union(one: Node, other: Node) -> Node:
-    """The fields of either."""
+    """The union of two sets."""
     if not one or not other:
         return one or other
     merged = dict(one)
@@ -72,7 +72,7 @@ def recursive_difference(one: Node, other: Node) -> Node:
 
 
 def intersection(one: Node, other: Node) -> Node:
-    """The fields of both."""
+    """The intersection of two sets."""
     both: Node = {}
     for name in one.keys() & other.keys():
         if name != SELF:
@@ -110,7 +110,7 @@ def _child(kind: Type | None, name: str) -> Type | None:
 
 
 def reconciled(fields: Node, kind: Type | None) -> Node:
-    """`fields` as they are once what has become atomic since they were written is owned whole."""
+    """`fields` with each field that has become atomic since they were written owned as a whole."""
     found: Node = {}
     for name, node in fields.items():
         child = _child(kind, name)
@@ -181,7 +181,7 @@ def read(node: Any) -> Node:
             continue
         if len(name) < 2 or name[1] != ":":
             raise FieldsError(f"missing colon: {name}")
-        # What a later version may know is dropped, as Kubernetes does.
+        # Fields of later versions are dropped, as Kubernetes does.
         if name[0] in _KINDS:
             found[_read_element(name)] = read(child if child is not None else {})
     return {} if found.keys() == {SELF} else found

@@ -1,7 +1,7 @@
-"""What ownership of fields needs to know of a type: which maps and lists are owned in parts, which whole.
+"""Types for field ownership: which maps and lists are granular, which atomic.
 
-Made of the schema that a definition has anyway. A `Type` may allow several forms (a field without a type in
-its schema takes scalars, lists and maps); the form of the value at hand decides.
+Derived from a definition's schema. A `Type` may allow several forms (a field without a type in its schema
+takes scalars, lists and maps); the form of the actual value decides.
 
 Source: Kubernetes documentation, "Server-Side Apply", merge strategy; KEP-555; kube-openapi `schemaconv`.
 """
@@ -21,7 +21,7 @@ Schema = Mapping[str, Any]
 
 @dataclass(slots=True, eq=False)
 class Type:
-    """What the values of one field may be.
+    """The possible forms of a field's values.
 
     `scalar` is string, numeric, boolean or untyped; empty: no scalars. `maps` and `lists` say whether there
     is such a form and whether it is owned in parts ("granular"; for lists "set" or "map") or whole
@@ -51,7 +51,7 @@ ATOMIC: Final = Type(scalar="untyped", maps="atomic", lists="atomic")
 ATOMIC.element = ATOMIC.item = ATOMIC
 DEDUCED: Final = Type(scalar="untyped", maps="granular", lists="atomic", item=ATOMIC)
 DEDUCED.element = DEDUCED
-"""The type of what no schema describes: maps in parts, lists whole."""
+"""The type of values without a schema: maps granular, lists atomic."""
 
 _TEXTS: Final = Type(maps="granular", element=STRING)
 _OWNER: Final = Type(
@@ -82,7 +82,8 @@ _EMBEDDED_FIELDS: Final = {"apiVersion": STRING, "kind": STRING, "metadata": OBJ
 
 @lru_cache(maxsize=256)
 def type_of(definition: ResourceDefinition) -> Type:
-    """The type of a kind's whole objects. Metadata is the same for all, whatever the schema says of it."""
+    """The type of a kind's complete objects. Metadata is the same for all, whatever the schema contains for
+    it."""
     made = _compile({"type": "object", **definition.schema.openapi}, preserve=False)
     made.fields = made.fields | _EMBEDDED_FIELDS
     return made

@@ -1,4 +1,4 @@
-"""Objects and sets of fields: what a value holds, what has changed between two, what is left without some.
+"""Field sets of objects: the set of a value, the difference of two objects, a value without a set.
 
 Source: structured-merge-diff `typed` (compare, remove, tofieldset); KEP-555.
 """
@@ -61,14 +61,14 @@ def _text_key(key: str, value: str) -> str:
 
 
 def _parts(kind: Type, value: Any) -> bool:
-    """Whether a value that is there and not empty is owned in parts."""
+    """Whether a value that is present and not empty is granular."""
     if type(value) is dict:
         return kind.maps == "granular"
     return type(value) is list and kind.lists in ("map", "set")
 
 
 def everything(kind: Type, value: Any) -> Node:
-    """The node of a value that has just come: it and all below it."""
+    """The node of a new value: it and everything below it."""
     if not value or type(value) not in _CONTAINERS or not _parts(kind, value):
         return LEAF
     return {SELF: LEAF, **below(kind, value)}
@@ -109,13 +109,13 @@ def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
 
 
 class Comparison(NamedTuple):
-    """What has changed from one object to the other: fields `touched` (come or changed) and `removed`."""
+    """The difference of two objects: fields `touched` (new or changed) and `removed`."""
 
     touched: Node
     removed: Node
 
     def add(self, name: str, inner: Comparison) -> None:
-        """Note what has changed below a field."""
+        """Record a change below a field."""
         if inner.touched:
             self.touched[name] = inner.touched
         if inner.removed:
@@ -125,7 +125,7 @@ class Comparison(NamedTuple):
 def compare_maps(
     kind: Type, old: Mapping[str, Any], new: Mapping[str, Any], hidden: Container[str] = ()
 ) -> Comparison:
-    """Compare two maps that are owned in parts, but for the names that are `hidden`."""
+    """Compare two granular maps, without the names that are `hidden`."""
     found = Comparison({}, {})
     fields, element = kind.fields, kind.element
     for name, value in new.items():
@@ -143,7 +143,7 @@ def compare_maps(
 
 
 def _differ(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
-    """Two values that are both there and not the same."""
+    """Compare two values that are both present and not the same."""
     if type(new) is not type(old):
         _other_forms(found, name, kind, old, new)
     elif type(new) is dict and kind.maps == "granular":
@@ -155,7 +155,7 @@ def _differ(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> Non
 
 
 def _other_forms(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
-    """A value that has taken another form; null is the empty value of any."""
+    """A value of another form; null is the empty value of any."""
     had = below(kind, old) if old and _parts(kind, old) else LEAF
     has = below(kind, new) if new and _parts(kind, new) else LEAF
     if had:
@@ -216,7 +216,8 @@ def _equal(old: Any, new: Any) -> bool:
 
 
 def applied_fields(kind: Type, value: Any) -> Node:
-    """What an applier that sends this object claims: its leaves, its list items, names the type has not."""
+    """The fields that an applier of this object claims: its leaves, its list items, names unknown to the
+    type."""
     found: Node = {}
     if type(value) is dict and kind.maps == "granular":
         for name, child in value.items():
@@ -234,7 +235,7 @@ def applied_fields(kind: Type, value: Any) -> Node:
 
 
 def _applied(kind: Type, value: Any) -> Node | None:
-    """The node of a value; None where nothing is claimed (an empty list that is owned in parts)."""
+    """The node of a value; None where nothing is claimed (an empty granular list)."""
     if type(value) not in _CONTAINERS or not _parts(kind, value):
         return {}
     if value:

@@ -1,8 +1,8 @@
-"""`metadata.managedFields`: who has set which field, brought up to date with every write.
+"""`metadata.managedFields`: the manager of each field, updated by every write.
 
 On objects the value is `msgspec.Raw`, the bytes of the list, and always the last member of `metadata`
-(objects.py): a write that changes no field passes it on unread, and what is computed is kept by its bytes, as
-objects of one kind change in the same few ways.
+(objects.py): a write that changes no field passes it on undecoded, and results are cached by these bytes,
+because objects of one kind change in the same few ways.
 
 Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/managedfields`.
 """
@@ -49,7 +49,7 @@ UNOWNED: Final = frozenset(
         "generation", "managedFields", "resourceVersion",
     }
 )  # fmt: skip
-"""The members of metadata that nobody owns, as the server sets them or the path says them."""
+"""The members of metadata without an owner: the server sets them or the path determines them."""
 _OWNED = (
     "labels", "annotations", "finalizers", "ownerReferences", "generateName", "deletionTimestamp",
     "deletionGracePeriodSeconds",
@@ -65,7 +65,7 @@ _HEADS_AND_BOTH = _HEADS_AND_SPEC | {"status"}
 
 @lru_cache(maxsize=256)
 def _from_user_agent(agent: str) -> str:
-    """The part before the first slash, without what cannot be printed, cut to the length of a manager."""
+    """The part before the first slash, without unprintable characters, cut to the length of a manager."""
     name = "".join(mark for mark in agent.partition("/")[0] if mark.isprintable())
     while len(name.encode()) > MAX_MANAGER_LENGTH:
         name = name[:-1]
@@ -73,7 +73,7 @@ def _from_user_agent(agent: str) -> str:
 
 
 def manager_of(call: Call) -> str:
-    """Who this call's changes are owned by. Raises `Invalid` for a name that cannot be one."""
+    """The manager of this call's changes. Raises `Invalid` for an invalid name."""
     named = call.query.get("fieldManager")
     if not named:
         return _from_user_agent(call.request.headers.get("user-agent", ""))
@@ -87,13 +87,13 @@ def manager_of(call: Call) -> str:
 
 
 def on_create(backend: Backend, call: Call, new: Json) -> None:
-    """Give all fields of a new object to its creator. An object that was applied has its owners already."""
+    """Assign all fields of a new object to its creator. An applied object has its managers already."""
     if call.verb != "create":
         return
     manager, meta = manager_of(call), new["metadata"]
     try:
         if call.definition.status_subresource and "status" in new:
-            # It is not kept; but what does not have the form of its type has no owners at all.
+            # It is not stored; but an object without its type's form has no managers at all.
             check_typed(type_of(call.definition).child("status") or ATOMIC, new["status"])
         found = compare(call.definition, None, new)
         if base := read_sent(meta.get(MANAGED)):
@@ -104,12 +104,12 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
             entries = _first(backend, call, found, manager)
         put(meta, write_entries(entries))
     except FieldsError:
-        # The object is wrong, as its validation will say in better words.
+        # The object is invalid, and its validation reports that with a better message.
         put(meta, None)
 
 
 def on_update(backend: Backend, call: Call, new: Json, old: Json) -> None:
-    """Bring the owners in `new`, as it was sent, up to date with what it changes of `old`."""
+    """Update the managed fields in `new`, as it was sent, by what it changes of `old`."""
     manager, meta = manager_of(call), new["metadata"]
     try:
         put(meta, _brought_up_to_date(backend, call, new, old, manager))
@@ -160,10 +160,10 @@ def _base(sent: Any, stored: msgspec.Raw | None) -> list[Entry] | None:
 def compare(
     definition: ResourceDefinition, old: Json | None, new: Json, *, subresource: str = ""
 ) -> Comparison:
-    """What has changed, less what this kind of write cannot change and what nobody owns."""
+    """The changed fields, without those that this kind of write cannot change and those without an owner."""
     hidden = _HEADS
     if definition.kind == "Namespace" and definition.group == "":
-        # Its finalizers are set by the server.
+        # The server sets its finalizers.
         hidden = _HEADS_AND_BOTH
     elif subresource and definition.kind != "Scale":
         hidden = _HEADS_AND_SPEC
@@ -184,7 +184,7 @@ def compare(
 
 @lru_cache(maxsize=256)
 def blank(definition: ResourceDefinition) -> Json:
-    """An object with nothing in it but what Go's structs of built-in kinds always have. Read only."""
+    """An empty object with the fields that Go's structs of built-in kinds always have. Read only."""
     made: Json = {"apiVersion": definition.api_version, "kind": definition.kind, "metadata": {}}
     if definition.is_crd:
         made["spec"] = {"names": {}}
@@ -196,7 +196,7 @@ def blank(definition: ResourceDefinition) -> Json:
 def _updated(
     backend: Backend, call: Call, base: list[Entry], change: Change, found: Comparison, manager: str
 ) -> list[Entry]:
-    """The entries after a change: what it touched is the manager's alone, what it removed is nobody's."""
+    """The entries after a change: touched fields belong to this manager only, removed ones to none."""
     touched, removed = members_of(found.touched), members_of(found.removed)
     version, subresource = call.definition.api_version, call.route.subresource
     here = type_of(call.definition)
@@ -233,7 +233,7 @@ def _updated(
 
 
 def _first(backend: Backend, call: Call, found: Comparison, manager: str) -> list[Entry]:
-    """The entries after a change where nobody has owned anything yet, or this manager nothing."""
+    """The entries after a change where no field had an owner before, or none belonged to this manager."""
     if not found.touched:
         return []
     return [new_entry(call, manager, UPDATE, encode_sorted(found.touched), backend.timestamp())]

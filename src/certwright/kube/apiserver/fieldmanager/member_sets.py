@@ -1,7 +1,7 @@
-"""Sets of fields taken apart by the object's own members, so that what was once worked out need not be again.
+"""Field sets split by the object's top-level members, so that results can be cached per member.
 
-Objects of one kind change in the same few ways: what is left of a member's set after a change is kept by the
-bytes that it was worked out from.
+Objects of one kind change in the same few ways: the rest of a member's set after a change is cached by the
+bytes of its inputs.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from certwright.kube.apiserver.fieldmanager.fields_type import Type
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.util.decoders import json_decoder
 
-_KEPT = 4096  # results that are remembered: as a rule about 1 KB each
-_LONGEST = 8 * 1024  # bytes of what one is worked out from
+_KEPT = 4096  # cached results: as a rule about 1 KB each
+_LONGEST = 8 * 1024  # bytes of an input
 
 Members = Mapping[str, bytes]
-"""The nodes of an object's own members (`f:metadata`, `f:spec`, …), each by itself: what is set of the
-metadata differs from object to object, the rest is the same for many."""
+"""The nodes of an object's top-level members (`f:metadata`, `f:spec`, …), separately: the metadata's set
+differs from object to object, the rest is the same for many."""
 _read_members = json_decoder(dict[str, msgspec.Raw]).decode
 
 
 def members_of(fields: Node) -> Members:
-    """A set, taken apart."""
+    """A set, split by members."""
     return {name: encode_sorted(node) for name, node in fields.items()}
 
 
@@ -52,7 +52,7 @@ def extended(kind: Type, fields: bytes, touched: Members, removed: Members) -> b
 
 
 def _member_less(kind: Type, name: str, part: bytes, touched: bytes, removed: bytes) -> msgspec.Raw | None:
-    """What is left of a member without what is in the others; None: nothing."""
+    """The difference of a member's set and the others; None: nothing."""
     if len(part) + len(touched) + len(removed) > _LONGEST:
         return _less(kind, name, part, touched, removed)
     return _kept_less(kind, name, part, touched, removed)

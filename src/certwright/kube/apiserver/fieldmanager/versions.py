@@ -1,4 +1,4 @@
-"""One change, seen in every version that owners of fields are written in.
+"""A change of an object in every version that its managers use.
 
 Source: structured-merge-diff `merge/update.go`; apimachinery `pkg/util/managedfields` (versionconverter).
 """
@@ -21,13 +21,13 @@ Compare = Callable[[ResourceDefinition, Json, Json], Comparison]
 
 
 class NotConvertible(FieldsError):
-    """An object has fields that another version of its kind, in which somebody owns fields, has not."""
+    """An object has fields that another version of its kind, in which a manager owns fields, lacks."""
 
 
 def in_version(
     backend: Backend, definition: ResourceDefinition, api_version: str
 ) -> ResourceDefinition | None:
-    """The kind in the version that an entry is written in; None when a built-in kind has it no longer.
+    """The kind in an entry's version; None when a built-in kind no longer has that version.
 
     Raises `NotConvertible` for a version that a custom resource does not have at all.
     """
@@ -43,7 +43,7 @@ def in_version(
 
 
 def type_in_version(backend: Backend, definition: ResourceDefinition, api_version: str) -> Type | None:
-    """The kind's type in that version; None when it is no more. Raises `NotConvertible`."""
+    """The kind's type in that version; None when it no longer exists. Raises `NotConvertible`."""
     found = in_version(backend, definition, api_version)
     return type_of(found) if found is not None else None
 
@@ -88,7 +88,7 @@ class Change:
                 converted(self._backend, there, self._definition, self._old)
 
     def seen_in(self, api_version: str) -> Comparison | None:
-        """What has changed, in the words of a version; None when that is no more.
+        """The changed fields in a version; None when that no longer exists.
 
         Raises `NotConvertible`.
         """

@@ -1,4 +1,4 @@
-"""The columns that `kubectl get` shows of the built-in kinds.
+"""Printer columns of the built-in kinds, as `kubectl get` shows them.
 
 Source: what kubectl prints of a Kubernetes cluster (Kubernetes `pkg/printers/internalversion`).
 """

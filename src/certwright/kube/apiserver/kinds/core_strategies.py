@@ -1,6 +1,6 @@
-"""What the built-in kinds do beside their schemas, in Kubernetes' words.
+"""Strategies of the core kinds: defaults and validation beside their schemas, in Kubernetes' words.
 
-No message of a Secret's repeats a value.
+No error of a Secret repeats a value.
 
 Source: Kubernetes API reference and documentation of each kind (Secret types, immutable Secrets and
 ConfigMaps); Kubernetes `pkg/apis/core/validation`.
@@ -16,7 +16,7 @@ from certwright.kube.apiserver.kinds.events import OLD_NAMES
 from certwright.kube.apiserver.model.definitions import Json, Strategy
 
 MAX_DATA_BYTES = 1024 * 1024
-"""The most that a Secret's or a ConfigMap's values may hold together."""
+"""The maximum total size of a Secret's or a ConfigMap's values."""
 
 _KEY = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
 _KEY_TEXT = (
@@ -27,7 +27,7 @@ _IMMUTABLE = "field is immutable when `immutable` is set"
 
 OPAQUE = "Opaque"
 TOKEN_TYPE, ACCOUNT_NAME = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
-"""The type of Secrets that are given a ServiceAccount's token, and the annotation that names the account."""
+"""The type of ServiceAccount token Secrets, and the annotation that names the account."""
 
 REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
@@ -35,7 +35,7 @@ REQUIRED_KEYS: dict[str, tuple[str, ...]] = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
 }
-"""The keys that a Secret of a type must have."""
+"""The required keys of a Secret by type."""
 
 
 def _key_problem(key: str) -> str:
@@ -76,7 +76,7 @@ def _prepare_secret(secret: Json) -> None:
 
 
 def _prepare_secret_update(new: Json, old: Json) -> None:
-    # A client that leaves the type out means the one that is there.
+    # A client that omits the type means the stored one.
     if not new.get("type") and old.get("type"):
         new["type"] = old["type"]
     _prepare_secret(new)
@@ -131,7 +131,7 @@ def _prepare_namespace(obj: Json) -> None:
     finalizers = (obj.get("spec") or {}).get("finalizers") or []
     obj["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
     obj["status"] = {"phase": "Active"}
-    # Without a name yet (generateName), the label comes with the first update.
+    # Without a name yet (generateName), the label is added by the first update.
     if obj["metadata"].get("name"):
         _label_namespace(obj)
 
@@ -144,7 +144,7 @@ def _prepare_namespace_update(new: Json, old: Json) -> None:
 
 
 def finalize(new: Json, old: Json) -> Json:
-    """What is stored for a Namespace that was sent to `finalize`: of it only the finalizers."""
+    """The stored object after a write to `finalize`: only the finalizers change."""
     spec = {**(old.get("spec") or {})}
     if wanted := (new.get("spec") or {}).get("finalizers"):
         spec["finalizers"] = wanted

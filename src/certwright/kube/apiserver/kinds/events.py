@@ -18,16 +18,16 @@ _NEW_NAMES = {
     "count": "deprecatedCount",
     "reportingComponent": "reportingController",
 }
-"""What the fields of a core Event are called in the newer group."""
+"""The fields of a core Event and their names in the newer group."""
 
 OLD_NAMES = {new: old for old, new in _NEW_NAMES.items()}
-"""And the other way round."""
+"""The inverse mapping."""
 _ALWAYS_THERE = {"reportingComponent": "", "reportingInstance": ""}
 _LEFT_OUT_WHEN_EMPTY = ("reportingController", "reportingInstance")
 
 
 def to_new(body: bytes) -> bytes:
-    """A stored body as one of events.k8s.io."""
+    """A stored body converted to events.k8s.io."""
     content = _renamed(body, _NEW_NAMES)
     for name in _LEFT_OUT_WHEN_EMPTY:
         if not content.get(name):
@@ -36,7 +36,7 @@ def to_new(body: bytes) -> bytes:
 
 
 def to_stored(body: bytes) -> bytes:
-    """A body of events.k8s.io as it is stored."""
+    """A body of events.k8s.io converted to the stored form."""
     return msgspec.json.encode({**_ALWAYS_THERE, **_renamed(body, OLD_NAMES)})[1:-1]
 
 

@@ -1,4 +1,4 @@
-"""The columns that `kubectl get` shows of Services, Pods, roles, signing requests and their like.
+"""Printer columns of Services, Pods, roles, signing requests and the like.
 
 Source: what kubectl prints of a Kubernetes cluster (Kubernetes `pkg/printers/internalversion`).
 """
@@ -23,7 +23,7 @@ def _column(name: str, cell: Callable[[Json], Any], description: str, **more: An
 
 
 def _spec(obj: Json) -> Json:
-    # The bookmark of a watch is an object with nothing in it.
+    # The bookmark of a watch is an empty object.
     return obj.get("spec") or {}
 
 

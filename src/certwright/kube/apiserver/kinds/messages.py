@@ -1,4 +1,4 @@
-"""The fields of the built-in kinds as they stand in JSON.
+"""JSON fields of the built-in kinds.
 
 Source: the tables of `protobuf_fields`, which are read off the Go types of `k8s.io/api`.
 """

@@ -1,8 +1,8 @@
-"""The schemas of built-in kinds: objects are read as Kubernetes' Go types read them.
+"""Schemas of built-in kinds: objects are decoded as Kubernetes' Go types decode them.
 
 Unlike a custom resource, whose fields are checked against a schema (422), a built-in kind is decoded: a wrong
 type makes the body unreadable (400), an unknown field is dropped, an empty one is left out or written as
-zero, a time is brought to UTC.
+zero, a time is converted to UTC.
 
 Source: Go `encoding/json`; Kubernetes API conventions, "Optional vs. Required"; `k8s.io/api` field tags.
 """
@@ -24,7 +24,7 @@ from certwright.kube.apiserver.schemas.structural import Schema
 Json = dict[str, Any]
 
 Read = Callable[[Any, Path, list[str]], Any]
-"""The value as it is kept. Appends the paths of unknown fields; raises `Mismatch` and `Unreadable`."""
+"""The value to store. Appends the paths of unknown fields; raises `Mismatch` and `Unreadable`."""
 
 _HEADERS = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -38,7 +38,7 @@ class NativeSchema(Schema):
 
     @cached_property
     def message(self) -> str:
-        """The name of the kind's message. The tables are read when it is first asked for."""
+        """The name of the kind's message. The tables are loaded on first use."""
         return message_of(self._api_version, self._kind)
 
     @property
@@ -71,7 +71,7 @@ class NativeSchema(Schema):
         return sorted(unknown)
 
     def validate(self, obj: Json, old: Json | None = None) -> list[FieldError]:
-        """Nothing: what can be wrong with types, `process` has found."""
+        """Nothing: `process` has reported type errors."""
         del obj, old
         return []
 
@@ -95,7 +95,8 @@ def _object(message: str, untouched: frozenset[str]) -> Read:
     checks: dict[str, Read | None] = {field.name: None for field in own}
     by_name = {field.name: field for field in own}
     zeros = tuple((field.name, make) for field in own if (make := _zero(field)) is not None)
-    # Most fields are texts, and nearly all of those are: to call a check for each takes longer than the rest.
+    # Most fields are texts, and nearly all of those are valid: a call of a check for each takes longer than
+    # the rest.
     texts = {field.name: _is_left_out(field) for field in own if field.type == "string" and _is_alone(field)}
 
     def read(value: Any, path: Path, unknown: list[str]) -> Any:
@@ -130,7 +131,7 @@ def _object(message: str, untouched: frozenset[str]) -> Read:
 
 
 def _field(message: str, field: Field) -> Read:
-    """Reads a field; None says that it is left out."""
+    """Decodes a field; None means that it is left out."""
     read = _value(message, field)
     if field.is_map:
         read = _mapped(read, message, field)
@@ -159,7 +160,7 @@ def _value(message: str, field: Field) -> Read:
         scalar = native_scalars.READERS[field.type]
         struct = _struct_name(message)
         return lambda value, path, _: scalar(value, path, struct)
-    # Messages may hold each other, so they are looked up when they are met.
+    # Messages may contain each other, so they are looked up on first use.
     kind = field.type
     return lambda value, path, unknown: _message(kind)(value, path, unknown)
 
@@ -176,7 +177,7 @@ def _schema_or_bool(value: Any, path: Path, unknown: list[str]) -> Any:
 
 
 def _schema_or_list(value: Any, path: Path, unknown: list[str]) -> Any:
-    """A schema, or a list; as in Go's types, anything else is read as nothing at all."""
+    """A schema, or a list; like Go's types, it decodes anything else as empty."""
     if type(value) is dict:
         return _message(_SCHEMA)(value, path, unknown)
     return value if type(value) is list and value else None
@@ -232,7 +233,7 @@ _ZEROS: Mapping[str, Any] = {
 
 
 def _zero(field: Field) -> Make | None:
-    """What is written for a field that is absent; None where it is left out."""
+    """The zero value of an absent field; None where it is left out."""
     if field.omits_zero:
         return None
     return _zero_item(field) if field.single else _null

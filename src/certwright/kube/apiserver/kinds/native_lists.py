@@ -1,4 +1,4 @@
-"""How lists of built-in kinds are merged: by patches, and by server-side apply.
+"""Merge strategies of built-in lists: for patches, and for server-side apply.
 
 Source: the tags `patchMergeKey`, `listType`, `listMapKey`, `mapType` and `structType` of `k8s.io/api`.
 """
@@ -86,14 +86,14 @@ ATOMIC_MESSAGES = frozenset(
         "rbac.v1.Subject",
     }
 )
-"""Messages that one manager owns whole."""
+"""Atomic messages."""
 
 ATOMIC_MAPS = frozenset({("core.v1.ServiceSpec", "selector"), ("core.v1.PodSpec", "nodeSelector")})
-"""Maps, by message and field, that one manager owns whole."""
+"""Atomic maps, by message and field."""
 
 
 def merge_of(message: str, name: str) -> Merge:
-    """How the list `name` of a message is merged."""
+    """The merge strategy of the list `name` of a message."""
     return _OF_MESSAGE.get(message, {}).get(name, _REPLACED)
 
 

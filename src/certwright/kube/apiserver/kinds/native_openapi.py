@@ -1,4 +1,4 @@
-"""The built-in kinds in OpenAPI: one component per message, with a sentence where we have one.
+"""OpenAPI schemas of the built-in kinds: one component per message, with our descriptions.
 
 Source: OpenAPI 3.0.3; the component names of Kubernetes' own documents.
 """
@@ -17,7 +17,7 @@ from certwright.kube.apiserver.protobuf.fields import Field
 Json = dict[str, Any]
 
 Refer = Callable[[str], Json]
-"""The schema of a message, where another one mentions it."""
+"""The schema of a message where another one refers to it."""
 
 _SCALARS: Mapping[str, Json] = {
     "string": {"type": "string"},
@@ -37,7 +37,7 @@ _DEFAULTS = {
     ("core.v1.ServicePort", "protocol"): "TCP",
     ("core.v1.ContainerPort", "protocol"): "TCP",
 }
-# Always written, and yet nobody has to give them.
+# Always written, and yet not required of a client.
 _NOT_REQUIRED = frozenset(
     {
         ("core.v1.Event", "reportingComponent"),
@@ -59,7 +59,7 @@ def component_name(message: str) -> str:
 
 
 def components(message: str, refer: Refer) -> Iterator[tuple[str, Json]]:
-    """A message and all that it mentions, except metadata: name and schema of each, with references."""
+    """A message and all that it refers to, except metadata: name and schema of each, with references."""
     waiting, seen = [message], {message, META_MESSAGE}
     while waiting:
         current = waiting.pop()
@@ -71,7 +71,7 @@ def components(message: str, refer: Refer) -> Iterator[tuple[str, Json]]:
 
 
 def inlined(message: str) -> Json:
-    """The schema of a kind without references and without metadata; messages in themselves end."""
+    """The schema of a kind without references and without metadata; recursive messages are cut."""
     return _inlined(message, frozenset())
 
 
@@ -136,7 +136,7 @@ def _merging(message: str, field: Field) -> Json:
 
 @cache
 def _words() -> dict[str, str]:
-    """What we say of messages and of their fields."""
+    """Our descriptions of messages and of their fields."""
     text = resources.files("certwright.kube.apiserver").joinpath("data/words.txt").read_text(encoding="utf-8")
     lines = (line.partition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: words for name, _, words in lines}

@@ -1,4 +1,4 @@
-"""Single values as Go reads them: texts, numbers, base64, times, quantities.
+"""Scalar values as Go decodes them: texts, numbers, base64, times, quantities.
 
 Source: Go `encoding/json`, `encoding/base64`, `time`; apimachinery `pkg/apis/meta/v1`,
 `pkg/api/resource/quantity.go`, `pkg/util/intstr`.
@@ -17,11 +17,11 @@ from certwright.kube.apiserver.kinds.quantities import canonical
 from certwright.kube.util.memo import remembering
 
 ReadScalar = Callable[[Any, Path, str], Any]
-"""The value as it is kept, given its path and the name of the struct that it is in."""
+"""The value to store, for its path and the name of its struct."""
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls it, in Go's words."""
+    """Its JSON type, in Go's words."""
     if isinstance(value, bool):
         return "bool"
     if isinstance(value, str):
@@ -38,7 +38,7 @@ class MapKey(str):
 
 
 class Mismatch(Exception):
-    """The value is of another type. The text never holds the value, unless it is a number."""
+    """The value is of another type. The text never contains the value, unless it is a number."""
 
     def __init__(self, value: Any, path: Path, message: str, expected: str, *, shown: str = "") -> None:
         struct, names = message.rpartition(".")[2], _names(path)
@@ -48,7 +48,7 @@ class Mismatch(Exception):
 
 
 class Unreadable(Exception):
-    """The value is of the right type and makes no sense."""
+    """The value is of the right type but invalid."""
 
 
 def _names(path: Path) -> str:
@@ -134,7 +134,7 @@ def _time(value: Any, _: Path, __: str) -> Any:
     return _in_utc(value)
 
 
-# What happens at one time is written into many objects.
+# Many objects contain the same times.
 @remembering(most=1024, longest=35)
 def _in_utc(value: str) -> str:
     moment = _moment(value, _SECONDS, _LAYOUT)
@@ -181,4 +181,4 @@ READERS: Mapping[str, ReadScalar] = {
     "Duration": _string,
     "Raw": _anything,
 }
-"""How to read each type that is no message."""
+"""The decoder of each type that is not a message."""

@@ -1,7 +1,7 @@
 """Quantities as Kubernetes writes them: `1000m` is `1`, `1024Ki` is `1Mi`, `0.5` is `500m`.
 
-It decodes a quantity and writes it anew whenever an object of a built-in kind passes through it. What is in
-good form already stays as it is.
+It decodes and encodes a quantity whenever it reads or writes an object of a built-in kind. A canonical
+quantity stays unchanged.
 
 Source: Kubernetes API reference, Quantity resource; apimachinery `pkg/api/resource`.
 """
@@ -22,16 +22,16 @@ _DECIMAL_SUFFIX = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _LARGEST_BINARY = 2**63 - 1
 _NANO = -9
-_MOST_DIGITS = 4_000  # Python reads no longer numbers, since that takes time in the square of their length
+_MOST_DIGITS = 4_000  # Python refuses longer numbers because parsing takes quadratic time
 _FAST_DIGITS, _FAST_BINARY_DIGITS = 18, 15
-"""Up to how many digits Kubernetes keeps a text that is in good form."""
+"""The maximum number of digits of a canonical text that Kubernetes keeps."""
 
 
 @remembering(most=1024, longest=64)
 def canonical(text: str) -> str | None:
-    """The quantity as Kubernetes writes it; None where the text is none.
+    """The quantity as Kubernetes writes it; None for an invalid text.
 
-    What is finer than a nano is rounded up.
+    Digits below a nano are rounded up.
     """
     match = _FORM.fullmatch(text)
     if match is None or not text:

@@ -27,7 +27,8 @@ _SCOPES = ("*", "Cluster", "Namespaced")
 _REVIEWS = ("v1", "v1beta1")
 _MAX_TIMEOUT_S = 30
 _MAX_WEBHOOKS = 1_000
-"""Of one configuration. Kubernetes takes as many as fit in a request; every write looks at all of them."""
+"""Webhooks of one configuration. Kubernetes takes as many as fit in a request; every write matches all of
+them."""
 
 
 def _prepare_webhooks(obj: Json) -> None:
@@ -119,7 +120,7 @@ def _policy_errors(hook: Json, path: str) -> list[FieldError]:
 
 
 def client_errors(client: Json, path: str) -> list[FieldError]:
-    """What is wrong with where a webhook is said to listen."""
+    """The errors of a webhook's address."""
     url, service = client.get("url"), client.get("service")
     if (url is None) == (service is None):
         return [required(path, "exactly one of url or service is required")]
@@ -185,7 +186,8 @@ _MAX_GROUP_PRIORITY, _MAX_VERSION_PRIORITY = 20000, 1000
 
 
 def api_service(clock: Clock) -> Strategy:
-    """What the kind does: requests of its group go to its Service (`apiserver.elsewhere`), or stay here."""
+    """The strategy: the server proxies requests of the group to its Service (`apiserver.elsewhere`), or
+    serves them itself."""
 
     def prepare_create(obj: Json) -> None:
         if service := obj["spec"].get("service"):

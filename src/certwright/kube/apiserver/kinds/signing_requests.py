@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: who asked, what may be changed by whom, and the rules.
+"""CertificateSigningRequests: the requesting user, permitted changes, and validation.
 
 Source: Kubernetes documentation, "Certificates and Certificate Signing Requests"; API reference,
 CertificateSigningRequest v1 certificates.
@@ -50,7 +50,7 @@ _USAGES = tuple(
 
 
 def strategy(clock: Clock) -> Strategy:
-    """What the kind does; `clock` gives the times of its conditions."""
+    """The strategy; `clock` gives the times of its conditions."""
 
     def prepare_status(new: Json, old: Json) -> None:
         kept = _decisions(old)
@@ -68,7 +68,7 @@ def strategy(clock: Clock) -> Strategy:
 
 
 def approve(clock: Clock, new: Json, old: Json) -> Json:
-    """What is stored for an object that was sent to `approval`: of it only the conditions."""
+    """The stored object after a write to `approval`: only the conditions change."""
     made = {**old, "metadata": dict(old["metadata"]), "status": dict(old.get("status") or {})}
     _set_conditions(made, _conditions(new))
     _stamp(made, old, clock)
@@ -80,7 +80,7 @@ def _prepare_create(obj: Json) -> None:
 
 
 def _identify(obj: Json, user: Identity) -> None:
-    """Whatever the client says of itself, the server knows better."""
+    """Overwrite the client's claims about itself with the authenticated user."""
     spec = obj["spec"]
     for name in ("username", "uid", "groups", "extra"):
         spec.pop(name, None)
@@ -112,7 +112,7 @@ def _set_conditions(obj: Json, conditions: list[Json]) -> None:
 
 
 def _stamp(new: Json, old: Json, clock: Clock) -> None:
-    """Times that the client left out: now, or what they were where nothing has turned."""
+    """Fill in times that the client left out: now, or the former ones where the status has not changed."""
     now = clock.now().isoformat()[:19] + "Z"
     before = {condition.get("type"): condition for condition in _conditions(old)}
     for condition in _conditions(new):
@@ -164,7 +164,7 @@ def _request_error(request: Any) -> str:
     decoded = base64.b64decode(request or "")
     if not re.search(rb"-----BEGIN CERTIFICATE REQUEST-----\s", decoded):
         return "PEM block type must be CERTIFICATE REQUEST"
-    # Only who makes CertificateSigningRequests pays for this import.
+    # Imported on first use because most servers never see a CertificateSigningRequest.
     from cryptography import x509
 
     try:

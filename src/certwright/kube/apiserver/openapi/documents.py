@@ -1,8 +1,8 @@
-"""The OpenAPI documents of what is served.
+"""OpenAPI documents of the served resources.
 
-`kubectl explain` reads its texts here, and kubectl looks here whether a resource takes `fieldValidation`.
+`kubectl explain` reads its texts here, and kubectl checks here whether a resource supports `fieldValidation`.
 
-A document is made when it is first asked for, and kept compressed until the registry changes.
+A document is built on first request, and cached compressed until the registry changes.
 
 Source: OpenAPI 3.0.3; KEP-2896 (OpenAPI v3: an index with hashes, one document per group and version);
 Kubernetes documentation, "OpenAPI V3".
@@ -38,7 +38,7 @@ _V2 = "/openapi/v2"
 
 
 class OpenApi:
-    """Answers requests for OpenAPI documents from a registry."""
+    """Serves OpenAPI documents from a registry."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -46,9 +46,9 @@ class OpenApi:
     async def respond(
         self, path: str, accept: str = "", if_none_match: str = "", query: str = ""
     ) -> Response | None:
-        """The answer to a request for `path`, or None where it names no document.
+        """The response to a request for `path`, or None where it names no document.
 
-        The index comes as JSON, whatever is wanted; of v2 there is a protobuf form too.
+        The index is JSON, whatever the client accepts; v2 has a protobuf form too.
         """
         path = path.rstrip("/")
         made = self._maker(path)
@@ -66,7 +66,7 @@ class OpenApi:
         if wanted and path not in (_PREFIX, _V2):
             if wanted != etag:
                 return Response(301, {**headers, "content-type": form, "location": f"{path}?hash={etag}"})
-            # The address names the content, so it can be kept for ever.
+            # The URL identifies the content, so clients may cache it forever.
             expires = formatdate(time.time() + _A_YEAR_S, usegmt=True)
             headers |= {"cache-control": "public, immutable", "expires": expires}
         if _is_known(if_none_match, etag):
@@ -75,7 +75,7 @@ class OpenApi:
         return Response(200, {**headers, "content-type": form}, body)
 
     def _maker(self, path: str) -> tuple[Make, str] | None:
-        """How the document is made, and what names its state."""
+        """The function that builds the document, and the key of its state."""
         if path == _V2:
             return (lambda: v2.document(self._registry)), self._hash_of_all()
         return (self._index, self._hash_of_all()) if path == _PREFIX else self._group_version(path)
@@ -103,7 +103,7 @@ class OpenApi:
         return {"paths": paths}
 
     def _hash(self, group: str, version: str) -> str:
-        # Of what the document is made of, not of the document: the index is asked for far more often.
+        # A hash of the document's inputs, not of the document: the index is requested far more often.
         key = (f"{group}/{version}", "openapi hash")
         made = self._registry.made.get(key)
         if made is None:
@@ -127,7 +127,7 @@ class OpenApi:
 
 
 def _essence(definition: ResourceDefinition) -> tuple[object, ...]:
-    """What a document says of a resource."""
+    """The part of a document for a resource."""
     names = (definition.plural, definition.kind, definition.list_kind, definition.namespaced)
     parts = [part.name for part in definition.subresources]
     more = (definition.verbs, definition.status_subresource, parts, definition.selectable_fields)
@@ -144,7 +144,7 @@ def _digest(body: bytes) -> str:
 
 
 def _form(path: str, accept: str) -> str | None:
-    """The media type to answer with; None where there is none that the client takes."""
+    """The media type of the response; None where the client accepts none of ours."""
     if path == _PREFIX or not accept or _takes(accept, (_JSON, "application/*", "*/*")):
         return _JSON
     return proto.MEDIA_TYPES[1] if path == _V2 and _takes(accept, proto.MEDIA_TYPES) else None

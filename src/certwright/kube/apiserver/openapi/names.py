@@ -1,4 +1,4 @@
-"""How schemas are named in OpenAPI documents.
+"""Names of schemas in OpenAPI documents.
 
 Source: the names that Kubernetes' documents use; Kubernetes API reference.
 """
@@ -35,5 +35,5 @@ def schema_name(definition: ResourceDefinition, kind: str) -> str:
 
 
 def group_version_kind(definition: ResourceDefinition, kind: str = "") -> Json:
-    """What `x-kubernetes-group-version-kind` holds."""
+    """The value of `x-kubernetes-group-version-kind`."""
     return {"group": definition.group, "version": definition.version, "kind": kind or definition.kind}

@@ -1,4 +1,4 @@
-"""What can be done at which path, in terms that both versions of OpenAPI are written from.
+"""Operations at each path, in terms that both versions of OpenAPI are written from.
 
 Source: Kubernetes API reference; kube-openapi `pkg/builder3`, apiextensions-apiserver
 `pkg/controller/openapi/builder`, apiserver `pkg/endpoints/openapi` (operation ids and tags).
@@ -102,7 +102,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path, what its operations have in common, and the operations."""
+    """A path, the common parameters of its operations, and the operations."""
 
     path: str
     parameters: tuple[Parameter, ...]
@@ -110,7 +110,7 @@ class Path:
 
 
 def paths(definition: ResourceDefinition) -> Iterator[Path]:
-    """All paths of a resource, less those where nothing can be done."""
+    """All paths of a resource, without those that have no operations."""
     for path, named, verbs, part in _places(definition):
         operations = tuple(
             _operation(definition, method, verb, path, part)
@@ -143,7 +143,7 @@ def _places(definition: ResourceDefinition) -> Iterator[_Place]:
 
 
 def _path(path: str, named: tuple[Parameter, ...], operations: tuple[Operation, ...]) -> Path:
-    """What all operations take is said once, for the path."""
+    """Parameters common to all operations are listed once, for the path."""
     common = set(operations[0].parameters).intersection(*(found.parameters for found in operations[1:]))
     shared = sorted((*named, *common, _PRETTY), key=lambda parameter: parameter.name)
     return Path(path, tuple(shared), tuple(_without(found, common) for found in operations))
@@ -192,14 +192,14 @@ _WORDS = {
     "delete": "delete",
     "deletecollection": "delete",
 }
-# What the API reference calls the verbs.
+# The verbs in the API reference's terms.
 _ACTIONS = {"create": "post", "update": "put"}
 _ACCEPTED, _CREATED = ("202", "Accepted"), ("201", "Created")
 _MORE_CODES = {"create": (_CREATED, _ACCEPTED), "update": (_CREATED,), "delete": (_ACCEPTED,)}
 
 
 def _prefix(definition: ResourceDefinition) -> tuple[str, str]:
-    """The group and version as ids of operations name them, and the tag: `TestDevV1`, `testDev_v1`."""
+    """The group and version as in operation ids, and the tag: `TestDevV1`, `testDev_v1`."""
     words = re.split(r"[^A-Za-z0-9]", definition.group.removesuffix(".k8s.io") or "core")
     group = "".join(word[:1].upper() + word[1:] for word in words)
     version = definition.version
@@ -207,7 +207,7 @@ def _prefix(definition: ResourceDefinition) -> tuple[str, str]:
 
 
 def kind_of(definition: ResourceDefinition, part: Subresource | None) -> str:
-    """The name of the schema of what is read and written there."""
+    """The name of the schema that is read and written at the path."""
     if part is None or part.kind is None:
         return schema_name(definition, definition.kind)
     message = message_of(part)
@@ -215,7 +215,7 @@ def kind_of(definition: ResourceDefinition, part: Subresource | None) -> str:
 
 
 def message_of(part: Subresource) -> str | None:
-    """The message of a subresource that is of a kind of its own."""
+    """The message of a subresource with another kind than its resource."""
     if part.kind is None:
         return None
     group, version, kind = part.kind

@@ -1,6 +1,6 @@
-"""The OpenAPI v2 document in the protobuf form: the only one that kubectl asks for.
+"""The OpenAPI v2 document in protobuf: the only form that kubectl requests.
 
-kubectl wants it when it is given a kind that it cannot find, and before it merges a Secret or a ConfigMap.
+kubectl requests it for a kind that it does not find, and before it merges a Secret or a ConfigMap.
 
 Source: gnostic's `OpenAPIv2.proto` (numbers of messages and fields); Protocol Buffers encoding.
 """
@@ -21,7 +21,8 @@ MEDIA_TYPES = (
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
 )
-"""What clients ask for. The first is no valid media type, which Go minds, so that answers bear the second."""
+"""The media types that clients request. The first is not a valid media type, which Go refuses, so responses
+carry the second."""
 
 Put = Callable[[int, Any], bytes]
 """Encodes a value as the field of that number."""
@@ -216,5 +217,5 @@ _DOCUMENT: dict[str, tuple[int, Put]] = {
 
 
 def encode(document: Json) -> bytes:
-    """The message `openapi.v2.Document` that says what the JSON form of the document says."""
+    """The message `openapi.v2.Document` with the content of the JSON document."""
     return b"".join(_encoded(document, _DOCUMENT, 0))

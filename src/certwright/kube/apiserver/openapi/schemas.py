@@ -1,4 +1,4 @@
-"""The schemas in OpenAPI documents: of kinds, of their lists, of metadata; and what each version cannot say.
+"""Schemas in OpenAPI documents: of kinds, of their lists, of metadata; and the limits of each version.
 
 Source: OpenAPI 3.0.3 and 2.0; apiextensions-apiserver `pkg/controller/openapi/builder` and `…/v2`.
 """
@@ -25,9 +25,9 @@ from certwright.kube.apiserver.representations.discovery import parts
 
 Json = dict[str, Any]
 Refer = Callable[[str], Json]
-"""The schema that stands for the one of that name."""
+"""A reference to the schema of that name."""
 Plain = Callable[[Json], Json]
-"""A schema in what one version of OpenAPI can say."""
+"""Converts a schema to one version of OpenAPI."""
 
 GVK = "x-kubernetes-group-version-kind"
 _UNKNOWN = "x-kubernetes-preserve-unknown-fields"
@@ -36,7 +36,7 @@ _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 def shared(refer: Refer) -> Iterator[tuple[str, Json]]:
-    """The schemas of metadata, options and answers, with all that they refer to."""
+    """The schemas of metadata, options and responses, with all that they refer to."""
     yield PATCH, {"type": "object", "description": "A patch, in the form that its content type names."}
     for message, words in _META.items():
         for name, schema in _of_message(message, refer, words):
@@ -46,7 +46,7 @@ def shared(refer: Refer) -> Iterator[tuple[str, Json]]:
 
 
 def _served(properties: Json) -> Json:
-    """Without what we do not serve; managed fields are an object, and kubectl minds no more of them."""
+    """Without unserved fields; managed fields are an object, which is enough for kubectl."""
     made = {name: prop for name, prop in properties.items() if name != "shardInfo"}
     if "fieldsV1" in made:
         made["fieldsV1"] = {"type": "object", "description": made["fieldsV1"].get("description", "")}
@@ -56,14 +56,14 @@ def _served(properties: Json) -> Json:
 _META: dict[str, Json] = {
     "meta.v1.Status": meta.STATUS,
     "meta.v1.DeleteOptions": meta.DELETE_OPTIONS,
-    # After those that refer to it, so that its own words win.
+    # After those that refer to it, so that its own description wins.
     "meta.v1.ListMeta": meta.LIST_META,
     META_MESSAGE: meta.OBJECT_META,
 }
 
 
 def _of_message(message: str, refer: Refer, words: Json) -> Iterator[tuple[str, Json]]:
-    """The schema of a message and of those in it; descriptions that it lacks are in `words`."""
+    """The schema of a message and of nested ones; `words` has the missing descriptions."""
     for name, schema in components(message, lambda inner: refer(component_name(inner))):
         if name == component_name(message):
             schema = _with_words(schema, words)
@@ -89,7 +89,7 @@ _KINDS = {meta.STATUS["description"]: "Status", meta.DELETE_OPTIONS["description
 
 
 def of_kind(definition: ResourceDefinition, refer: Refer, plain: Plain) -> Iterator[tuple[str, Json]]:
-    """The schemas of a kind, of its list, and of what they refer to."""
+    """The schemas of a kind, of its list, and of all that they refer to."""
     own = schema_name(definition, definition.kind)
     if isinstance(definition.schema, NativeSchema):
         message = definition.schema.message
@@ -121,7 +121,7 @@ def _dressed(definition: ResourceDefinition, own: Json, refer: Refer) -> Json:
     """The schema with apiVersion, kind and metadata in front."""
     about = {GVK: [group_version_kind(definition)], **_selectable(definition)}
     if _UNKNOWN in own and "type" not in own:
-        # kubectl would take the properties that are named for all there are.
+        # kubectl would take the listed properties for the only ones.
         return {"type": "object", **about}
     properties = {"apiVersion": meta.API_VERSION, "kind": meta.KIND, "metadata": _metadata(refer)}
     return {**own, "properties": {**own.get("properties", {}), **properties}, **about}
@@ -163,7 +163,7 @@ _DROPPED = frozenset({"example", "externalDocs", "id"})
 
 
 def in_v3(refer: Refer) -> Plain:
-    """Everything can be said; what a structural schema only implies is written out."""
+    """Nothing is lost; what a structural schema only implies is written out."""
 
     def plain(schema: Json) -> Json:
         made = _each({key: value for key, value in schema.items() if key not in _DROPPED}, plain)
@@ -175,7 +175,7 @@ def in_v3(refer: Refer) -> Plain:
 
 
 def _each(schema: Json, plain: Plain) -> Json:
-    """The schema with those in it made plain."""
+    """The schema with nested ones converted."""
     made = dict(schema)
     if "properties" in schema:
         made["properties"] = {name: plain(prop) for name, prop in schema["properties"].items()}
@@ -210,7 +210,7 @@ _NOT_IN_V2 = _DROPPED | {"nullable", "anyOf", "oneOf", "not", "allOf", "default"
 
 
 def in_v2(refer: Refer) -> Plain:
-    """What kubectl would misunderstand is left out, and so is what version 2 does not know."""
+    """Leaves out what kubectl would misread, and what version 2 does not support."""
 
     def plain(schema: Json) -> Json:
         made = _each({key: value for key, value in schema.items() if key not in _NOT_IN_V2}, plain)

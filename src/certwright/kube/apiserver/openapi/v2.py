@@ -1,4 +1,4 @@
-"""The OpenAPI v2 document: all kinds in one, for clients that know nothing newer.
+"""The OpenAPI v2 document: all kinds in one, for old clients.
 
 Source: OpenAPI 2.0; Kubernetes documentation, "OpenAPI V2": `x-kubernetes-*` extensions stay, what v2 cannot
 say (`nullable`, `anyOf`, `oneOf`, `not`) is left out.

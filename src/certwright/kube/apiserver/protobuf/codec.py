@@ -1,7 +1,7 @@
-"""Kubernetes' protobuf for the built-in kinds: bodies in, answers out.
+"""Protobuf codec of the built-in kinds: decodes request bodies, encodes responses.
 
-An object is four bytes (`k8s` and zero) and a message that says apiVersion and kind and holds the object's
-own message. Nothing imports this module but who has such a body, or owes one.
+An object is four bytes (`k8s` and zero) and an envelope with apiVersion, kind and the object's own message.
+This module is imported only for such a body or response.
 
 Source: Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding; apimachinery
 `pkg/runtime/serializer/protobuf`.
@@ -28,7 +28,7 @@ class NoSuchForm(Exception):
 
 
 class Unreadable(BadRequest):
-    """A body that cannot be read. `kind` and `api_version` are empty where it did not come to say them."""
+    """An unreadable body. `kind` and `api_version` are empty if the error came before them."""
 
     def __init__(self, message: str, *, api_version: str = "", kind: str = "") -> None:
         super().__init__(message)
@@ -37,10 +37,10 @@ class Unreadable(BadRequest):
 
 
 def decode(body: bytes, *, api_version: str = "", kind: str = "") -> Json:
-    """The object in a body, as JSON would have it, with apiVersion and kind.
+    """The object in a body, in its JSON form, with apiVersion and kind.
 
-    `api_version` and `kind` stand in for those that the body leaves out. Raises `Unreadable`, which names the
-    field and the offset at fault.
+    `api_version` and `kind` are the defaults for those missing in the body. Raises `Unreadable`, which names
+    the field and the offset of the error.
     """
     if not body:
         raise Unreadable("empty data")
@@ -58,7 +58,7 @@ def decode(body: bytes, *, api_version: str = "", kind: str = "") -> Json:
 
 
 def _open(envelope: bytes) -> tuple[tuple[str, str], bytes]:
-    """What the envelope says of the object (apiVersion, kind), and the object's message."""
+    """The envelope's type (apiVersion, kind), and the object's message."""
     reading = Reading(envelope)
     found = reading.small(0, len(envelope))
     raw, type_meta, named = found.get(2, (0, 0)), found.get(1), ("", "")
@@ -89,7 +89,7 @@ def _text(reading: Reading, piece: int | tuple[int, int] | None) -> str:
 
 
 def encode(obj: Json) -> bytes:
-    """The body that says what `obj` says. Raises `NoSuchForm`."""
+    """Encode `obj` as a body. Raises `NoSuchForm`."""
     return envelope(obj.get("apiVersion", ""), obj.get("kind", ""), encode_message(obj))
 
 
@@ -110,6 +110,6 @@ def encode_as(message: str, obj: Json) -> bytes:
 
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """An object's message with what must be known of it around it."""
+    """Wrap an object's message in the envelope."""
     type_meta = put_piece(b"\x0a", api_version.encode()) + put_piece(b"\x12", kind.encode())
     return b"".join((MAGIC, put_piece(b"\x0a", type_meta), put_piece(b"\x12", raw), b"\x1a\x00\x22\x00"))

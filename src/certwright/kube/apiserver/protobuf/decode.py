@@ -1,7 +1,7 @@
-"""From protobuf to objects as JSON has them.
+"""Protobuf decoder: from messages to objects in their JSON form.
 
-For each message there is a table from tag to the function that takes one field, made when the message is
-first met. What client-go's JSON would leave out is left out, what it would show is shown.
+For each message there is a table from tag to the function that decodes one field, built on first use. The
+result omits and contains the same fields as client-go's JSON.
 
 Source: `data/README.md`; Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding.
 """
@@ -28,15 +28,15 @@ from certwright.kube.apiserver.protobuf.wire import (
 
 Json = dict[str, Any]
 Read = Callable[[Reading, int, int, int], Any]
-"""Reads the piece from one offset to another, at a depth."""
+"""Decodes the bytes from one offset to another, at a depth."""
 Take = Callable[[Reading, Json, int, int, int], None]
-"""Reads a piece into an object, at a depth."""
+"""Decodes the bytes of a field into an object, at a depth."""
 TakeNumber = Callable[[Json, Any], None]
-"""Puts a number off the wire into an object."""
+"""Stores a number from the wire in an object."""
 
 
 class Message:
-    """How to read one message."""
+    """The decoder of one message."""
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self.numbers = {field.number: field for field in fields}
@@ -118,7 +118,7 @@ def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json,
 
 
 def _read_other(reading: Reading, start: int, tag: int, pos: int, end: int, how: Message, into: Json) -> int:
-    """Read a double, or skip what nobody knows; returns where it ends. Raises `Malformed`."""
+    """Read a double, or skip an unknown field; returns where it ends. Raises `Malformed`."""
     if (number := how.doubles.get(tag)) is None:
         parsed, pos = reading.tag(start)
         if known := how.numbers.get(parsed.number):
@@ -136,13 +136,13 @@ def _read_other(reading: Reading, start: int, tag: int, pos: int, end: int, how:
 
 
 def _told(field: Field, error: Malformed) -> Malformed:
-    """The fault, in that field."""
+    """The error, in that field."""
     error.within(field.name)
     return error
 
 
 def _zero(field: Field) -> Callable[[], Any]:
-    """Makes what JSON shows of a field that did not come."""
+    """Makes the JSON value of an absent field."""
     if not field.single or field.type in ("bytes", "Time", "MicroTime", "Raw"):
         return lambda: None
     if field.is_message:
@@ -271,8 +271,8 @@ def _map_taker(field: Field) -> Take:
 
 
 def _entry(reading: Reading, pos: int, end: int) -> tuple[int, int, int]:
-    """Where the key ends and the value begins and ends, of an entry as everybody writes it: first the key,
-    with one byte of length, then the value. All 0 for any other."""
+    """The end of the key and the bounds of the value, of an entry in the usual form: first the key, with one
+    byte of length, then the value. All 0 for any other form."""
     data = reading.data
     key_end = pos + 2 + data[pos + 1]
     if data[pos] != 0x0A or data[pos + 1] > 0x7F or key_end + 2 > end or data[key_end] != 0x12:
@@ -309,7 +309,7 @@ _PLAIN: dict[str, Read] = {
 
 
 def _reader(type_name: str) -> Read:
-    """What reads a piece of that type."""
+    """The decoder of that type."""
     if plain := _PLAIN.get(type_name):
         return plain
     if type_name in UNIONS:

@@ -1,7 +1,7 @@
-"""From objects as JSON has them to protobuf, byte for byte as client-go writes them.
+"""Protobuf encoder: from objects in their JSON form to messages, byte for byte as client-go encodes them.
 
-Fields come in order of their numbers, keys of maps sorted, and what is neither list, map nor pointer always
-comes, empty or not.
+Fields are in order of their numbers, map keys sorted, and a field that is neither list, map nor pointer is
+always written, even if empty.
 
 Source: `data/README.md`; Protocol Buffers encoding guide.
 """
@@ -24,12 +24,12 @@ Put = Callable[[Any], bytes]
 
 @cache
 def message(name: str) -> Put:
-    """What encodes a message of that name, without tag and length."""
+    """The encoder of a message of that name, without tag and length."""
     return _message_put(UNIONS[name] if name in UNIONS else fields_of(name))
 
 
 def _message_put(fields: Iterable[Field]) -> Put:
-    # Sized when first used: a message may hold itself.
+    # Sized on first use: a message may contain itself.
     steps: list[tuple[str | None, bytes, Put]] = []
     waiting = list(fields)
 
@@ -46,12 +46,12 @@ def _message_put(fields: Iterable[Field]) -> Put:
 
 
 def _step(field: Field) -> tuple[str | None, bytes, Put]:
-    """The name in the object (None: the object itself), what is written without it, and how it is written."""
+    """The name in the object (None: the object itself), the default encoding, and the encoder."""
     return None if field.inline else field.name, _absent(field), _field_put(field)
 
 
 def _absent(field: Field) -> bytes:
-    """What is written of a field that JSON does not show."""
+    """The encoding of a field that JSON does not show."""
     if not field.single or field.type == "bytes":
         return b""
     if field.type in _NUMBERS:
@@ -119,7 +119,7 @@ def _map_put(tag: bytes, put: Put) -> Put:
 
 
 def _type_put(type_name: str) -> Put:
-    """What encodes a value of that type, without tag and length."""
+    """The encoder of that type, without tag and length."""
     if plain := _PLAIN.get(type_name) or _NUMBERS.get(type_name):
         return plain
     if type_name in UNIONS:

@@ -1,4 +1,4 @@
-"""Which fields the messages of the built-in kinds have. Read from the data file when first asked for.
+"""Fields of the built-in kinds' messages, loaded from the data file on first use.
 
 Source: `data/README.md`.
 """
@@ -20,7 +20,7 @@ _STRUCTS = frozenset({"Time", "MicroTime", "Quantity", "IntOrString", "Raw", "Du
 
 
 class Field(NamedTuple):
-    """A field. `type` is a scalar, a type with a JSON form of its own, or the name of a message."""
+    """A field. `type` is a scalar, a type with a special JSON form, or the name of a message."""
 
     number: int
     name: str
@@ -29,7 +29,7 @@ class Field(NamedTuple):
 
     @property
     def repeated(self) -> bool:
-        """Whether it may come several times, which is a list in JSON."""
+        """Whether it is repeated, which is a list in JSON."""
         return bool(self.bits & _REPEATED)
 
     @property
@@ -39,7 +39,7 @@ class Field(NamedTuple):
 
     @property
     def pointer(self) -> bool:
-        """Whether no value is told from the zero value."""
+        """Whether an absent value differs from the zero value."""
         return bool(self.bits & _POINTER)
 
     @property
@@ -64,7 +64,7 @@ class Field(NamedTuple):
 
     @property
     def optional(self) -> bool:
-        """Whether it is tagged as one that may be left out, which is what documents tell."""
+        """Whether its tag marks it as optional, which is what OpenAPI documents show."""
         return bool(self.bits & (_POINTER | _OMIT_EMPTY | _OMIT_ZERO))
 
     @property
@@ -81,7 +81,7 @@ UNIONS: dict[str, tuple[Field, ...]] = {
     "SchemaOrBool": (Field(1, "other", "bool", 0), Field(2, "schema", _SCHEMA, 4)),
     "SchemaOrStrings": (Field(1, "schema", _SCHEMA, 4), Field(2, "other", "string", 1)),
 }
-"""Messages of two fields of which JSON shows one: a schema, or what may stand in its place."""
+"""Messages of two fields of which JSON shows one: a schema, or its alternative."""
 
 
 class _File(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Values with a JSON form of their own: times, durations, quantities, numbers that may be words.
+"""Scalars with a special JSON form: times, durations, quantities, numbers or strings.
 
 Source: apimachinery `pkg/apis/meta/v1` (Time, MicroTime, Duration), `pkg/api/resource` (Quantity),
 `pkg/util/intstr`; API reference.
@@ -32,7 +32,7 @@ _NANOSECONDS = {
 }
 
 
-# The last parameter of all readers is the depth, which only messages care for.
+# The last parameter of all decoders is the depth, which only messages use.
 
 
 def read_text(reading: Reading, pos: int, end: int, _: int = 0) -> str:
@@ -105,7 +105,7 @@ def read_int_or_string(reading: Reading, pos: int, end: int, _: int = 0) -> int 
 
 
 def read_raw(reading: Reading, pos: int, end: int, _: int = 0) -> Any:
-    """Any JSON, in bytes of its own."""
+    """Any JSON, as bytes."""
     piece = reading.small(pos, end).get(1, (pos, pos))
     if not isinstance(piece, tuple):
         raise Malformed(pos, "the value must be bytes with JSON in them")
@@ -156,7 +156,7 @@ def put_bytes(value: str) -> bytes:
 
 
 def put_time(value: str | None) -> bytes:
-    """A time; what is less than a second is not sent."""
+    """A time in whole seconds; fractions are not sent."""
     if value is None:
         return b""
     seconds = (datetime.fromisoformat(value) - _EPOCH) // timedelta(seconds=1)
@@ -187,7 +187,7 @@ def put_int_or_string(value: int | str) -> bytes:
 
 
 def put_raw(value: Any) -> bytes:
-    """Any JSON, in bytes of its own."""
+    """Any JSON, as bytes."""
     if value is None:
         return b""
     text = encode_json(value)

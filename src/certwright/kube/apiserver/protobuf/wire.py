@@ -1,4 +1,4 @@
-"""Protocol Buffers on the wire: varints, tags, what to skip, and how a bad message is told of.
+"""Protocol Buffers wire format: varints, tags, unknown fields, and errors of malformed messages.
 
 Source: Protocol Buffers encoding guide; Kubernetes sends proto2 as gogo/protobuf writes it.
 """
@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 VARINT, FIXED64, DELIMITED, GROUP, END_GROUP, FIXED32 = range(6)
 PADDING = bytes(16)
-"""Zeros that a reader puts behind its data, so that no number is read beyond it."""
+"""Zeros after the data, so that no number is read beyond its end."""
 MAX_DEPTH = 100
-"""Messages within messages. The deepest that a kind of Kubernetes needs are schemas of about 40."""
+"""Nesting limit of messages. The deepest that a kind of Kubernetes needs are schemas of about 40."""
 MAX_MESSAGES = 50_000
 """Messages in one body: one of two bytes becomes an object of hundreds in memory. The largest definitions of
 custom resources that are known have about ten thousand."""
@@ -20,7 +20,7 @@ _SIZES = tuple(bytes((size,)) for size in range(128))
 
 
 class Malformed(Exception):
-    """A message that cannot be read: where (byte offset in the object's message), why, and in which field."""
+    """A malformed message: where (byte offset in the object's message), why, and in which field."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(reason)
@@ -29,7 +29,7 @@ class Malformed(Exception):
         self._path: list[str] = []
 
     def within(self, field: str) -> None:
-        """Called on the way out, with the name of each field around the fault."""
+        """Called while the error propagates, with the name of each enclosing field."""
         self._path.insert(0, field)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Tag(NamedTuple):
 
 
 class Reading:
-    """One body being read. `data` ends with `PADDING`, which is in no message."""
+    """One body being decoded. `data` ends with `PADDING`, which is in no message."""
 
     __slots__ = ("data", "left")
 
@@ -54,7 +54,7 @@ class Reading:
         self.left = MAX_MESSAGES
 
     def spend(self, pos: int) -> None:
-        """Count what costs more than its bytes do: messages, and fields that nobody knows."""
+        """Count items that cost more than their bytes: messages, and unknown fields."""
         self.left -= 1
         if self.left < 0:
             raise Malformed(pos, f"there are more than {MAX_MESSAGES} messages in it")
@@ -81,14 +81,14 @@ class Reading:
         return tag, after
 
     def piece(self, pos: int, end: int) -> tuple[int, int]:
-        """Where a piece with its length before it begins and ends. Raises `Malformed`."""
+        """Where a length-delimited field begins and ends. Raises `Malformed`."""
         size, begin = self.varint(pos)
         if begin + size > end:
             raise Malformed(pos, f"a value of {size} bytes goes beyond the end of its message")
         return begin, begin + size
 
     def skip(self, tag: Tag, pos: int, end: int) -> int:
-        """Where the value of a field that nobody knows ends. Raises `Malformed`."""
+        """Where the value of an unknown field ends. Raises `Malformed`."""
         start, open_groups = pos, 0
         while True:
             if tag.wire == GROUP:
@@ -113,7 +113,7 @@ class Reading:
         return pos + (8 if wire == FIXED64 else 4)
 
     def small(self, pos: int, end: int) -> dict[int, int | tuple[int, int]]:
-        """A message of few fields: numbers as they are, pieces as where they begin and end."""
+        """A message of few fields: numbers as they are, length-delimited fields as their bounds."""
         found: dict[int, int | tuple[int, int]] = {}
         self.spend(pos)
         while pos < end:
@@ -150,7 +150,7 @@ def put_varint(value: int) -> bytes:
 
 
 def put_piece(tag: bytes, value: bytes) -> bytes:
-    """A field with its length before it."""
+    """A length-delimited field."""
     return tag + put_varint(len(value)) + value
 
 

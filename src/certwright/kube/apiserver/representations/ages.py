@@ -1,4 +1,4 @@
-"""How long ago something was, in the few characters of a table's cell.
+"""Ages in a table's cell: the time since an event in a few characters.
 
 Source: apimachinery `pkg/util/duration` (HumanDuration).
 """
@@ -12,7 +12,7 @@ _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 _YEAR = 365 * _DAY
 
-# Up to `limit` seconds an age is told in the first unit, and the rest in the second one where there is one.
+# Up to `limit` seconds an age is shown in the first unit, and the rest in the second one, if any.
 _STEPS: tuple[tuple[int, int, str, int, str], ...] = (
     (2 * _MINUTE, 1, "s", 0, ""),
     (10 * _MINUTE, _MINUTE, "m", 1, "s"),

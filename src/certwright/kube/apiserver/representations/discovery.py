@@ -1,7 +1,7 @@
-"""What there is: groups, versions, resources; asked for first by every client.
+"""API discovery: groups, versions, resources; the first request of every client.
 
-In two forms: one document per group and version, and the aggregated one, which tells all at once. Answers are
-made once per state of the registry.
+In two forms: one document per group and version, and the aggregated one with all of them. Responses are built
+once per state of the registry.
 
 Source: Kubernetes API reference, APIVersions, APIGroupList, APIGroup, APIResourceList v1 meta; KEP-3352
 (aggregated discovery); Kubernetes documentation, "API discovery".
@@ -34,7 +34,7 @@ AGGREGATED: dict[str, str] = {
 }
 """The media types of the aggregated form, by version."""
 
-# The version of the Kubernetes API whose habits are followed. kubectl warns when it is more than one minor
+# The version of the Kubernetes API that this server follows. kubectl warns when it is more than one minor
 # version away.
 _MINOR = 33
 
@@ -42,10 +42,10 @@ _MINOR = 33
 def respond(
     registry: Registry, path: str, accept: str, if_none_match: str = "", *, method: str = "GET"
 ) -> Response | None:
-    """The answer to a request for `path`, or None where the path is not one of discovery.
+    """The response to a request for `path`, or None where the path is not one of discovery.
 
-    `accept` and `if_none_match` are the headers as they came. Raises `MethodNotAllowed`, and `NotAcceptable`
-    for a form that there is not.
+    `accept` and `if_none_match` are the headers as received. Raises `MethodNotAllowed`, and `NotAcceptable`
+    for a form that does not exist.
     """
     path = path.rstrip("/")
     wanted = _form(accept) if path in ("/api", "/apis") else ""
@@ -68,14 +68,14 @@ def respond(
 
 
 def _of_custom_resources(registry: Registry, path: str) -> bool:
-    """Whether Kubernetes' handler of custom resources tells of this group: it takes any method for a GET."""
+    """Whether Kubernetes' handler of custom resources serves this group: it treats any method as a GET."""
     name = path.removeprefix("/apis/").partition("/")[0]
     found = [definition for definition in registry.all() if definition.group == name]
     return bool(found) and all(definition.custom for definition in found)
 
 
 def _check(method: str, accept: str) -> None:
-    """Kubernetes' router minds method and form before its handlers do."""
+    """Kubernetes' router checks method and form before its handlers do."""
     if method != "GET":
         text = "the server does not allow this method on the requested resource"
         raise MethodNotAllowed(text, details=Details())
@@ -120,7 +120,7 @@ def _find(registry: Registry, name: str) -> Group | None:
 
 
 def _form(accept: str) -> str:
-    """The version of the aggregated form that is wanted, or "" for the old form: the first that we have."""
+    """The requested version of the aggregated form, or "" for the old form: the first that we support."""
     for item in accept.split(","):
         kind, *pairs = (part.strip() for part in item.split(";"))
         parameters = dict(pair.partition("=")[::2] for pair in pairs)
@@ -217,7 +217,7 @@ def _words(definition: ResourceDefinition) -> Json:
     return {key: value for key, value in words.items() if value}
 
 
-# --- all at once ------------------------------------------------------------------------------------------
+# --- aggregated -------------------------------------------------------------------------------------------
 
 
 def _aggregated(registry: Registry, version: str, *, core: bool) -> Json:

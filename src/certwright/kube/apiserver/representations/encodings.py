@@ -1,6 +1,6 @@
-"""Answers that were made as JSON, as protobuf or YAML for clients that prefer it.
+"""Response encodings: JSON responses as protobuf or YAML for clients that prefer it.
 
-Verbs make JSON, which is what is stored; who wants something else pays for it here.
+Verbs produce JSON, which is the stored form; only requests for another form pay for the conversion.
 
 Source: Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding; apiserver
 `pkg/endpoints/handlers` (watch: frames with four bytes of length before them).
@@ -29,11 +29,11 @@ from certwright.kube.util.http_messages import PushStream, Request, Response, Wr
 
 _log = logging.getLogger(__name__)
 _KEPT_BYTES = 32 * 1024  # Upper bound of a chunk whose frames are cached for the next watcher.
-_TOGETHER = 200  # items encoded before others get their turn
+_TOGETHER = 200  # items encoded before other tasks get their turn
 
 
 class _Head(msgspec.Struct, rename="camel"):
-    """What an answer is, and its items where it is a list; they stay as they are."""
+    """The kind of a response, and its items if it is a list, unchanged."""
 
     api_version: str = ""
     kind: str = ""
@@ -45,7 +45,7 @@ _head = json_decoder(_Head).decode
 
 
 async def convert(call: Call, response: Response) -> Response:
-    """The answer in the form that the client wants. Raises `NotAcceptable`: it cannot be had in any."""
+    """The response in the form that the client accepts. Raises `NotAcceptable`: no such form exists."""
     if response.headers.get("content-type") != JSON:
         return response
     if response.stream is not None and call.verb == "watch":
@@ -56,13 +56,13 @@ async def convert(call: Call, response: Response) -> Response:
 
 
 async def convert_failure(request: Request, response: Response) -> Response:
-    """The `Status` of a request that failed, in the form that the client wants."""
+    """The `Status` of a failed request, in the form that the client accepts."""
     wire = failure_wire(request.headers.get("accept", ""))
     return response if wire == JSON else await _convert_whole(request, response, wire)
 
 
 async def convert_plain(request: Request, response: Response) -> Response:
-    """A document that has no other shape, in the form that the client wants."""
+    """A document without another shape, in the form that the client accepts."""
     wire = plain_wire(request.headers.get("accept", ""))
     if response.headers.get("content-type") != JSON or wire == JSON:
         return response
@@ -76,7 +76,7 @@ async def _convert_whole(request: Request, response: Response, wire: str) -> Res
     try:
         encoded = await _encode(body)
     except codec.NoSuchForm:
-        # Then whatever the client named next will have to do.
+        # Then the client's next choice is used.
         negotiate(request.headers.get("accept", ""))
         return Response(response.status, response.headers, body)
     response.headers["content-type"] = wire
@@ -91,7 +91,7 @@ async def _as_yaml(response: Response) -> Response:
 
 
 def _yaml(body: bytes) -> bytes:
-    """A list is written item by item: what reads and writes many at once lets nobody else in meanwhile."""
+    """Encode a list item by item: encoding many in one step would block all other tasks."""
     head = _head(body)
     if not head.items:
         return write_yaml(decode_json(body)).encode()
@@ -101,7 +101,7 @@ def _yaml(body: bytes) -> bytes:
 
 
 async def _whole(response: Response) -> bytes:
-    """All of an answer: the length of a message must be known before it is sent."""
+    """The complete response: the length of a message must be known before it is sent."""
     if response.stream is None:
         return response.body
     try:
@@ -117,7 +117,7 @@ async def _close(stream: AsyncIterator[bytes]) -> None:
 
 
 async def _encode(body: bytes) -> bytes:
-    """An answer as protobuf. Raises `NoSuchForm`."""
+    """A response as protobuf. Raises `NoSuchForm`."""
     head = _head(body)
     if head.items is None:
         return codec.encode(decode_json(body))

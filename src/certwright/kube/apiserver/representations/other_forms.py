@@ -1,6 +1,6 @@
-"""Answers as protobuf and YAML, for clients that want them.
+"""Responses as protobuf and YAML, for clients that accept those.
 
-`encodings` is imported for the first of those: its tables cost time and memory.
+`encodings` is imported for the first such response because its tables cost time and memory.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from certwright.kube.util.http_messages import Request, Response
 
 
 async def convert(call: Call, response: Response) -> Response:
-    """The answer in the form of `call`, which is not JSON. Raises `NotAcceptable`: there is none in any."""
+    """The response in the form of `call`, which is not JSON. Raises `NotAcceptable`: no such form exists."""
     from certwright.kube.apiserver.representations import encodings
 
     return await encodings.convert(call, response)
 
 
 async def convert_failure(request: Request, response: Response) -> Response:
-    """The refusal in the form that the client wants."""
+    """The error in the form that the client accepts."""
     if not _may_want_other(request):
         return response
     from certwright.kube.apiserver.representations import encodings
@@ -26,7 +26,7 @@ async def convert_failure(request: Request, response: Response) -> Response:
 
 
 async def convert_plain(request: Request, response: Response) -> Response:
-    """A document that has no other shape, in the form that the client wants."""
+    """A document without another shape, in the form that the client accepts."""
     if not _may_want_other(request):
         return response
     from certwright.kube.apiserver.representations import encodings

@@ -1,4 +1,4 @@
-"""Objects as a Table: what `kubectl get` prints.
+"""Tables: the rows and columns that `kubectl get` prints.
 
 Source: Kubernetes API reference, Table v1 meta; Kubernetes documentation, "Receiving resources as Tables" and
 "Additional printer columns".
@@ -49,7 +49,7 @@ AGE = Column("Age", "string", age_cell, description="How long ago the object was
 def printer_columns(given: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     """The columns of a custom resource: its name, then those of `additionalPrinterColumns`, or its age.
 
-    Raises `ValueError` for a path that is not understood.
+    Raises `ValueError` for an invalid path.
     """
     custom = tuple(_printer_column(column) for column in given)
     return (NAME, *custom) if custom else (NAME, _printer_column(_DEFAULT_AGE))

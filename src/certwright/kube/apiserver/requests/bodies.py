@@ -1,4 +1,4 @@
-"""Request bodies: read as JSON or YAML, and as strictly as the client wants.
+"""Request bodies: decode JSON, YAML and protobuf, as strictly as the client requests.
 
 Source: Kubernetes documentation, "Kubernetes API Concepts", validation for unrecognized or duplicate fields.
 """
@@ -26,7 +26,7 @@ _CUSTOM_TYPES = (JSON, YAML)
 
 
 def _number(text: str) -> int | float:
-    """A number with a point or an exponent: a whole one is an integer once Go has written it down."""
+    """A number with a point or an exponent: Go writes a whole one as an integer."""
     value = float(text)
     if math.isinf(value):
         raise ValueError(f"json: cannot unmarshal number {text} into Go value of type float64")
@@ -34,7 +34,7 @@ def _number(text: str) -> int | float:
 
 
 def _finite(text: str) -> float:
-    """msgspec's own reading of numbers such as 1e300 takes 7 µs for each."""
+    """msgspec's own parsing of numbers such as 1e300 takes 7 µs for each."""
     if math.isinf(value := float(text)):
         raise ValueError(f"json: cannot unmarshal number {text} into Go value of type float64")
     return value
@@ -44,11 +44,11 @@ _decode_custom = msgspec.json.Decoder(float_hook=_number).decode
 _decode = msgspec.json.Decoder(float_hook=_finite).decode
 
 MAX_DEPTH = 200
-"""How deep lists and objects may be in each other; Go has 10,000, which nobody needs. YAML has less."""
+"""Nesting limit of lists and objects; Go has 10,000, which no real object needs. YAML has less."""
 
 
 def read_json(body: bytes, *, custom: bool = False) -> Any:
-    """The value of a JSON text. Raises `BadRequest` in Go's words, whatever is wrong with it.
+    """The value of a JSON text. Raises `BadRequest` in Go's words for any error.
 
     `custom`: of a custom resource, whose fields have no types in Go.
     """
@@ -69,7 +69,7 @@ _TOO_DEEP = f"the body is nested deeper than {MAX_DEPTH} levels"
 
 
 def is_too_deep(value: Any) -> bool:
-    """Whether a value is nested deeper than `MAX_DEPTH`. Who takes it apart may count on that."""
+    """Whether a value is nested deeper than `MAX_DEPTH`. Recursive code may rely on that limit."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         level = [
@@ -84,7 +84,7 @@ def is_too_deep(value: Any) -> bool:
 
 
 def _read_laxly(body: bytes, error: Exception) -> Any:
-    """Text that is no UTF-8 and escapes that are no characters are replaced, as Go does."""
+    """Invalid UTF-8 and escapes that are no characters are replaced, as Go does."""
     try:
         text = body.decode(errors="replace")
         return json_errors.without_surrogates(json.loads(text, parse_float=_number))
@@ -105,7 +105,7 @@ def check_media(call: Call) -> str:
 
 
 def read_object(call: Call) -> tuple[Json, list[str]]:
-    """The object in the body, and what a strict client is to be told of fields that come twice in it.
+    """The object in the body, and the message about duplicate fields for a strict client.
 
     Raises `UnsupportedMediaType` and `BadRequest`.
     """
@@ -126,7 +126,7 @@ def read_object(call: Call) -> tuple[Json, list[str]]:
 
 
 def read_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """The first value of a YAML text, and Go's words for keys that are there twice. Raises `BadRequest`."""
+    """The first value of a YAML text, and Go's messages for duplicate keys. Raises `BadRequest`."""
     try:
         value, repeats = manifests.read_first(body)
     except ValueError as error:
@@ -141,24 +141,25 @@ _YAML_ERRORS = "yaml: unmarshal errors:"
 _GO_HEAD = (
     r"""struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"""
 )
-_SHOWN = 30  # bytes of a body that errors repeat
+_SHOWN = 30  # maximum bytes of a body quoted in errors
 
 
 _CONFIDENTIAL = frozenset({"secrets", "certificates.cert-manager.io", "tokenreviews.authentication.k8s.io"})
-"""Resources whose objects may hold keys, passwords and tokens."""
+"""Resources whose objects may contain keys, passwords and tokens."""
 
 
 def quotable(call: Call, text: str) -> str:
-    """An object, or a part of one, as an error may quote it: every error that does so MUST ask here.
+    """An object, or a part of one, as an error may quote it: every error that does so MUST call this
+    function.
 
-    Kubernetes quotes anything. Errors are kept in logs of clients and CI, where no key may be.
+    Kubernetes quotes anything. Logs of clients and CI keep errors, and must not contain keys.
     """
     is_confidential = call.definition.resource in _CONFIDENTIAL or holds_private_key(text)
     return "<omitted: it may hold a secret>" if is_confidential else text
 
 
 def _check_head(call: Call, value: Any) -> None:
-    """Whether the value is an object that can say what it is, in the words of Go's decoder."""
+    """Whether the value is an object with a valid apiVersion and kind, in the words of Go's decoder."""
     if value is None:
         shown = quotable(call, call.request.body.decode(errors="replace"))
         raise unrecognized(call, f"Object 'Kind' is missing in '{shown}'")
@@ -169,7 +170,7 @@ def _check_head(call: Call, value: Any) -> None:
 
 
 def headless(value: Any) -> str:
-    """Why a value cannot say what it is; empty where it can."""
+    """Why a value has no valid apiVersion and kind; empty if it has."""
     if type(value) is not dict:
         text = cannot_unmarshal(value, f"Go value of type {_GO_HEAD}")
         return f"couldn't get version/kind; json parse error: {text}"
@@ -181,7 +182,7 @@ def headless(value: Any) -> str:
 
 
 def unrecognized(call: Call, detail: str) -> BadRequest:
-    """The body does not say what it is, or is not an object at all."""
+    """The body has no apiVersion or kind, or is not an object at all."""
     body, kind = call.request.body, call.definition.kind
     start = body[:_SHOWN]
     shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
@@ -190,8 +191,8 @@ def unrecognized(call: Call, detail: str) -> BadRequest:
 
 
 def _read_protobuf(call: Call) -> Json:
-    """The object in a protobuf body; of apiVersion and kind, what it leaves out is the path's."""
-    # Only clients in Go send these: the tables are not read for others.
+    """The object in a protobuf body; a missing apiVersion or kind is the path's."""
+    # Only Go clients send these: the tables are not loaded for others.
     from certwright.kube.apiserver.protobuf import codec
 
     definition = call.definition
@@ -226,21 +227,21 @@ def read_options(call: Call, kind: str) -> Any:
 
 
 def _may_repeat(body: bytes, value: Json) -> bool:
-    """Whether a field may occur twice: then fewer fields came out than went in.
+    """Whether a field may be duplicate: then fewer fields were decoded than the text has.
 
-    This looks at the text only (a colon after a quote), so that the costly pass is left out nearly always; it
-    serves warnings. Refusals (`Strict`) never rest on it.
+    This checks the text only (a colon after a quote), so that the costly pass is nearly always skipped; it
+    serves warnings. Refusals (`Strict`) never rely on it.
     """
     if len(body) > LARGE:
         return body.count(b'":') != _count_colons(value)
     written = encode_json(value)
-    # What a program has sent is often the same byte for byte.
+    # Programs often send the same bytes.
     return written != body and body.count(b'":') != written.count(b'":')
 
 
 def _count_colons(value: Any) -> int:
-    """The same of the JSON of `value`, without making it: it may be of numbers that take long to write, and
-    nothing else of Python would run meanwhile."""
+    """The same for the JSON of `value`, without encoding it: it may have numbers that take long to encode,
+    and no other Python code would run during that."""
     found, waiting = 0, [value]
     while waiting:
         item = waiting.pop()
@@ -255,16 +256,16 @@ def _count_colons(value: Any) -> int:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object as they were written."""
+    """The members of an object in their original order, duplicates included."""
 
 
 _AS_WRITTEN = json.JSONDecoder(object_pairs_hook=_Pairs)
 
 
 def repeats(call: Call, value: Any) -> list[str]:
-    """Go's words for the fields that occur more than once in one object of the call's JSON, which is `value`.
+    """Go's messages for the duplicate fields in one object of the call's JSON, which is `value`.
 
-    Empty where the client does not want to know.
+    Empty where the client ignores them.
     """
     strictness, body = field_validation(call), call.request.body
     if strictness == "Ignore" or (strictness == "Warn" and not _may_repeat(body, value)):
@@ -297,9 +298,9 @@ def field_validation(call: Call) -> str:
 
 
 def strict_errors(call: Call, unknown: list[str], repeats: Sequence[str]) -> str:
-    """What a strict client must be told of fields nobody knows or that came twice; empty: nothing.
+    """The error about unknown or duplicate fields for a strict client; empty: none.
 
-    For clients that want warnings these become warnings. `repeats` are texts, `unknown` are paths.
+    For clients that request warnings these become warnings. `repeats` are texts, `unknown` are paths.
     """
     if not unknown and not repeats:
         return ""
@@ -320,7 +321,7 @@ def _warnings(text: str) -> list[str]:
 
 
 def unreadable(call: Call, kind: str, version: str, detail: str) -> BadRequest:
-    """The body cannot be taken for the kind that the path names."""
-    # What a custom object is decoded into has the kind that it says.
+    """The body is not of the kind that the path names."""
+    # A decoded custom object has the kind in its body.
     wanted = kind if call.definition.custom else call.definition.kind
     return BadRequest(f'{kind} in version "{version}" cannot be handled as a {wanted}: {detail}')

@@ -1,4 +1,4 @@
-"""Answers: rows in the form that the client asked for."""
+"""Responses: rows in the form that the client requested."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from certwright.kube.util.http_messages import Response
 
 
 def partial_prefix(form: Form, kind: str = "PartialObjectMetadata") -> bytes:
-    """The opening of a metadata-only object."""
+    """The beginning of a metadata-only object."""
     return f'{{"kind":"{kind}","apiVersion":"meta.k8s.io/{form.version}","metadata":'.encode()
 
 
 def headers(call: Call) -> dict[str, str]:
-    """The header fields of an answer with JSON in it."""
+    """The headers of a JSON response."""
     found = {"content-type": JSON, "cache-control": "no-cache, private"}
     if call.warnings:
         found["warning"] = _warning(call.warnings)
@@ -46,7 +46,7 @@ def _warning(texts: Iterable[str]) -> str:
 
 
 def _shortened(texts: Iterable[str]) -> list[str]:
-    """The beginnings of the first of them, until they are as long as they may be."""
+    """The beginnings of the first warnings, up to the total limit."""
     kept, written = list[str](), 0
     for text in texts:
         if written >= _ALL_WARNINGS:
@@ -62,7 +62,7 @@ def _quoted(text: str) -> str:
 
 
 def item(definition: ResourceDefinition, form: Form, row: Row) -> bytes:
-    """One object of a list, whole or its metadata."""
+    """One object of a list, complete or its metadata."""
     if form.shape is Shape.PARTIAL:
         return splice(partial_prefix(form), row.meta, b"")
     return whole(definition, row)
@@ -71,7 +71,7 @@ def item(definition: ResourceDefinition, form: Form, row: Row) -> bytes:
 def table(
     call: Call, rows: Iterable[Row], *, now: datetime, metadata: bytes, with_columns: bool = True
 ) -> bytes:
-    """A Table of `rows`; the query's `includeObject` says how much of each object goes with it."""
+    """A Table of `rows`; the query's `includeObject` selects how much of each object it includes."""
     definition = call.definition
     return tables.render(
         definition,
@@ -85,9 +85,9 @@ def table(
 
 
 def one(call: Call, row: Row, clock: Clock, *, code: int = 200) -> Response:
-    """The answer that is one object."""
+    """The response for one object."""
     if call.form.shape is Shape.TABLE:
-        # What a dry run shows has no revision.
+        # The result of a dry run has no revision.
         metadata = encode_json({"resourceVersion": str(row.revision)} if row.revision else {})
         return Response(code, headers(call), table(call, (row,), now=clock.now(), metadata=metadata))
     return Response(code, headers(call), item(call.definition, call.form, row))
@@ -101,7 +101,7 @@ def list_opening(definition: ResourceDefinition, form: Form, metadata: bytes) ->
 
 
 def success(call: Call, *, name: str, uid: str) -> Response:
-    """The `Status` of a deletion that has been done."""
+    """The `Status` of a successful deletion."""
     definition = call.definition
     about = {"name": name, "kind": definition.plural, "uid": uid}
     if definition.group:
@@ -111,7 +111,7 @@ def success(call: Call, *, name: str, uid: str) -> Response:
 
 
 def failure(error: ApiError, warnings: Iterable[str] = ()) -> Response:
-    """The `Status` of a request that failed."""
+    """The `Status` of a failed request."""
     found = {"content-type": JSON, "cache-control": "no-cache, private"}
     if error.retry_after_s:
         found["retry-after"] = str(error.retry_after_s)
@@ -142,6 +142,6 @@ _decode_answer = json_decoder(_Answer).decode
 
 
 def name_in(response: Response) -> str:
-    """The name of the one object in an answer, whatever form it is shown in."""
+    """The name of the one object in a response, in whatever form."""
     shown = _decode_answer(response.body)
     return (shown.rows[0].object if shown.rows else shown).metadata.name

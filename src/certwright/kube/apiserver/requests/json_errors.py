@@ -1,6 +1,6 @@
-"""What is wrong with a text that is not JSON, in Go's words: clients and their tests know them.
+"""JSON syntax errors in Go's words, because clients and their tests match on them.
 
-Only what has been refused comes here. Source: Go `encoding/json`, scanner; RFC 8259.
+Only refused texts come here. Source: Go `encoding/json`, scanner; RFC 8259.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from certwright.kube.api.errors import quoted
 
 _SCANNED = 1 << 18
-"""How many bytes are looked at: the words are not worth more time."""
+"""The maximum bytes to scan: the message is not worth more time."""
 _MAX_DEPTH = 10_000
 _END = "unexpected end of JSON input"
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -23,7 +23,7 @@ _WORDS = {"t": "true", "f": "false", "n": "null"}
 
 
 class _Wrong(Exception):
-    """The text ends here, or goes on in a way that JSON has not."""
+    """The text ends here, or continues with invalid JSON."""
 
 
 def syntax_error(body: bytes) -> str:
@@ -39,7 +39,7 @@ def syntax_error(body: bytes) -> str:
 
 
 class _Scanner:
-    """Walks a text without recursion."""
+    """Scans a text without recursion."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -1,4 +1,4 @@
-"""The parameters of a write, checked all at once before anything else is looked at.
+"""Parameters of writes, all checked before anything else.
 
 Source: Kubernetes API reference, CreateOptions, UpdateOptions and PatchOptions v1 meta; apimachinery
 `pkg/apis/meta/v1/validation`.
@@ -29,9 +29,9 @@ _MAX_PARAMETERS = 100
 
 
 def check(call: Call, *, applies: bool = False) -> None:
-    """Raise `Invalid` for what the parameters of a create, update or patch may not be.
+    """Raise `Invalid` for invalid parameters of a create, update or patch.
 
-    `applies`: the patch is a server-side apply, which must say who applies and may be forced.
+    `applies`: the patch is a server-side apply, which must name its field manager and may be forced.
     """
     query = call.query
     if not query and not applies:
@@ -53,19 +53,19 @@ def check(call: Call, *, applies: bool = False) -> None:
 
 
 def values_of(call: Call, name: str) -> list[str]:
-    """All values of a parameter that may be repeated."""
+    """All values of a repeatable parameter."""
     query = call.request.target.partition("?")[2]
     pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     return [value for key, value in pairs if key == name]
 
 
 def check_dry_run(values: list[str]) -> list[FieldError]:
-    """What is wrong with the stages that a dry run leaves out: `All` is the only one there is."""
+    """The errors of `dryRun`: the only valid stage is `All`."""
     return [] if set(values) <= {"All"} else [not_supported("dryRun", values, ("All",))]
 
 
 def check_manager(name: str, path: str = "fieldManager") -> list[FieldError]:
-    """What is wrong with the name of a field manager."""
+    """The errors of a field manager's name."""
     errors: list[FieldError] = []
     if len(name) <= MAX_MANAGER_BYTES and name.isprintable() and name.isascii():
         return errors
@@ -85,7 +85,7 @@ _UNITS = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
 
 
 def check_timeout(query: Mapping[str, str]) -> None:
-    """Whether `timeout`, which every request may name, is a duration (Go `time.ParseDuration`).
+    """Check that `timeout`, which every request may have, is a duration (Go `time.ParseDuration`).
 
     It asks for less time than a request has anyway. Raises `BadRequest`.
     """

@@ -18,17 +18,17 @@ APPLY = "application/apply-patch+yaml"
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED = 3 * 1024 * 1024
-"""Bytes that all `copy` operations of one patch may add, as Kubernetes has it."""
+"""Bytes that all `copy` operations of one patch may add, as in Kubernetes."""
 _CONTAINERS = (dict, list)
 _END = "-"  # the place after the last item (RFC 6901 §4)
 
 
 class PatchFailed(ValueError):
-    """The patch is well formed but cannot be applied to this document; the text says why."""
+    """The patch is well formed but cannot be applied to this document; the text gives the cause."""
 
 
 class PatchMalformed(ValueError):
-    """What was sent is not a patch; the text says why."""
+    """The body is not a patch; the text gives the cause."""
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -39,7 +39,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
     values in the target." (RFC 7386 §1)
     """
     if type(patch) is not dict:
-        # As Kubernetes has it, where no map is replaced, nulls go out of the maps of a list too.
+        # As in Kubernetes, which replaces no map, nulls are removed from the maps of a list too.
         return patch if type(target) is dict else _without_nulls(patch)
     merged = dict(target) if type(target) is dict else {}
     for name, value in patch.items():
@@ -63,7 +63,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def json_patch(document: Any, operations: Any) -> Any:
-    """`document` after all `operations`; it may be changed on the way, so hand over one of your own.
+    """`document` after all `operations`; it may be modified, so pass a private copy.
 
     As Kubernetes applies patches, which is laxer than the RFC: null is no operation, `replace` may add, a
     missing value is null, and a missing field passes a `test` against null.
@@ -84,8 +84,8 @@ def json_patch(document: Any, operations: Any) -> Any:
 
 
 class _Copies:
-    """Makes copies for one patch, of limited size all together: a few that copy their own results would fill
-    any memory."""
+    """Makes copies for one patch, of limited total size: a few that copy their own results would fill any
+    memory."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -103,7 +103,7 @@ _JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list
 
 
 def _cannot_unmarshal(value: Any) -> str:
-    """Go's words for a value of another type."""
+    """Go's message for a value of another type."""
     return f"json: cannot unmarshal {_JSON_TYPES.get(type(value), 'null')} into Go value of type"
 
 
@@ -130,7 +130,7 @@ def _apply(document: Any, operation: dict[str, Any], index: int, copies: _Copies
 def _pointer(operation: dict[str, Any], member: str, index: int) -> list[str]:
     """The tokens of a JSON pointer, unescaped (RFC 6901 §4)."""
     text = operation.get(member)
-    # What stands before the first slash is not looked at.
+    # Text before the first slash is ignored.
     if type(text) is not str or (text and "/" not in text):
         raise PatchFailed(f'operation {index}: "{member}" must be a JSON pointer')
     return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
@@ -175,7 +175,7 @@ def _add(document: Any, path: list[str], value: Any) -> Any:
 
 
 def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
-    """The document without what `path` points at, and that."""
+    """The document without the value at `path`, and that value."""
     if not path:
         raise PatchFailed("the whole document cannot be removed")
     removed = _find(document, path)

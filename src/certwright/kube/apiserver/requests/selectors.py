@@ -1,4 +1,4 @@
-"""Label and field selectors: which objects a list or a watch is about.
+"""Label and field selectors: which objects a list or a watch selects.
 
 Source: Kubernetes documentation, "Labels and Selectors" and "Field Selectors"; grammar and words of
 apimachinery `pkg/labels/selector.go` and `pkg/fields/selector.go`.
@@ -22,7 +22,7 @@ _OPERATORS = {"in": "in", "=": "in", "==": "in", "notin": "notin", "!=": "notin"
 
 
 MAX_TERMS = 1_000
-"""Of a selector. Each object of a list is held against all of them."""
+"""Requirements in a selector. Each object of a list is matched against all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Requirement:
 
 
 class _NoSelector(Exception):
-    """Why a text is not a selector."""
+    """A syntax error in a selector."""
 
 
 class _Parser:

@@ -33,9 +33,9 @@ from certwright.kube.apiserver.schemas.scalars import (
 )
 
 Guard = Callable[[Check], Check]
-"""Put around the check of every place, down to scalars, but not within allOf, anyOf, oneOf and not."""
+"""Wraps the check of every place, down to scalars, but not within allOf, anyOf, oneOf and not."""
 _Steps = dict[type, list[Check]]
-"""What is checked of values of a Python type."""
+"""The checks for values of a Python type."""
 
 
 def compile_check(schema: Schema, guard: Guard | None = None) -> Check | None:
@@ -186,7 +186,7 @@ def _compile_properties(properties: Mapping[str, Schema], guard: Guard | None) -
     if not properties:
         return None
     quick = {key: simple for key, prop in properties.items() if (simple := simple_type(prop)) is not None}
-    # Made on first use: few objects have all that the schema of a Pod may have.
+    # Built on first use: few objects have all fields of a Pod's schema.
     children: dict[str, Check | None] = {}
 
     def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
@@ -270,7 +270,7 @@ def _branch(check: Check | None) -> Branch:
 
 
 def _shortest(results: list[list[FieldError]]) -> list[FieldError]:
-    # Kubernetes shows the branch that came nearest.
+    # Kubernetes shows the branch with the best match.
     return min(results, key=lambda errors: len(errors))
 
 

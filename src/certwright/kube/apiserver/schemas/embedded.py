@@ -1,4 +1,4 @@
-"""Objects within objects (`x-kubernetes-embedded-resource`): they must say what they are.
+"""Embedded objects (`x-kubernetes-embedded-resource`): they need apiVersion, kind and metadata.
 
 Source: Kubernetes documentation, "RawExtension"; apiextensions-apiserver `pkg/apiserver/schema/objectmeta`.
 """
@@ -15,11 +15,11 @@ from certwright.kube.apiserver.base.field_errors import Path, show_path
 
 
 class Malformed(ValueError):
-    """The object cannot be read, as an object within it has a head that cannot be read."""
+    """The object cannot be decoded, because an embedded object has malformed metadata."""
 
 
 def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
-    """Bring the metadata of an embedded object into shape; appends the paths of the members dropped.
+    """Prune the metadata of an embedded object; appends the paths of the members dropped.
 
     Raises `Malformed` where a type is wrong.
     """
@@ -55,7 +55,7 @@ _EMBEDDED = _Embedded()
 
 
 def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
-    """Append what is wrong with the type and the metadata of an embedded object."""
+    """Append the errors of an embedded object's type and metadata."""
     for key in ("apiVersion", "kind"):
         where = (path, key)
         if key not in value:
@@ -100,7 +100,7 @@ def _metadata_errors(meta: Any, path: Path) -> list[FieldError]:
 
 
 def _segment_problems(text: str, *, whole: bool) -> list[str]:
-    """Why a text can be no segment of a path."""
+    """Why a text is not a valid path segment."""
     if whole and text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in text]

@@ -1,9 +1,9 @@
-"""A quick look, which most objects pass: nothing to prune, no default to fill in, nothing wrong.
+"""Fast path of schemas, which most objects pass: nothing to prune, no default to fill in, no error.
 
-A schema is compiled to a type of msgspec's, which takes in a whole object in one call. Where a schema asks
-for more than a type can say (a pattern, a set, nulls, …) the type has no such field: an object that has it
-does not pass, and goes the long way through schema_walk and schema_check. So a look may say no to a good
-object, and never yes to another.
+A schema is compiled to a msgspec type, which converts a complete object in one call. Where a schema has
+constraints beyond such a type (a pattern, a set, nulls, …) the type lacks the field: an object that has it
+does not pass, and takes the slow path through schema_walk and schema_check. So this check may refuse a valid
+object, and never accepts an invalid one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from certwright.kube.util.decoders import Converter
 
 Schema = Mapping[str, Any]
 Look = Callable[[Any], bool]
-"""Whether a value is as its schema wants it to be."""
+"""Whether a value satisfies its schema."""
 
 _DEEPEST: Final = 4
 _MOST: Final = 64
-"""How deep objects may be in each other, and how many kinds of them a type may have: each is a class."""
+"""Nesting limit of objects, and limit of the classes in a type."""
 _ANYWHERE: Final = frozenset(
     {
         "type", "description", "title", "example", "externalDocs", "default", "nullable",
         "x-kubernetes-map-type", "x-kubernetes-validations",
     }
 )  # fmt: skip
-"""Words that ask nothing of a value that is there and no null; rules are looked at by themselves."""
+"""Keywords that do not constrain a present value that is not null; rules are checked separately."""
 _WORDS: Final[Mapping[str, frozenset[str]]] = {
     "string": _ANYWHERE | {"enum", "format", "minLength", "maxLength"},
     "boolean": _ANYWHERE,
@@ -39,20 +39,20 @@ _WORDS: Final[Mapping[str, frozenset[str]]] = {
     | {"items", "minItems", "maxItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"},
     "object": _ANYWHERE | {"properties", "additionalProperties", "required", PRESERVE},
 }
-# Types made of values, which a type checker cannot follow.
+# Types built at run time, which a type checker cannot follow.
 _LIST: Final[Any] = list
 _MAP: Final[Any] = dict
 _ONE_OF: Final[Any] = Literal
 
 
 class _Unsaid(Exception):
-    """No type can say what a schema asks for."""
+    """No type can express the schema."""
 
 
 def compile_look(schema: Schema, *, root: bool = False) -> Look | None:
-    """The look at values of `schema`; None where no value would pass.
+    """The fast check for values of `schema`; None where no value would pass.
 
-    `root`: it is of a whole object, whose metadata is looked after elsewhere.
+    `root`: it is for a complete object, whose metadata is checked elsewhere.
     """
     try:
         wanted = Converter(_Types().of({"type": "object", **schema} if root else schema, 0, root=root))
@@ -70,7 +70,7 @@ def compile_look(schema: Schema, *, root: bool = False) -> Look | None:
 
 
 class _Types:
-    """Makes the types of one schema."""
+    """Builds the types of one schema."""
 
     def __init__(self) -> None:
         self._left = _MOST
@@ -78,7 +78,7 @@ class _Types:
     def of(self, schema: Schema, depth: int, *, root: bool = False, is_member: bool = False) -> Any:
         """The type of the values that pass. Raises `_Unsaid`.
 
-        `is_member`: the object that the value is a member of asks `_more` of it.
+        `is_member`: the object that contains the value checks `_more` of it.
         """
         kind = schema.get("type", "")
         if kind not in _WORDS or not schema.keys() <= _WORDS[kind]:
@@ -159,7 +159,7 @@ def _bounded(kind: Any, low: Any, high: Any) -> Any:
 
 
 def _more(schema: Schema) -> Look | None:
-    """What a schema asks of a value beside its type. Raises `_Unsaid`."""
+    """The constraints of a schema beside the type. Raises `_Unsaid`."""
     if schema.get("x-kubernetes-list-type") == "map":
         return _own_keys(schema)
     form = str(schema.get("format", ""))
@@ -182,7 +182,8 @@ def _own_keys(schema: Schema) -> Look:
 
 
 def _class(types: Mapping[str, Any], needed: frozenset[str], asked: list[tuple[str, Look]]) -> Any:
-    """A class whose members are called by their place: names of fields need not be those of attributes."""
+    """A class whose members are named by their position: names of fields need not be valid attribute
+    names."""
     places = {name: f"m{place}" for place, name in enumerate(types)}
     fields = [
         (places[name], kind) if name in needed else (places[name], kind, None) for name, kind in types.items()
@@ -198,7 +199,7 @@ def _class(types: Mapping[str, Any], needed: frozenset[str], asked: list[tuple[s
             namespace=_asking([(places[name], more) for name, more in asked]) if asked else None,
         )
     except (TypeError, ValueError):
-        # A name that msgspec does not take.
+        # A name that msgspec refuses.
         raise _Unsaid from None
 
 

@@ -1,4 +1,4 @@
-"""Checks of single values against a schema: type, enum, strings, numbers.
+"""Checks of scalar values against a schema: type, enum, strings, numbers.
 
 Source: kube-openapi `pkg/validation/validate` (type, values, formats).
 """
@@ -19,7 +19,7 @@ from certwright.kube.apiserver.base.field_errors import Path
 from certwright.kube.apiserver.base.string_formats import check_for
 
 Check = Callable[[Any, Path, list[FieldError]], None]
-"""Appends what is wrong with the value."""
+"""Appends the errors of the value."""
 
 Schema = Mapping[str, Any]
 
@@ -45,12 +45,12 @@ _SAYS_NOTHING = frozenset(
 )
 
 _ALIKE = 256
-"""How many checks are kept for all places of all schemas that ask the same: each is a dozen objects, and
-Python's garbage collector looks at every one of them."""
+"""The number of cached checks, shared by equal schemas: each is a dozen objects, and Python's garbage
+collector visits every one of them."""
 
 
 def simple_type(schema: Schema) -> type | None:
-    """The Python type of values when that is all the schema asks (strings, booleans), for a quick look."""
+    """The Python type of values when that is the only constraint (strings, booleans), for a fast check."""
     if schema.keys() <= _SAYS_NOTHING and schema.get("type") in ("string", "boolean"):
         return _PYTHON[schema["type"]][0]
     return None
@@ -67,7 +67,7 @@ def _types(schema: Schema) -> tuple[str, ...]:
 
 
 def allowed_types(schema: Schema) -> frozenset[type]:
-    """The Python types of the values that `schema` means; none where it says nothing."""
+    """The Python types of the values of `schema`; none where it has no type."""
     return _in_python(_types(schema))
 
 
@@ -77,7 +77,7 @@ def _in_python(types: tuple[str, ...]) -> frozenset[type]:
 
 
 def type_check(schema: Schema) -> Check | None:
-    """The check of the type, or None where any will do."""
+    """The check of the type, or None where any type is valid."""
     types = _types(schema)
     if not types:
         return None
@@ -147,7 +147,7 @@ def string_checks(schema: Schema) -> list[Check]:
 
 
 def _first_only(checks: list[Check]) -> list[Check]:
-    """Of what is wrong with a text only the first is told, as in Kubernetes."""
+    """Only the first error of a text is reported, as in Kubernetes."""
     if len(checks) < 2:
         return checks
 
@@ -196,7 +196,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
     try:
         return compile_pattern(pattern)
     except ValueError:
-        # It was not found out when the schema was accepted; nothing can match it.
+        # The pattern was not checked when the schema was accepted; nothing can match it.
         return lambda _: False
 
 
@@ -204,7 +204,7 @@ _NEEDS_BACKTRACKING = re.compile(r"\\[1-9]|\(\?(?:[=!]|<[=!]|P=|\()")
 
 
 _MAX_PATTERN = 32 * 1024
-"""Characters. Longer ones take tens of milliseconds to compile, in which nothing else of Python runs; Go's
+"""Characters. Longer patterns take tens of milliseconds to compile, in which no other Python code runs; Go's
 limits are of the same kind, and a hundred times as large."""
 
 
@@ -217,7 +217,8 @@ def pattern_problem(pattern: str) -> str | None:
         doubtful = _NEEDS_BACKTRACKING.search(pattern) is not None
     except re.error:
         doubtful = True
-    # The judge is `compile_pattern`, but what it loads is dear; an ordinary pattern can do without.
+    # `compile_pattern` decides, but the library that it loads is large; ordinary patterns are accepted
+    # without it.
     if doubtful:
         try:
             compile_pattern(pattern)
@@ -227,7 +228,7 @@ def pattern_problem(pattern: str) -> str | None:
 
 
 def _in_go_words(pattern: str) -> str:
-    """What Go's parser says of a pattern that it does not take: the first thing that it stumbles over."""
+    """The error of Go's parser for an invalid pattern: the first that it finds."""
     if found := re.search(r"\(\?(?:P?[=!>(]|<[=!])", pattern):
         return f"invalid or unsupported Perl syntax: `{found[0]}`"
     if found := re.search(r"\\[1-9]", pattern):
@@ -244,7 +245,7 @@ def _in_go_words(pattern: str) -> str:
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
     """Whether a text has a match of `pattern`, found in linear time whatever the pattern.
 
-    Raises `ValueError` for a pattern that is not one, or that needs backtracking.
+    Raises `ValueError` for an invalid pattern, or one that needs backtracking.
     """
     import jsonschema_rs  # 8 MB and 24 ms, needed only where a schema has a pattern
 

@@ -1,7 +1,7 @@
-"""A structural schema, ready to prune, default and check objects.
+"""Structural schemas: prune, default and validate objects.
 
-Metadata is the same for all kinds and is left alone here. A schema is compiled on first use: a server that
-starts with six CustomResourceDefinitions does not pay for those that nobody writes to.
+Metadata is the same for all kinds and is not handled here. A schema is compiled on first use: a server that
+starts with six CustomResourceDefinitions does not pay for those without writes.
 
 Source: Kubernetes documentation, "Specifying a structural schema".
 """
@@ -35,12 +35,11 @@ _BLOCKING = frozenset(
         "FieldValueTypeInvalid",
     }
 )
-"""After one of these no rule is looked at: rules rely on the types."""
+"""After one of these no rule runs, because rules rely on the types."""
 _LARGE, _LARGE_TO_COMPILE = 64 * 1024, 8 * 1024
-"""Bytes of a schema by which a processor is kept busy for tens of milliseconds: when it checks an object, and
-when it is compiled."""
+"""Bytes of a schema that takes tens of milliseconds of processor time: to check an object, and to compile."""
 _BEFORE_LOOKING = 16
-"""How often a schema is used before quick looks are worth their compiling."""
+"""The number of uses after which the fast check is compiled."""
 Also = Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]]
 _NO_TYPE: dict[str, Any] = {"type": "object"}
 _UNCHECKED_RULES = (
@@ -52,7 +51,8 @@ _UNCHECKED_RULES = (
 class Schema:
     """One version's schema.
 
-    It is kept as JSON until it is needed: that of an Issuer is 60 KB so, and ten times as much as dicts.
+    It is stored as JSON until it is needed: that of an Issuer takes 60 KB as JSON, and ten times as much as
+    dicts.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Schema:
         named: tuple[str, str] = ("Object", "v1"),
     ) -> None:
         """`known_rules` are texts of CEL rules that are enforced elsewhere, and not run here. `also` finds
-        what no schema can say; it gets objects of any shape. `named`: kind and version, for error messages.
-        A schema may be given as its JSON.
+        errors that no schema can express; it gets objects of any shape. `named`: kind and version, for error
+        messages. A schema may be given as its JSON.
         """
         self._known_rules = known_rules
         self._also = also
@@ -82,17 +82,17 @@ class Schema:
 
     @property
     def fingerprint(self) -> str:
-        """What tells it from others, in documents."""
+        """Its identifier in documents."""
         return sha256(self._encoded).hexdigest()
 
     def says_the_same(self, other: Schema) -> bool:
-        """Whether it was given as the same JSON, but for the order of names."""
+        """Whether both were given as the same JSON, except for the order of names."""
         one, two = self._encoded, other._encoded
         return one == two or (len(one) == len(two) and msgspec.json.decode(one) == msgspec.json.decode(two))
 
     @property
     def is_dear(self) -> bool:
-        """Whether an object may keep a processor busy for long however small it is.
+        """Whether even a small object may take much processor time.
 
         The schema is large, or has yet to be compiled, or has rules.
         """
@@ -101,7 +101,7 @@ class Schema:
         size = len(self._encoded)
         compiled = Schema._check.is_made(self)
         is_dear = size > _LARGE or (size > _LARGE_TO_COMPILE and not compiled) or self.has_rules
-        # What is not dear, having been compiled, will never be so.
+        # A compiled schema that is cheap stays cheap.
         self._is_cheap = not is_dear
         return is_dear
 
@@ -124,9 +124,9 @@ class Schema:
         return sorted(unknown)
 
     def is_fine(self, value: Any, part: str = "") -> bool:
-        """Whether a quick look at an object, or at its status, finds nothing to do and nothing wrong.
+        """Whether the fast check accepts an object, or its status: nothing to do and no errors.
 
-        False says nothing: then `process` and `judge` tell.
+        False is not a verdict: then `process` and `judge` decide.
         """
         if self._uses < _BEFORE_LOOKING:
             self._uses += 1
@@ -139,9 +139,9 @@ class Schema:
         self._prune(obj, None, [])
 
     def validate(self, obj: dict[str, Any], old: dict[str, Any] | None = None) -> list[FieldError]:
-        """What is wrong with a pruned and defaulted object, sorted by field; then what its rules say.
+        """The errors of a pruned and defaulted object, sorted by field; then those of its rules.
 
-        `old` is what the object was before an update: its parts that have not changed are not judged.
+        `old` is the object before an update: its unchanged parts are not validated.
         """
         return self.judge(obj, old, [])
 
@@ -154,10 +154,10 @@ class Schema:
         *,
         is_fine: bool = False,
     ) -> list[FieldError]:
-        """The same; what rules find wrong with parts that have not changed goes into `kept`.
+        """The same; rule violations in unchanged parts go into `kept`.
 
         `part`: the one property that is new, `status` or any (empty). `is_fine`: the method of that name has
-        found so what is new, and only what it does not look at is left to judge.
+        accepted the new part, and only what it does not check remains.
         """
         errors = [] if is_fine else self._find_errors(obj, part)
         if errors and old is not None:
@@ -182,11 +182,11 @@ class Schema:
 
     @made_once
     def has_rules(self) -> bool:
-        """Whether there are CEL rules in it, beside those that are known."""
+        """Whether the schema has CEL rules, beside the known ones."""
         return b'"x-kubernetes-validations"' in self._encoded and _has_rules(self.openapi, self._known_rules)
 
     def _still_wrong(self, obj: dict[str, Any], old: dict[str, Any]) -> list[FieldError]:
-        """The errors that are not as old as the part of the object that they are in."""
+        """The errors that are new in their part of the object."""
         ratchet, check = self._ratchet
         before: list[FieldError] = []
         self._check(old, None, before)
@@ -224,7 +224,7 @@ class Schema:
 
     @made_once
     def _walk(self) -> Walk:
-        # The metadata of every kind is the same, and looked after by metadata.py.
+        # The metadata of every kind is the same, and metadata.py checks it.
         return compile_walk(self.openapi, root=True)
 
     @made_once
@@ -235,7 +235,8 @@ class Schema:
     def _look(self) -> Look | None:
         if len(self._encoded) > _LARGE:
             return None
-        # Objects that a look finds fine never need the checks: without them every write would stay dear.
+        # Objects that the fast check accepts never need the checks: without it every write would stay
+        # expensive.
         _ = self._check
         return compile_look(self.openapi, root=True)
 

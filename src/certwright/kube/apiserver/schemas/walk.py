@@ -1,7 +1,8 @@
 """Prune and default an object in one walk.
 
-A schema is compiled to nested closures once; a walk then touches only what the schema says something about.
-Order as in Kubernetes: unknown fields go, then nulls that the schema does not allow, then defaults come.
+A schema is compiled to nested closures once; a walk then visits only places for which the schema has
+constraints. Order as in Kubernetes: unknown fields are pruned, then nulls that the schema does not allow,
+then defaults are filled in.
 
 Source: Kubernetes documentation, "Extend the Kubernetes API with CustomResourceDefinitions": field pruning,
 defaulting, defaulting and nullable.
@@ -26,12 +27,12 @@ Schema = Mapping[str, Any]
 
 _NOTHING: frozenset[str] = frozenset()
 _LOOKED_INTO = frozenset({"properties", "additionalProperties", "items", EMBEDDED})
-"""Words of a schema that say something of what is in its values."""
+"""Keywords of a schema that apply to nested values."""
 
 
 def compile_walk(schema: Schema, *, root: bool = False, defaults: bool = True) -> Walk:
-    """The walk for values of `schema`. `root`: of a whole object, whose metadata is looked after elsewhere.
-    `defaults`: whether to fill in what is absent."""
+    """The walk for values of `schema`. `root`: of a complete object, whose metadata is handled elsewhere.
+    `defaults`: whether to fill in absent values."""
     if schema.get(PRESERVE) and not _LOOKED_INTO & schema.keys():
         return _leave
     own = _compile_object(schema, root=root, defaults=defaults)
@@ -52,7 +53,7 @@ def _leave(_: Any, __: Path, ___: list[str]) -> None:
 
 
 def _empty(value: Any, path: Path, unknown: list[str]) -> None:
-    """For a value whose schema says nothing of what is in it: all of it goes."""
+    """For a value whose schema has no nested schemas: all of its content is pruned."""
     if type(value) is dict:
         _drop_unknown(value, _NOTHING, path, unknown)
     elif type(value) is list:
@@ -79,7 +80,7 @@ def _compile_list(schema: Schema, *, defaults: bool) -> Walk:
 
 
 def _compile_child(schema: Schema, *, defaults: bool) -> Walk:
-    # Most are scalars: no schema of their own, no walk of their own.
+    # Most are scalars: no schema and no walk is built for them.
     if _LOOKED_INTO & schema.keys():
         return compile_walk(schema, defaults=defaults)
     return _leave if schema.get(PRESERVE) else _empty
@@ -128,7 +129,7 @@ def _compile_others(extra: Any, *, defaults: bool) -> Walk:
     """The walk of values that have no property of their own."""
     if isinstance(extra, Mapping):
         return _compile_child(extra, defaults=defaults)
-    # `true` and `false` let the keys pass, and nothing that is in them, as in Kubernetes.
+    # `true` and `false` keep the keys, and prune their values, as in Kubernetes.
     return _leave if extra is None else _empty
 
 
