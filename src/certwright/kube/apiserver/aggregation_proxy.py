@@ -1,9 +1,9 @@
-"""Groups that other servers serve: a request of one is passed on to the Service that an APIService names.
+"""Aggregation layer: proxies requests for a group to the Service that its APIService names.
 
-DNS webhooks of cert-manager are such servers. Who asks has been authorised here, as for any other resource,
-and is named in headers (`X-Remote-User`, …). We show no client certificate of our own: a server that believes
-such headers only from a proxy that it knows takes the request for an anonymous one. Answers go back whole: no
-watches, no upgraded connections. Discovery does not list what is elsewhere.
+E.g. cert-manager's DNS webhooks are such servers. The user has been authorized here, as for any other
+resource, and is named in headers (`X-Remote-User`, …). The proxy presents no client certificate: a server
+that trusts such headers only from a known proxy treats the request as anonymous. Answers are not streamed: no
+watches, no upgraded connections. Discovery does not list these groups.
 
 Source: Kubernetes documentation, "Configure the Aggregation Layer"; kube-aggregator
 `pkg/apiserver/handler_proxy.go`.
@@ -32,7 +32,7 @@ _PASSED_BACK = ("content-type", "retry-after", "warning")
 
 
 class Elsewhere:
-    """Knows the APIServices that name a Service. An observer of writes."""
+    """The APIServices that name a Service. An observer of writes."""
 
     hears_of = (_BUCKET,)
 
@@ -42,14 +42,14 @@ class Elsewhere:
         self._targets: dict[str, WebhookTarget] = {}
 
     async def load(self) -> None:
-        """Use what the store holds."""
+        """Read the stored APIServices."""
         definition = self._backend.registry.by_resource(_GROUP, _PLURAL)
         if definition is not None:
             for row in await every_row(self._backend, definition, ""):
                 self.wrote(definition, row, None)
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Use what a committed APIService says."""
+        """Record a committed APIService."""
         spec: Json = objects.to_object(definition, row)["spec"]
         if spec.get("service"):
             self._targets[row.key.name] = target_of(spec)
@@ -57,11 +57,11 @@ class Elsewhere:
             self._targets.pop(row.key.name, None)
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Forget an APIService that is gone."""
+        """Forget a deleted APIService."""
         self._targets.pop(row.key.name, None)
 
     async def ask(self, request: Request, user: Identity, group: str, version: str) -> Response | None:
-        """The answer of the server elsewhere; None where there is none for that group and version.
+        """The proxied answer; None where no APIService names a server for that group and version.
 
         Raises `Unavailable`.
         """
@@ -85,7 +85,7 @@ class Elsewhere:
 
 
 def _names(user: Identity) -> Iterator[tuple[str, str]]:
-    """Who asks, in the headers of an authenticating proxy."""
+    """The user, in the headers of an authenticating proxy."""
     yield "x-remote-user", user.name
     if user.uid:
         yield "x-remote-uid", user.uid

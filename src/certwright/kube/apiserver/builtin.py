@@ -1,4 +1,4 @@
-"""The kinds that are there before any CustomResourceDefinition is.
+"""Built-in kinds of the API server.
 
 Source: Kubernetes API reference; what `kubectl api-resources` prints of a Kubernetes cluster.
 """
@@ -33,7 +33,7 @@ _META_KEYS: dict[tuple[str, ...], str] = {
     ("metadata", "ownerReferences"): "uid",
     ("metadata", "finalizers"): "",
 }
-"""Merge keys of strategic merge patches; an empty one says that values themselves are the keys."""
+"""Merge keys of strategic merge patches; with an empty one the values themselves are the keys."""
 
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _POD_FIELDS = (
@@ -50,10 +50,10 @@ _POD_FIELDS = (
 
 
 def make_registry(clock: Clock, extensions: Extensions = MappingProxyType({})) -> Registry:
-    """A registry that holds the built-in kinds and takes CustomResourceDefinitions.
+    """A registry of the built-in kinds that accepts CustomResourceDefinitions.
 
-    The kind CustomResourceDefinition fills its own status (names accepted, established) when it is written,
-    by what is in the registry then.
+    The kind CustomResourceDefinition sets its status (names accepted, established) when it is written, from
+    the content of the registry at that time.
     """
     registry = Registry(partial(definitions.make_definitions, extensions=extensions))
     registry.set_builtin(
@@ -165,7 +165,7 @@ def _namespace() -> ResourceDefinition:
         "namespaces",
         short_names=("ns",),
         namespaced=False,
-        # A collection of namespaces cannot be deleted at one stroke.
+        # A collection of namespaces cannot be deleted in one request.
         verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
         columns=columns.NAMESPACE,
         status_subresource=True,
@@ -224,11 +224,11 @@ def _service() -> ResourceDefinition:
     )
 
 
-# --- who may do what --------------------------------------------------------------------------------------
+# --- authorization ----------------------------------------------------------------------------------------
 
 
 def _reviews() -> tuple[ResourceDefinition, ...]:
-    """Questions that are answered and never stored."""
+    """Reviews, which are answered and never stored."""
     ask = {"namespaced": False, "virtual": True, "verbs": ("create",), "strategic": None}
     who, may = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
     return (
@@ -298,7 +298,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
 
 
 def _new_event() -> ResourceDefinition:
-    """The same Events under their newer names."""
+    """The same Events in their newer form."""
     readers = events.field_readers()
     return _kind(
         "events.k8s.io/v1",

@@ -1,4 +1,4 @@
-"""Which function does what a request asks for."""
+"""Dispatch: the function that handles a verb on a resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from certwright.kube.apiserver.verbs.watch import Watches
 
 
 class Dispatch:
-    """The verbs of all resources, and what some of them do in a way of their own."""
+    """The verbs of all resources, and the special handlers of some."""
 
     def __init__(self, watches: Watches, accounts: ServiceAccounts, reviews: Reviews) -> None:
         self._verbs: Mapping[str, Verb] = {
@@ -35,7 +35,7 @@ class Dispatch:
         }
 
     def find(self, definition: ResourceDefinition, route: Route, verb: str) -> Verb | None:
-        """The function that does it, None where the path means nothing. Raises `MethodNotAllowed`."""
+        """The handler; None where the path has no meaning. Raises `MethodNotAllowed`."""
         if route.namespace and not definition.namespaced:
             return None
         if route.name and definition.namespaced and not route.namespace:
@@ -54,7 +54,7 @@ class Dispatch:
                 return None
             allowed = part.verbs if part is not None else ("get", "update", "patch")
         on_object = verb not in ("list", "create", "deletecollection")
-        # Of a custom object's path the name does not count when something is created.
+        # On create, the name in a custom object's path is ignored.
         misplaced = bool(route.name) != on_object and not (definition.custom and verb == "create")
         if verb not in allowed or (misplaced and verb != "watch"):
             raise error_responses.unsupported(definition, route, verb)

@@ -1,6 +1,6 @@
-"""`/certwright/encryption`: how Secrets are sealed in the store, for `certwright encryption`.
+"""`/certwright/encryption`: the state of envelope encryption, for `certwright encryption`.
 
-A path of our own, for whoever may do all (`system:masters`, or a ClusterRole with this `nonResourceURLs`).
+A non-Kubernetes path for administrators (`system:masters`, or a ClusterRole with this `nonResourceURLs`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROTATE, REWRAP = f"{PATH}/rotate", f"{PATH}/rewrap"
 
 
 class Encryption:
-    """Answers for one store."""
+    """Handler for one store."""
 
     def __init__(self, store: Store) -> None:
         self._rotation = store.rotation if isinstance(store, Sealed) else None

@@ -1,4 +1,4 @@
-"""Objects that the server itself wants to be there, made or brought into line when it starts."""
+"""Objects that the server itself needs, created or updated when it starts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from certwright.kube.apiserver.model.objects import Json, decode_json, encode_js
 from certwright.kube.util.http_messages import Handler, Identity, Request, Response
 
 Change = Callable[[Json], Json | None]
-"""What an object that is there is to be; None: it may stay as it is."""
+"""Returns the new state of an existing object; None: no change."""
 _TRIES = 5
 
 
@@ -18,9 +18,9 @@ async def ensure_object(
     handle: Handler, user: Identity, path: str, wanted: Json, change: Change, *, agent: str = "kube-apiserver"
 ) -> None:
     """Create `wanted` in the collection at `path`, or change the object of that name, as `user`, who must be
-    a member of system:masters. One whose stored row is damaged is deleted and created again.
+    a member of system:masters. An object whose stored row is damaged is deleted and created again.
 
-    `agent`: who the fields belong to. Raises `ApiError` when that is refused.
+    `agent`: the field manager. Raises `ApiError` when the server refuses.
     """
     target, headers = f"{path}/{quote(wanted['metadata']['name'])}", {"user-agent": agent}
     for _ in range(_TRIES):
@@ -32,7 +32,7 @@ async def ensure_object(
         elif answer.status == 500 and isinstance(_error(answer), StorageReadError):
             await handle(Request("DELETE", target, headers, user=user))
             continue
-        # Another server may start at the same moment, and do the same.
+        # Another server may start at the same time, and do the same.
         if answer.status != 409:
             break
     if answer.status >= 400:

@@ -1,6 +1,6 @@
-"""What is said of a request that does not fit what it names: no such path, no such method, no such form.
+"""Error responses for requests that do not match a resource: unknown path, method or media type.
 
-Custom resources have a handler of their own in Kubernetes, and with it words of their own. Source: apiserver
+In Kubernetes a separate handler serves custom resources, with separate messages. Source: apiserver
 `pkg/endpoints/handlers` (response.go), apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
 """
 
@@ -26,24 +26,24 @@ _TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": 
 
 
 def nowhere() -> Response:
-    """The answer of a path that names nothing."""
+    """The 404 of an unknown path."""
     return Response(404, dict(_TEXT), b"404 page not found\n")
 
 
 def no_resource() -> NotFound:
-    """A group with built-in kinds has no resource of that name."""
+    """The 404 of an unknown resource in a group with built-in kinds."""
     return NotFound("the server could not find the requested resource", details=Details())
 
 
 def no_method() -> MethodNotAllowed:
-    """A built-in kind, or a document, does not do that."""
+    """The 405 of a built-in kind, or of a document."""
     return MethodNotAllowed(
         "the server does not allow this method on the requested resource", details=Details()
     )
 
 
 def no_verb(definition: ResourceDefinition, route: Route) -> Response:
-    """The answer of a path that means nothing to the resource. Raises `NotFound`."""
+    """The answer of a path without meaning for the resource. Raises `NotFound`."""
     if not definition.custom:
         raise no_resource()
     if route.subresource and bool(route.namespace) == definition.namespaced:
@@ -52,7 +52,7 @@ def no_verb(definition: ResourceDefinition, route: Route) -> Response:
 
 
 def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiError:
-    """The resource does not do that; or, for custom resources, the path lacks what the verb needs."""
+    """The 405 of the resource; or, for custom resources, of a path that lacks what the verb needs."""
     if not definition.custom:
         return no_method()
     if verb in ("update", "patch") and not route.name and not route.subresource:
@@ -61,10 +61,10 @@ def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiE
 
 
 def check_first(call: Call) -> None:
-    """What is said before a form that nobody can give is refused.
+    """The checks that precede the refusal of an unsupported media type.
 
-    Raises `BadRequest` and `Invalid` for a list or watch that is asked for as none may be, and
-    `UnsupportedMediaType` for a patch of no known kind.
+    Raises `BadRequest` and `Invalid` for invalid parameters of a list or watch, and `UnsupportedMediaType`
+    for an unknown patch type.
     """
     if call.verb in ("list", "watch"):
         paging.check_query(call.query, watch=call.verb == "watch")
@@ -75,10 +75,9 @@ def check_first(call: Call) -> None:
 
 
 async def unfit(call: Call, response: Response) -> Response | None:
-    """The refusal of an answer in a form that it cannot have; None where it can.
+    """The refusal of an answer that does not exist in the negotiated form; None where it does.
 
-    As in Kubernetes it comes when the work is done. An event that cannot be shown ends the stream without a
-    word.
+    As in Kubernetes it comes after the work. An event that cannot be shown ends the stream without an error.
     """
     if response.status >= 300 or response.body.startswith(b'{"kind":"Status"'):
         return None
@@ -116,13 +115,13 @@ def _wrong_number(definition: ResourceDefinition, *, many: bool) -> ApiError:
 
 
 def _go_type(definition: ResourceDefinition, suffix: str) -> str:
-    """The name of the type that Kubernetes keeps these objects in."""
+    """The name of the Go type that Kubernetes stores these objects in."""
     package = definition.group.partition(".")[0] if definition.group else "core"
     return f"*{package}.{definition.kind}{suffix}"
 
 
 async def close_stream(response: Response) -> None:
-    """Let go of a stream that nobody is going to read."""
+    """Close a stream that will not be read."""
     close = getattr(response.stream, "aclose", None)
     if close is not None:
         await close()

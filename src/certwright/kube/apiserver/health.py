@@ -1,7 +1,7 @@
-"""Health: `/healthz`, `/livez` and `/readyz`, whole and check by check.
+"""Health endpoints: `/healthz`, `/livez` and `/readyz`, as a whole and per check.
 
-The checks have the names that Kubernetes gives to theirs, so that probes and dashboards made for it work; the
-store answers to `etcd`.
+The checks have the names of Kubernetes', so that existing probes and dashboards work; the check of the store
+is `etcd`.
 
 Source: Kubernetes documentation, "Kubernetes API health endpoints"; words of apiserver
 `pkg/server/healthz/healthz.go`.
@@ -29,10 +29,10 @@ _NOBODY = Key("healthz", "", "healthz")
 
 
 class Health:
-    """How a server is.
+    """The health of a server.
 
-    `started`: it has loaded what it needs to answer; `stopping`: it takes no more work. `budget_s`: for each
-    check, as kube-apiserver gives to its check of etcd; all checks of a request run at the same time.
+    `started`: it has loaded what it needs to answer; `stopping`: it accepts no more work. `budget_s`: timeout
+    of each check, as kube-apiserver has for its check of etcd; all checks of a request run concurrently.
     """
 
     def __init__(self, store: Store, *, budget_s: float = 2.0) -> None:
@@ -42,7 +42,7 @@ class Health:
         self._store = store
 
     async def respond(self, path: str, query: str) -> Response | None:
-        """The answer for a health path, None for any other. `query` is what stands behind the `?`."""
+        """The answer for a health path, None for any other. `query` is the text after the `?`."""
         root, _, check = path.strip("/").partition("/")
         checks = _CHECKS.get(root)
         if checks is None or (check and check not in checks):
@@ -58,7 +58,7 @@ class Health:
     ) -> Response:
         lines: list[str] = []
         failed = False
-        # Together, so that one slow check does not use up a probe's time for the others.
+        # Concurrently, so that one slow check does not use up a probe's time for the others.
         wanted = [check for check in checks if check not in excluded]
         problems = dict(zip(wanted, await asyncio.gather(*map(self._problem, wanted)), strict=True))
         for check in checks:
@@ -80,12 +80,12 @@ class Health:
         return _text(200, f"{''.join(lines)}{root} check passed\n" if verbose else "ok")
 
     async def _problem(self, check: str) -> str:
-        """What is wrong; empty when all is well."""
+        """The problem; empty when the check passes."""
         match check:
             case "etcd":
                 return await self._problem_of(self._store.get(_NOBODY))
             case "etcd-readiness":
-                # Only here: to start anew, as a server does that is not alive, helps no full disk.
+                # Not a liveness check, because a restart does not help against a full disk.
                 return await self._problem_of(self._store.check())
             case "informer-sync":
                 return "" if self.started else "the server is still loading what it serves"

@@ -1,6 +1,6 @@
-"""The Service `kubernetes`, by which programs in a cluster find the API server, and where it leads.
+"""The Service `kubernetes`, by which programs in a cluster find the API server, and its endpoints.
 
-A loopback address is nobody else's, so it is not published: then there is the Service alone.
+A loopback address is not published, because it is local to each machine: then only the Service is created.
 
 Source: kube-apiserver `pkg/controlplane/controller/kubernetesservice`, `pkg/controlplane/reconcilers`.
 """
@@ -19,7 +19,7 @@ _CORE, _SLICES = "/api/v1/namespaces/default", "/apis/discovery.k8s.io/v1/namesp
 
 
 async def publish(handle: Handler, user: Identity, *, host: str, port: int) -> None:
-    """Create or bring into line Service, Endpoints and EndpointSlice.
+    """Create or update Service, Endpoints and EndpointSlice.
 
     `host`: the address that the server listens on. Raises `ApiError`.
     """

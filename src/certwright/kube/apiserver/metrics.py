@@ -1,7 +1,7 @@
-"""What `/metrics` tells of the server: requests, watches, retried names, the store, the process.
+"""Prometheus metrics at `/metrics`: requests, watches, name generation retries, the store, the process.
 
-Counting must cost next to nothing, and a server that nobody scrapes must not pay for Prometheus' library:
-here are plain numbers, bound once per kind of request, which become metrics when somebody asks.
+Counting must cost next to nothing, and a server that is not scraped must not pay for Prometheus' library: the
+counters are plain numbers, bound once per kind of request, which become metrics on a scrape.
 
 Source: Kubernetes documentation, "Kubernetes Metrics Reference" (names, labels and buckets); KEP-4420 (the
 label `retry_for_generate_name`).
@@ -36,17 +36,17 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 _COLLECTION = ("namespace", "cluster")
 _VERBS = {"create": "POST", "update": "PUT", "deletecollection": "DELETECOLLECTION"}
 _MOST_NAMED = 100
-"""How many damaged rows have a series of their own."""
+"""How many damaged rows have a separate series."""
 Source = Callable[[], Callable[[], bytes]]
-"""Metrics of somebody else in this process: called on the event loop it holds their present state, and gives
-a function that writes them down in Prometheus' text format, which is called in a thread."""
+"""Metrics of another component in this process: called on the event loop it captures their present state, and
+returns a function that renders them in Prometheus' text format, which is called in a thread."""
 
 _ABOUT = ("group", "version", "resource", "subresource", "scope", "component")
 _REQUEST_LABELS = ["verb", "dry_run", *_ABOUT, "code"]
 
 
 class Track:
-    """One request while it is being answered. `call` is set once the request is understood."""
+    """One request while it is being answered. `call` is set once the request is parsed."""
 
     __slots__ = ("begun", "call", "reads")
 
@@ -57,7 +57,7 @@ class Track:
 
 
 class _Series:
-    """A histogram: how many requests took how long. The bulk is in `quick`, the first bucket."""
+    """A histogram of request durations. Most are in `quick`, the first bucket."""
 
     __slots__ = ("labels", "quick", "retried", "slow", "total_s")
 
@@ -91,12 +91,12 @@ class _Series:
 class _CountsCommits(Protocol):
     @property
     def commits(self) -> int:
-        """How many commits there were since the store was opened."""
+        """The number of commits since the store was opened."""
 
 
 class Metrics:
-    """The numbers of one server. `watches` says how many streams are open per resource, `levels`
-    where requests wait."""
+    """The counters of one server. `watches` gives the number of open streams per resource, `levels` the
+    priority levels."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Metrics:
         self._store = store
         self._levels = levels
         self._watches = watches
-        # By what tells requests apart; kinds by their prefix, which outlives a definition made anew.
+        # By what distinguishes requests; kinds by their prefix, which outlives a re-created definition.
         self._series: dict[tuple[object, ...], _Series] = {}
         self._inflight = [0, 0]
         self._name_retries = 0
@@ -115,21 +115,21 @@ class Metrics:
         self._sources: list[Source] = []
 
     def add(self, source: Source) -> None:
-        """Tell what `source` knows too, from now on. Its metrics must have names of their own."""
+        """Add the metrics of `source`. Their names must be unique."""
         self._sources.append(source)
 
     def begin(self, method: str) -> Track:
-        """Note that a request has come."""
+        """Count a new request."""
         track = Track(method)
         self._inflight[track.reads] += 1
         return track
 
     def give_up(self, track: Track) -> None:
-        """Note that a request went away before it was answered."""
+        """Count a request that was cancelled before its answer."""
         self._inflight[track.reads] -= 1
 
     def end(self, track: Track, method: str, code: int) -> None:
-        """Note that a request has been answered."""
+        """Count an answered request."""
         seconds = perf_counter() - track.begun
         self._inflight[track.reads] -= 1
         call = track.call
@@ -149,7 +149,7 @@ class Metrics:
         series.observe(seconds)
 
     async def respond(self) -> Response:
-        """The answer to a scrape: Prometheus' text format, made in a thread."""
+        """The answer to a scrape: Prometheus' text format, rendered in a thread."""
         writers = [source() for source in self._sources]
         kind, body = await asyncio.to_thread(self._render, writers)
         return Response(200, {"content-type": kind}, body)
@@ -165,7 +165,7 @@ class Metrics:
             prometheus_client.ProcessCollector(registry=registry)
             prometheus_client.PlatformCollector(registry=registry)
             prometheus_client.GCCollector(registry=registry)
-            self._registry = registry  # now that it is whole: another scrape may be made at the same time
+            self._registry = registry  # now that it is complete: another scrape may run concurrently
         own = prometheus_client.generate_latest(registry)
         return prometheus_client.CONTENT_TYPE_LATEST, b"".join((own, *(write() for write in writers)))
 
@@ -173,7 +173,7 @@ class Metrics:
         """All numbers as metric families."""
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # see `_render`
 
-        # A copy: the loop goes on counting while a thread writes this down.
+        # A copy, because the loop goes on counting while a thread renders.
         series = list(self._series.values())
         yield from _requests(series)
         inflight = GaugeMetricFamily(
@@ -215,7 +215,7 @@ def _damaged(store: Store) -> Metric:
 
 
 class _Collector:
-    """Hands the numbers to Prometheus' registry."""
+    """Passes the counters to Prometheus' registry."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""What is asked for at paths that are no resource's: discovery, OpenAPI, metrics, health, keys of tokens."""
+"""Non-resource paths: discovery, OpenAPI, metrics, health, and the keys of ServiceAccount tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
 
 
 class Paths:
-    """Answers there."""
+    """Handler of the non-resource paths."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Paths:
         self._tokens = tokens
 
     async def respond(self, request: Request, path: str) -> Response:
-        """The answer to who may have it; 404 where there is nothing."""
+        """The answer to an authorized user; 404 for an unknown path."""
         accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
         query = request.target.partition("?")[2]
         found = discovery.respond(self._registry, path, accept, known, method=request.method)
@@ -45,7 +45,7 @@ class Paths:
             return await convert_plain(request, found)
         if (document := await self._openapi.respond(path, accept, known, query)) is not None:
             return document
-        # These do not look at the method.
+        # These ignore the method.
         if path == METRICS_PATH:
             return await self._metrics.respond()
         if (health := await self._health.respond(path, query)) is not None:
@@ -57,7 +57,7 @@ class Paths:
         return error_responses.nowhere()
 
     def _openid(self, path: str) -> Response:
-        """What others need to check our tokens."""
+        """The OpenID documents with which other programs verify ServiceAccount tokens."""
         is_keys = path.startswith(JWKS_PATH)
         kind = "application/jwk-set+json" if is_keys else "application/json"
         body = encode_json(self._tokens.key_set() if is_keys else self._tokens.discovery())

@@ -1,7 +1,7 @@
-"""The API server: any request in, one response out.
+"""The API server: maps each request to one response.
 
-`ApiServer.handle` is a plain function on bytes, so that the controllers of the same process ask through the
-same authentication, authorisation and admission as everyone else, without a socket.
+`ApiServer.handle` is a plain function on bytes, so that the controllers of the same process use the same
+authentication, authorization and admission as every client, without a socket.
 """
 
 from __future__ import annotations
@@ -85,14 +85,13 @@ _ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)")
 class ApiServer:
     """Kubernetes' API over a store.
 
-    `authenticator` says who sent a request that no caller in this process has put a name on; tokens of
-    ServiceAccounts, which `tokens` signs, are known beside it. `anonymous`: let in who has no credentials.
-    `root_ca`: PEM of the CA to check this server by, for the ConfigMap in every namespace; empty: none.
-    `event_ttl`: how long an Event lives after it was last written; zero: for ever.
-    `bookmark_every_s` None: no bookmarks but those that end a stream. `name_suffix` makes the end of
-    generated names. `gates`: behaviour that is switched off, or on. `in_flight`: how many requests are
-    answered at a time, of those that do not come from this process. `extensions`: what
-    the embedding program adds to kinds.
+    `authenticator` identifies the sender of a request without a user from this process; ServiceAccount
+    tokens, which `tokens` signs, are accepted too. `anonymous`: accept requests without credentials.
+    `root_ca`: PEM of the CA that verifies this server, for the ConfigMap in every namespace; empty: none.
+    `event_ttl`: how long an Event lives after it was last written; zero: for ever. `bookmark_every_s` None:
+    no bookmarks but those that end a stream. `name_suffix` generates the suffix of generated names. `gates`:
+    feature gates. `in_flight`: limits on concurrent requests, of those that do not come from this process.
+    `extensions`: the embedding program's additions to kinds.
     """
 
     def __init__(
@@ -145,10 +144,10 @@ class ApiServer:
         self._paths = Paths(registry, self._metrics, self._health, Encryption(store), tokens)
 
     def _observe(self) -> None:
-        """Have everyone who keeps something in memory told of writes."""
+        """Register all components that observe writes."""
         self._backend.observe(
             self._controllers,
-            self._served,  # whoever hears of a definition after it may ask for its kinds
+            self._served,  # components that observe a definition after it may look up its kinds
             self._backend.namespaces,
             self._termination,
             self._garbage,
@@ -167,21 +166,21 @@ class ApiServer:
 
     @property
     def idle(self) -> bool:
-        """Whether the work behind the answers (garbage, terminating namespaces, …) is done."""
+        """Whether the background work (garbage, terminating namespaces, …) is done."""
         makers = (self._contents, self._aggregation, self._local, self._tokens)
         behind = (self._garbage, self._termination, self._expiry, *makers)
         return all(part.idle for part in behind)
 
     @property
     def open_watches(self) -> int:
-        """How many streams of events are open."""
+        """The number of open watches."""
         return len(self._watches)
 
     async def start(self, crds: list[dict[str, Any]], *, collects_garbage: bool = True) -> None:
-        """Serve what the store holds; create or update `crds`; make the namespaces every cluster has.
+        """Serve the content of the store; create or update `crds`; create the default namespaces.
 
-        Without `collects_garbage` that begins when `collect_garbage` is called.
-        Raises `ApiError` when one of them is refused, and `store.contract.StoreError`.
+        Without `collects_garbage`, garbage collection starts when `collect_garbage` is called.
+        Raises `ApiError` when an object is refused, and `store.contract.StoreError`.
         """
         await self._served.load()
         await self._load_rbac()
@@ -209,11 +208,11 @@ class ApiServer:
         self._health.started = True
 
     def collect_garbage(self) -> None:
-        """From now on delete what nobody owns any more. It begins with reading all objects' metadata."""
+        """Start the garbage collector. It begins with reading all objects' metadata."""
         self._tasks.start(self._garbage.run(), name="garbage collector")
 
     async def publish(self, *, host: str, port: int) -> None:
-        """Say in the Service `kubernetes` where the server listens. Raises `ApiError`."""
+        """Publish the server's address in the Service `kubernetes`. Raises `ApiError`."""
         await kubernetes_service.publish(self.handle, _MYSELF, host=host, port=port)
 
     async def _load_rbac(self) -> None:
@@ -224,14 +223,14 @@ class ApiServer:
                     self._rbac.wrote(definition, row, None)
 
     async def close(self) -> None:
-        """End all watches and the work in the background. The store stays open: it is its owner's."""
+        """End all watches and the background work. The store stays open: its owner closes it."""
         self._health.stopping = True
         self._watches.close()
         await self._tasks.close()
         await self._webhooks.close()
 
     def _watched(self) -> dict[ResourceDefinition, int]:
-        """How many watches there are of each resource."""
+        """The number of watches of each resource."""
         found: dict[ResourceDefinition, int] = {}
         for bucket in self._watches.buckets():
             group, _, plural = bucket.rpartition("/")
@@ -267,7 +266,7 @@ class ApiServer:
         except RecursionError:
             return forms.failure(BadRequest("the request is nested too deeply"))
         except Exception:
-            # Only the log says what it was: the cause may hold what the caller must not see.
+            # Only the log shows the error, because it may contain what the caller must not see.
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
             return forms.failure(InternalError("Internal error occurred: the server's log says more"))
 
@@ -280,7 +279,7 @@ class ApiServer:
             fairness.identify(request.caller, caller, line)
         check_timeout(line.query)
         if request.user is not None:
-            # Who calls from within this process has put its name on the request, and does not wait.
+            # A caller in this process has put its user on the request, and does not wait.
             return await self._serve(request, track, user, line)
         seat = await self._fairness.seat(user, line.verb, line.path, line.route, line.query)
         try:
@@ -292,7 +291,7 @@ class ApiServer:
         return response
 
     async def _serve(self, request: Request, track: Track, user: Identity, line: Line) -> Response:
-        """What the user asks for, if that is allowed."""
+        """The answer to an authenticated request, if it is authorized."""
         path, query, route, verb = line
         if route is None:
             self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
@@ -304,7 +303,7 @@ class ApiServer:
             elsewhere = await self._elsewhere.ask(request, user, route.group, route.version)
             return elsewhere or self._no_resource(route)
         if definition.custom and "/" in route.subresource:
-            # As Kubernetes' handler of custom resources: what lies deeper does not count.
+            # As Kubernetes' handler of custom resources: deeper path segments are ignored.
             route = route._replace(subresource=route.subresource.partition("/")[0])
         try:
             run = self._dispatch.find(definition, route, verb)
@@ -326,7 +325,7 @@ class ApiServer:
         return await self._run(run, call)
 
     async def _run(self, run: Verb, call: Call) -> Response:
-        """What the verb answers, in the form that the client wants."""
+        """The verb's answer, in the negotiated form."""
         request, definition, verb, name = call.request, call.definition, call.verb, call.route.name
         accept = request.headers.get("accept", "")
         try:
@@ -338,7 +337,7 @@ class ApiServer:
             response = await run(self._backend, call)
         except ApiError as error:
             if name and verb in _CHANGES:
-                # Who is refused for what another has written reads that next, and must find it.
+                # A client that is refused because of another write reads that next, and must find it.
                 await self._backend.store.settled(call.key)
             return await convert_failure(request, forms.failure(error, call.warnings))
         if form.shape is not Shape.WHOLE and (refusal := await error_responses.unfit(call, response)):
@@ -348,18 +347,18 @@ class ApiServer:
         return response if form.wire == JSON else await convert(call, response)
 
     def _no_resource(self, route: Route) -> Response:
-        """The answer where a group has no resource of that name. Raises `NotFound`."""
+        """The answer for an unknown resource of a group. Raises `NotFound`."""
         if any(found.group == route.group and not found.custom for found in self._backend.registry.all()):
             raise error_responses.no_resource()
         return error_responses.nowhere()
 
     def add_metrics(self, source: Source) -> None:
-        """Let `/metrics` tell what `source` knows as well."""
+        """Add the metrics of `source` to `/metrics`."""
         self._metrics.add(source)
 
 
 def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """`stored` with the spec of `wanted`, and with its labels and annotations beside what others have set."""
+    """`stored` with the spec of `wanted`, and its labels and annotations merged into those of others."""
     meta = dict(stored["metadata"])
     for name in ("labels", "annotations"):
         if ours := wanted["metadata"].get(name):
@@ -368,7 +367,7 @@ def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[s
 
 
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
-    """What is asked for; a Namespace itself counts as in itself (apiserver `request.RequestInfo`)."""
+    """The authorization action; a Namespace itself counts as in itself (apiserver `request.RequestInfo`)."""
     namespace, name = route.namespace, route.name
     if route.plural == "namespaces" and not route.group:
         namespace = name

@@ -1,8 +1,8 @@
-"""What becomes of a definition after it was written: names are accepted or refused, and it is served.
+"""Controllers of CustomResourceDefinitions: they accept or refuse names, and establish definitions.
 
-Kubernetes' controllers do this shortly after a write. Here it is done before the writer gets its answer,
-which shows the definition as it was written all the same: so who creates a definition and then an object of
-it does not have to wait.
+Kubernetes' controllers do this shortly after a write. Here it happens before the writer gets its answer,
+which still shows the definition as written: so a client that creates a definition and then a custom object
+need not wait.
 
 Source: apiextensions-apiserver `pkg/controller`.
 """
@@ -58,17 +58,17 @@ _decode = json_decoder(_Definition).decode
 
 
 class DefinitionControllers:
-    """Write the status of definitions. An observer of writes: it knows which names are taken."""
+    """Write the status of definitions. An observer of writes: it indexes the accepted names."""
 
     hears_of = (BUCKET,)
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._names: dict[str, tuple[str, _Names]] = {}
-        self._released: set[str] = set()  # groups in which a name may have become free
+        self._released: set[str] = set()  # groups in which a name may have been released
 
     def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
-        """Learn which names a definition has."""
+        """Record the names of a definition."""
         found = _decode(b"{" + row.body + b"}")
         now, before = (found.spec.group, found.status.accepted_names), self._names.get(row.key.name)
         self._names[row.key.name] = now
@@ -76,14 +76,14 @@ class DefinitionControllers:
             self._released.add(now[0])
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
-        """Its names are free: others of its group may have waited for them."""
+        """Release its names: other definitions of its group may wait for them."""
         group, _ = self._names.pop(row.key.name, ("", None))
         if any(other == group for other, _ in self._names.values()):
             self._released.add(group)
             self._backend.tasks.start(self.settle(""), name=f"names of {group}")
 
     async def settle(self, name: str) -> None:
-        """Write whatever the controllers have to say of a definition, and of those that waited for its
+        """Write the status of a definition until no controller changes it, and of those that waited for its
         names."""
         if name:
             await self._settle_one(name)
@@ -134,7 +134,7 @@ class DefinitionControllers:
 
 
 def with_status(backend: Backend, definition: ResourceDefinition, crd: Json, status: Json) -> Json:
-    """A definition with the status that a controller writes."""
+    """A definition with a new status from a controller."""
     new = {**crd, "metadata": dict(crd["metadata"]), "status": status}
     managed.on_update(backend, _call(definition, crd["metadata"]["name"]), new, crd)
     return new

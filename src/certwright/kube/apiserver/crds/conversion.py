@@ -1,10 +1,10 @@
-"""Versions of a custom resource that a webhook converts.
+"""Webhook conversion of custom resources between versions.
 
-Every row says which version it was stored in. Verbs work in the version of the request, over a view of the
-store (`ConvertedStore`) that converts what they read, and what they write into the version that objects are
-stored in now. So all of them, server-side apply too, work in every version, and objects stay readable when
-another version becomes the one to store. With conversion strategy `None` nothing of this is needed: there the
-versions differ in their schemas only (see `crd_reading`).
+Every row contains the version that it was stored in. Verbs work in the version of the request, over a view of
+the store (`ConvertedStore`) that converts what they read, and converts what they write to the storage
+version. So all verbs, including server-side apply, work in every version, and objects stay readable when the
+storage version changes. Conversion strategy `None` needs none of this: there the versions differ in their
+schemas only (see `reading`).
 
 Source: Kubernetes documentation, "Versions in CustomResourceDefinitions", webhook conversion; API reference,
 ConversionReview v1 apiextensions.
@@ -34,7 +34,7 @@ from certwright.kube.util import ids
 from certwright.kube.util.http_messages import Response
 
 _TIMEOUT_S = 30
-_CHOSEN_FROM = 500  # rows at a time, where few may match
+_CHOSEN_FROM = 500  # rows per page where few may match
 _KNOWN_REVIEWS = ("v1", "v1beta1")
 
 Verb = Callable[[Backend, Call], Awaitable[Response]]
@@ -43,13 +43,13 @@ _Placed = list[tuple[int, Json]]
 
 
 class Conversions:
-    """Asks the webhooks."""
+    """The client of the conversion webhooks."""
 
     def __init__(self, client: WebhookClient) -> None:
         self._client = client
 
     def around(self, verb: Verb) -> Verb:
-        """The verb of a call for a resource whose versions a webhook converts."""
+        """Wrap a verb for resources whose versions a webhook converts."""
 
         async def run(backend: Backend, call: Call) -> Response:
             if call.verb != "watch":
@@ -135,14 +135,14 @@ class Conversions:
 
 
 class ConvertedStore:
-    """A store (`Store`) whose rows of one resource are in one version, whichever they are stored in: for one
-    request."""
+    """A store (`Store`) that shows the rows of one resource in one version, in whichever they are stored; for
+    one request."""
 
     def __init__(self, store: Store, conversions: Conversions, wanted: ResourceDefinition) -> None:
         self._store = store
         self._conversions = conversions
         self._wanted = wanted
-        # A verb that is begun again reads the same row again.
+        # A verb that starts again reads the same row again.
         self._seen: dict[Key, Row] = {}
 
     @property
@@ -172,7 +172,7 @@ class ConvertedStore:
         return await self._one(await self._store.latest(key))
 
     def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - it may be of another version
-        """None: to convert it takes a webhook."""
+        """None, because conversion takes a webhook."""
         return None
 
     async def settled(self, key: Key) -> None:
@@ -193,7 +193,7 @@ class ConvertedStore:
         counted: bool = False,
     ) -> Page:
         """As in `Store`; a page is converted in one review for each version that rows are stored in."""
-        # A webhook may change labels: who chooses by them is shown the version that was asked for.
+        # A webhook may change labels, so label selectors apply to the requested version.
         page = await self._store.list(
             bucket,
             namespace,
@@ -228,7 +228,7 @@ class ConvertedStore:
         return row
 
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
-        """As in `Store`; what is deleted is shown as it was stored, at its last revision."""
+        """As in `Store`; a deleted object is shown as it was stored, at its last revision."""
         raw, last = await self._store.latest(key), encode
         if raw is None or last is None:
             gone = await self._store.delete(key, None, expect=expect)
@@ -265,7 +265,7 @@ class ConvertedStore:
         return found
 
     async def _shown(self, rows: _Rows) -> _Rows:
-        """The rows in the version that is wanted."""
+        """The rows in the requested version."""
         by_version: dict[str, _Placed] = {}
         for index, row in enumerate(rows):
             obj = objects.to_object(self._wanted, row)
@@ -284,7 +284,7 @@ class ConvertedStore:
 
 
 def _taken_out(definition: ResourceDefinition, obj: Json) -> str:
-    """The version that an object is stored in, which is taken out of it."""
+    """Remove and return the version that an object is stored in."""
     conversion = definition.conversion
     assert conversion is not None, "asked of the definition"
     version: str = obj.pop(STORED_VERSION, conversion.first)
@@ -329,7 +329,7 @@ def _converted(review: Any, uid: str, version: str) -> list[Any]:
 
 
 def _checked(given: Json, converted: Any, wanted: str) -> Json:
-    """`converted` with the metadata of what it was made of; only labels and annotations may be others."""
+    """`converted` with the metadata of its source; only labels and annotations may differ."""
     if type(converted) is not dict or type(converted.get("metadata")) is not dict:
         raise ValueError("missing metadata in converted object")
     if converted.get("apiVersion") != wanted:

@@ -1,4 +1,4 @@
-"""How much the rules of a definition may cost, each by itself and all together.
+"""Cost limits of a definition's CEL rules, for each rule and for all together.
 
 Source: Kubernetes documentation, "Resource use by validation functions"; apiextensions-apiserver
 `pkg/apis/apiextensions/validation`.
@@ -21,21 +21,21 @@ def times(one: int | None, other: int | None) -> int | None:
 
 
 class Budget:
-    """What the rules of one schema have been estimated to cost."""
+    """The estimated cost of the rules of one schema."""
 
     def __init__(self) -> None:
         self._total = 0
         self._dear: list[tuple[int, str]] = []
 
     def spend(self, path: str, name: str, cost: int) -> list[FieldError]:
-        """Count an expression; an error where it alone is too dear."""
+        """Count an expression; an error where it alone exceeds the limit."""
         self._total = min(self._total + cost, _LIMIT)
         if cost >= _WORTH_A_WORD:
             self._dear.append((cost, path))
         return [forbidden(path, _exceeds(name, cost, _PER_RULE))] if cost > _PER_RULE else []
 
     def errors(self, path: str) -> list[FieldError]:
-        """What is wrong with all together: the dearest expressions, then the sum."""
+        """The errors about the total: the most expensive expressions, then the sum."""
         if self._total <= _TOGETHER:
             return []
         text = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema"
@@ -47,7 +47,7 @@ class Budget:
 
 def _exceeds(name: str, cost: int, limit: int) -> str:
     factor = cost / limit
-    # A factor of 1.0 would tell nothing.
+    # A factor of 1.0 would be no information.
     shown = f"{factor:f}x" if factor < 1.5 else f"{factor:.1f}x" if factor <= 100 else "more than 100x"
     return (
         f"{name} exceeds budget by factor of {shown} (try simplifying the rule, or adding maxItems, "

@@ -1,4 +1,4 @@
-"""Whether the defaults in a structural schema are what the schema wants.
+"""Validation of the defaults in a structural schema against the schema.
 
 Source: apiextensions-apiserver `pkg/apiserver/schema/defaulting/validation.go`.
 """
@@ -20,13 +20,13 @@ Schema = Mapping[str, Any]
 
 
 def default_errors(path: str, schema: Schema, *, root: bool = True) -> list[FieldError]:
-    """What is wrong with the default of a schema and with those below it. `root`: of a whole object."""
+    """The errors of a schema's default and of those below it. `root`: of a whole object."""
     errors = []
     if root:
         schema = {**schema, EMBEDDED: True}
     if schema.get("default") is not None:
         errors += _one_default(f"{path}.default", schema)
-    # Not in additionalProperties: what they mean there depends on the keys.
+    # Not in additionalProperties: their meaning there depends on the keys.
     if isinstance(schema.get("items"), Mapping):
         errors += default_errors(f"{path}.items", schema["items"], root=False)
     for key, prop in (schema.get("properties") or {}).items():
@@ -36,7 +36,7 @@ def default_errors(path: str, schema: Schema, *, root: bool = True) -> list[Fiel
 
 def _one_default(path: str, schema: Schema) -> list[FieldError]:
     given = schema["default"]
-    # A copy: the walk prunes.
+    # A copy, because the walk prunes.
     value, unknown, errors = deepcopy(given), list[str](), list[FieldError]()
     holder: list[Any] = [value]
     try:

@@ -30,11 +30,10 @@ from certwright.kube.apiserver.webhooks.config import target_of
 def make_definitions(
     crd: Json, extensions: Extensions = MappingProxyType({})
 ) -> tuple[ResourceDefinition, ...]:
-    """One definition per served version, the preferred one first; none while it is not established.
+    """One resource definition per served version, the preferred one first; none until it is established.
 
-    `crd` is a committed object, `extensions` are what the embedding program adds to kinds. All versions
-    share a bucket: with conversion strategy `None` the apiVersion
-    is all that differs.
+    `crd` is a committed object, `extensions` are the embedding program's additions to kinds. All versions
+    share a bucket: with conversion strategy `None` they differ only in apiVersion.
     """
     if not is_true(crd, "Established"):
         return ()
@@ -104,7 +103,7 @@ def _definition(
         status_subresource="status" in (version.get("subresources") or {}),
         has_generation=True,
         selectable_fields=_selectable(version.get("selectableFields") or ()),
-        # In the order that Kubernetes lists them for custom resources.
+        # In Kubernetes' order for custom resources.
         verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
         custom=True,
         conversion=conversion,
@@ -136,7 +135,7 @@ def _scale_paths(version: Json) -> Json:
 
 
 def _deprecation(crd: Json, version: Json, kind: str) -> str:
-    """What clients of a deprecated version are told; by default the best version that is none."""
+    """The warning of a deprecated version; by default it names the best version that is not deprecated."""
     if not version.get("deprecated"):
         return ""
     if version.get("deprecationWarning") is not None:

@@ -1,4 +1,4 @@
-"""The kind CustomResourceDefinition: read as Kubernetes' Go types read it, completed, judged.
+"""The kind CustomResourceDefinition: decoded as by Kubernetes' Go types, defaulted, validated.
 
 Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-apiserver
 `pkg/apis/apiextensions/v1/defaults.go`, `pkg/registry/customresourcedefinition`.
@@ -19,8 +19,8 @@ CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 
 
 class DefinitionSchema(Schema):
-    """The schema of CustomResourceDefinitions. Documents show it as it is written down: a schema may hold
-    schemas, so that the tables of Go's types do not make a document of their own."""
+    """The schema of CustomResourceDefinitions. OpenAPI documents show it as it is written: a schema may
+    contain schemas, so the tables of Go's types yield no separate document."""
 
     def __init__(self, extensions: Extensions) -> None:
         super().__init__(core_schemas.CUSTOM_RESOURCE_DEFINITION)
@@ -28,7 +28,7 @@ class DefinitionSchema(Schema):
         self._types = NativeSchema("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
     def process(self, obj: Json) -> list[str]:
-        """Read and complete `obj` in place; returns the paths of the fields dropped, sorted.
+        """Decode and default `obj` in place; returns the paths of the dropped fields, sorted.
 
         Raises `BadRequest` for a value of a wrong type.
         """
@@ -39,7 +39,7 @@ class DefinitionSchema(Schema):
     def validate(
         self, obj: Json, old: Json | None = None, kept: list[FieldError] | None = None
     ) -> list[FieldError]:
-        """What is wrong with a definition. A status that was written is judged by itself."""
+        """The errors of a definition. A written status is validated separately."""
         del kept
         if old is not None and obj["spec"] is old["spec"]:
             return rules.status_errors(obj)

@@ -1,4 +1,4 @@
-"""What the words of a schema may be, wherever they stand in the schema of a CustomResourceDefinition.
+"""Validation of schema keywords, anywhere in the schema of a CustomResourceDefinition.
 
 Source: apiextensions-apiserver `pkg/apis/apiextensions/validation`.
 """
@@ -22,12 +22,12 @@ _UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "de
 
 
 def openapi_errors(path: str, schema: Schema) -> list[FieldError]:
-    """What is wrong with the words of a version's whole schema."""
+    """The errors of the keywords in a version's whole schema."""
     return _node(path, schema, root=True, no_default="", in_head=False)
 
 
 def _node(path: str, schema: Schema, *, root: bool, no_default: str, in_head: bool) -> list[FieldError]:
-    """`no_default`: why there may be no default here. `in_head`: within the head of an object."""
+    """`no_default`: why a default is forbidden here. `in_head`: within the metadata of an object."""
     errors = _word_errors(path, schema, no_default=no_default, in_head=in_head)
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
@@ -89,7 +89,7 @@ def _word_errors(path: str, schema: Schema, *, no_default: str, in_head: bool) -
 
 
 def _of_type(path: str, schema: Schema, kind: str, word: str) -> list[FieldError]:
-    """A word goes with one type only."""
+    """A keyword requires one type."""
     found, text = schema.get("type", ""), f"must be {kind} if {word} is specified"
     if found == kind:
         return []
@@ -162,7 +162,7 @@ def _keyed_errors(path: str, schema: Schema, keys: list[str]) -> list[FieldError
 
 
 def _item_errors(path: str, schema: Schema, keys: list[str]) -> list[FieldError]:
-    """Items that are told apart must be there, and so must their keys."""
+    """Items of a set or map must not be nullable, and keys of a map need a value or a default."""
     kind, items = schema.get(LIST_TYPE), schema.get("items")
     if kind not in ("set", "map") or not isinstance(items, Mapping):
         return []

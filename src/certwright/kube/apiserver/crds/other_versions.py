@@ -1,7 +1,7 @@
-"""One object in several versions, for work that cannot wait: who owns which field of it.
+"""Converted versions of one object, for synchronous work: field management.
 
-That work is without a pause, and does nothing to the store. When it needs an object in a version that only a
-webhook can make, it stops with `Unconverted`; the verb is run again from its beginning once the webhook has
+That work is synchronous and has no side effects on the store. When it needs an object in a version that only
+a webhook can make, it stops with `Unconverted`; the verb is run again from its beginning once the webhook has
 answered, and finds the object here.
 """
 
@@ -18,14 +18,14 @@ from certwright.kube.apiserver.model.objects import Json, encode_json
 from certwright.kube.util.http_messages import Response
 
 MAX_REVIEWS = 64
-"""How many objects one request may have converted for the owners of its fields."""
+"""How many objects one request may have converted for field management."""
 
 Convert = Callable[[ResourceDefinition, str, list[Json], str], Awaitable[list[Json]]]
 """Converts objects of a definition from one version to another. Raises `InternalError`."""
 
 
 class Unconverted(Exception):
-    """An object is wanted in a version that it has not been converted to yet."""
+    """An object is needed in a version that it has not been converted to yet."""
 
     def __init__(self, wanted: ResourceDefinition, obj: Json) -> None:
         super().__init__(wanted.api_version)
@@ -34,7 +34,7 @@ class Unconverted(Exception):
 
 
 class OtherVersions:
-    """What the webhook has answered in the course of one request."""
+    """The webhook's answers in the course of one request."""
 
     def __init__(self, convert: Convert) -> None:
         self._convert = convert
@@ -43,7 +43,7 @@ class OtherVersions:
     def of(self, wanted: ResourceDefinition, obj: Json) -> Json:
         """The object in the version of `wanted`, without its managed fields.
 
-        Raises `Unconverted` when that is not known yet, `NotConvertible` when the webhook has refused.
+        Raises `Unconverted` when it is unknown yet, `NotConvertible` when the webhook has refused.
         """
         if obj["apiVersion"] == wanted.api_version:
             return obj
@@ -56,7 +56,7 @@ class OtherVersions:
         return found
 
     async def run(self, call: Call, verb: Callable[[], Awaitable[Response]]) -> Response:
-        """The answer of a verb that is begun again for each object that it misses. Raises `InternalError`."""
+        """The answer of a verb, which is run again for each missing object. Raises `InternalError`."""
         warnings = list(call.warnings)
         for _ in range(MAX_REVIEWS):
             try:

@@ -1,8 +1,8 @@
-"""How stored objects are read when their definition has changed since, or in another version.
+"""Reading of stored custom objects after a change of their definition, or in another version.
 
-What was stored is pruned and defaulted by the schema of the version that objects are stored in, as it is now,
-and then pruned by the schema of the version that is asked for. With one version whose schema never changed
-nothing is to be done, and with one that did only for rows that are older.
+A stored body is pruned and defaulted by the current schema of the storage version, and then pruned by the
+schema of the requested version. With one version whose schema never changed nothing needs to be done, and
+after a change only rows that are older.
 
 Source: Kubernetes documentation, "Versions in CustomResourceDefinitions"; apiextensions-apiserver
 `pkg/apiserver/customresource_handler.go`.
@@ -19,17 +19,17 @@ from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.store.contract import Row
 
 ReadBody = Callable[[Row], bytes]
-"""The body of a row as the version that is asked for shows it."""
+"""The body of a row in the requested version."""
 WriteBody = Callable[[bytes], bytes]
-"""The body of an object in that version as it is stored."""
+"""The stored body of an object in that version."""
 STORED_VERSION = "x-stored-version"
-"""The member of a stored body that says its version, where a webhook converts (see `conversion`)."""
+"""The member of a stored body that contains its version, where a webhook converts (see `conversion`)."""
 
 
 def readers(
     crd: Json, schemas: Mapping[str, Schema], wanted: str
 ) -> tuple[ReadBody | None, WriteBody | None]:
-    """How rows are read and written in the version `wanted`; None where they are what they are stored as."""
+    """How rows are read and written in the version `wanted`; None where it equals the stored form."""
     versions = crd["spec"]["versions"]
     stored = next(version["name"] for version in versions if version["storage"])
     if all(schema.says_the_same(schemas[stored]) for schema in schemas.values()):
@@ -55,7 +55,7 @@ def _through(stored: Schema, wanted: Schema | None) -> ReadBody:
             if wanted is not None:
                 wanted.prune(content)
         except BadRequest:
-            # It was well formed when it was written, by a schema that said less.
+            # It was valid when it was written, under a less strict schema.
             return row.body
         return encode_json(content)[1:-1]
 

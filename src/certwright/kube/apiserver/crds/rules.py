@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition must be like, in Kubernetes' words.
+"""Validation of CustomResourceDefinitions, with Kubernetes' messages.
 
 Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-apiserver
 `pkg/apis/apiextensions/validation`.
@@ -21,8 +21,8 @@ _SCOPES = ("Cluster", "Namespaced")
 
 
 def validate(new: Json, old: Json | None, enforced: frozenset[str] = frozenset()) -> list[FieldError]:
-    """What is wrong with a definition, which was read and completed; `old` is what it was before. CEL rules
-    in `enforced` are not compiled."""
+    """The errors of a decoded and defaulted definition; `old` is its previous state. CEL rules in `enforced`
+    are not compiled."""
     spec = new["spec"]
     errors = _own_name_errors(new) if old is None else []
     errors += _group_errors(spec["group"]) + _approval_errors(new, old) + _scope_errors(spec["scope"])
@@ -40,12 +40,12 @@ def validate(new: Json, old: Json | None, enforced: frozenset[str] = frozenset()
 
 
 def status_errors(crd: Json) -> list[FieldError]:
-    """What is wrong with the status that was written."""
+    """The errors of a written status."""
     return _name_errors("status.acceptedNames", crd["status"]["acceptedNames"])
 
 
 def warnings(new: Json, old: Json | None) -> list[str]:
-    """The formats that are not known, and were not there before."""
+    """Warnings about unknown formats that are new."""
     before = set(_unknown_formats(old["spec"].get("versions"))) if old is not None else set[str]()
     found = dict.fromkeys(_unknown_formats(new["spec"].get("versions")))
     return [f'unrecognized format "{name}"' for name in found if name not in before]
@@ -167,7 +167,7 @@ def _client_errors(client: Json, path: str) -> list[FieldError]:
     service = client.get("service")
     if service is None or client.get("url") is not None:
         return client_errors(client, path)
-    # Kubernetes takes the name for the namespace here, and the namespace for the name.
+    # Kubernetes swaps namespace and name here.
     swapped = {"name": "namespace", "namespace": "name"}
     path = f"{path}.service"
     errors = [required(f"{path}.{other}") for name, other in swapped.items() if not service[name]]
@@ -199,7 +199,7 @@ def _review_versions(crd: Json | None) -> list[str]:
 
 
 def _review_version_errors(path: str, versions: list[str], *, lenient: bool) -> list[FieldError]:
-    """`lenient`: what was there before was not known either."""
+    """`lenient`: the previous versions were unknown too."""
     if not versions:
         return [required(path)]
     errors = []
@@ -218,7 +218,7 @@ def _review_version_errors(path: str, versions: list[str], *, lenient: bool) -> 
 
 
 def _stored_errors(new: Json, old: Json | None) -> list[FieldError]:
-    """What is wrong with the versions that objects are stored in, as they will be after this write."""
+    """The errors in the versions that objects are stored in, as they will be after this write."""
     where, storage = "status.storedVersions", status.storage_version(new)
     stored = list((old or {}).get("status", {}).get("storedVersions") or ())
     stored += [storage] if storage is not None and storage not in stored else []

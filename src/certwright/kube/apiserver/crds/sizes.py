@@ -1,7 +1,7 @@
-"""How large a schema may be, and how wide a Table, so that all that is made of them stays small.
+"""Size limits of schemas and of printer columns, so that what is compiled from them stays small.
 
-Kubernetes has no such limit, but etcd takes no definition over 1.5 MiB. Here a schema is compiled to
-functions, of which Python's garbage collector looks at every one now and then, while everybody waits.
+Kubernetes has no such limit, but etcd accepts no definition over 1.5 MiB. Here a schema is compiled to
+functions; Python's garbage collector visits each of them at times, and blocks all requests while it does.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from certwright.kube.api.errors import FieldError
 Schema = Mapping[str, Any]
 
 MAX_PARTS = 20_000
-"""Schemas in the schema of one version (fields, items, branches), and the names that they require. Those of
+"""Schemas in the schema of one version (fields, items, branches), and the names that they require. Schemas of
 whole Pods have some 2,000."""
 MAX_COLUMNS = 100
-"""Printer columns of one version: each is worked out for every row of a Table."""
+"""Printer columns of one version: each is computed for every row of a Table."""
 _ONE = ("items", "additionalProperties", "not")
 _MANY = ("allOf", "anyOf", "oneOf")
-_DEFAULT = 3  # more: what has a default is in every object, and all of its schema is used
+_DEFAULT = 3  # weight: a field with a default is in every object, and all of its schema is used
 _NAMES = ("required", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
 
 
 def size_errors(path: str, schema: Schema) -> list[FieldError]:
-    """What is wrong with a schema of too many parts."""
+    """The errors of a schema with too many parts."""
     parts = _count(schema)
     if parts <= MAX_PARTS:
         return []

@@ -1,9 +1,10 @@
-"""The status of a CustomResourceDefinition: which names it got, and whether it is served.
+"""Status of a CustomResourceDefinition: accepted names, and conditions.
 
-Kubernetes writes it in steps, each by a controller of its own; so do these functions, which give the next
-status or None where a controller has nothing to say.
+Kubernetes writes it in steps, each by a separate controller; so do these functions, which return the next
+status, or None where a controller changes nothing.
 
-Not here: the condition NonStructuralSchema, which only definitions of before apiextensions.k8s.io/v1 have.
+Not implemented: the condition NonStructuralSchema, which only definitions from before apiextensions.k8s.io/v1
+have.
 
 Source: apiextensions-apiserver `pkg/controller/status`, `pkg/controller/establish`,
 `pkg/controller/apiapproval`; Kubernetes API reference, CustomResourceDefinitionStatus v1.
@@ -19,20 +20,20 @@ from certwright.kube.api.errors import quoted
 from certwright.kube.apiserver.model.definitions import Json
 
 APPROVAL = "api-approved.kubernetes.io"
-"""The annotation that says who has approved of an API in a group of Kubernetes'."""
+"""The annotation that links the approval of an API in one of Kubernetes' groups."""
 _CONFORMANT = "KubernetesAPIApprovalPolicyConformant"
 _SEE = "see https://github.com/kubernetes/enhancements/pull/1111"
 
 
 class Taken(NamedTuple):
-    """The names that the definitions of a group have got."""
+    """The accepted names of the definitions of a group."""
 
     words: Collection[str]
     kinds: Collection[str]
 
 
 def is_true(crd: Json, kind: str) -> bool:
-    """Whether a condition is there and true."""
+    """Whether a condition exists and is true."""
     return _is(crd.get("status") or {}, kind, "True")
 
 
@@ -46,7 +47,7 @@ def _condition(status: Json, kind: str) -> Json | None:
 
 
 def initial(stored: list[str]) -> Json:
-    """The status that a definition is created with."""
+    """The status of a new definition."""
     return {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
 
 
@@ -61,7 +62,7 @@ def storage_version(crd: Json) -> str | None:
 
 
 def with_names(crd: Json, taken: Taken, now: str) -> Json | None:
-    """The status with the names that are free."""
+    """The status with the accepted names."""
     status, wanted = crd["status"], crd["spec"]["names"]
     if wanted == status["acceptedNames"]:
         return None
@@ -110,7 +111,7 @@ def _put(names: Json, field: str, value: Any) -> None:
 
 
 def _clashes(wanted: Any, before: Any, used: Collection[str]) -> list[str]:
-    """Which of the names are somebody else's."""
+    """Which of the names other definitions have."""
     names = wanted if isinstance(wanted, list) else [wanted or ""]
     ours = before if isinstance(before, list) else [before or ""]
     return [name for name in dict.fromkeys(names) if name in used and name not in ours]
@@ -120,7 +121,7 @@ def _clashes(wanted: Any, before: Any, used: Collection[str]) -> list[str]:
 
 
 def with_established(crd: Json, now: str) -> Json | None:
-    """The status of a definition whose names were accepted, once it is served."""
+    """The status of a definition whose names are accepted, once it is served."""
     status = crd["status"]
     if not _is(status, "NamesAccepted", "True") or _is(status, "Established", "True"):
         return None
@@ -129,7 +130,7 @@ def with_established(crd: Json, now: str) -> Json | None:
 
 
 def with_approval(crd: Json, now: str) -> Json | None:
-    """The status with whether an API in a group of Kubernetes' own was approved of."""
+    """The status with the approval of an API in one of Kubernetes' groups."""
     if not is_protected(crd["spec"]["group"]):
         return None
     value = (crd["metadata"].get("annotations") or {}).get(APPROVAL) or ""
@@ -140,12 +141,12 @@ def with_approval(crd: Json, now: str) -> Json | None:
 
 
 def is_protected(group: str) -> bool:
-    """Whether a group is Kubernetes' own."""
+    """Whether a group belongs to Kubernetes."""
     return group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))
 
 
 def approval(annotation: str) -> tuple[str, str]:
-    """Reason and text of what the annotation says."""
+    """Reason and message for the annotation's value."""
     must = f'protected groups must have approval annotation "{APPROVAL}"'
     if not annotation:
         return "MissingAnnotation", f"{must}, {_SEE}"
@@ -161,7 +162,7 @@ def approval(annotation: str) -> tuple[str, str]:
 
 
 def mark_pending(crd: Json, now: str) -> None:
-    """Say of a definition that was deleted that its objects will be."""
+    """Report the pending deletion of a definition's objects."""
     text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
     crd["status"] = _with(crd["status"], _made("Terminating", "True", "InstanceDeletionPending", text), now)
 
@@ -194,7 +195,7 @@ def _is_said(status: Json, condition: Json) -> bool:
 
 
 def _with(status: Json, condition: Json, now: str) -> Json:
-    """The status with a condition, the time of which moves with its value."""
+    """The status with a condition, whose transition time changes with its value."""
     conditions, kind = list(status.get("conditions") or ()), condition["type"]
     for index, found in enumerate(conditions):
         if found["type"] == kind:

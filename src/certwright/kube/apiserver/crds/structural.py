@@ -1,8 +1,8 @@
-"""Whether a schema is structural, so that objects can be pruned and defaulted by it.
+"""Structural schemas: whether objects can be pruned and defaulted by a schema.
 
-Kubernetes looks twice: at the schema as it is written (`crd_openapi`), and at what is structural in it, which
-is here. It has an order: what the structural look finds comes first, and a schema with words that no
-structural schema can have gets no such look.
+Kubernetes validates twice: the schema as written (`openapi`), and its structural form, which is done here.
+The order is fixed: structural errors come first, and a schema with keywords that no structural schema can
+have gets no structural validation.
 
 Source: Kubernetes documentation, "Specifying a structural schema"; apiextensions-apiserver
 `pkg/apiserver/schema/{convert,validation,complete}.go`.
@@ -56,7 +56,7 @@ _LOGIC = ("allOf", "anyOf", "oneOf")
 
 
 def structural_errors(path: str, schema: Schema, *, has_status: bool = False) -> list[FieldError]:
-    """What keeps the schema of a version from being accepted. `has_status`: it has a status subresource."""
+    """The errors that reject the schema of a version. `has_status`: it has a status subresource."""
     errors = _root_errors(path, schema, has_status=has_status)
     unsupported = _unsupported(schema)
     if not unsupported:
@@ -97,7 +97,7 @@ def _root_errors(path: str, schema: Schema, *, has_status: bool) -> list[FieldEr
 
 
 def _unsupported(schema: Schema) -> str:
-    """Why there is no structural form of a schema; empty where there is one."""
+    """Why a schema has no structural form; empty where it has one."""
     for word in _UNSUPPORTED:
         if schema.get(word):
             return (
@@ -185,7 +185,7 @@ def _head_errors(path: str, schema: Schema) -> list[FieldError]:
 
 
 def _metadata_errors(path: str, schema: Schema) -> list[FieldError]:
-    """Of an object's own metadata only the two names can be restricted."""
+    """Of an object's metadata only the two names can be restricted."""
     left = {word: value for word, value in schema.items() if word not in ("type", "default")}
     if left.get("properties") and left["properties"].keys() <= {"name", "generateName"}:
         del left["properties"]
@@ -237,7 +237,7 @@ def _nested(path: str, schema: Schema, *, skipped: str = "") -> list[FieldError]
 
 
 def _nested_logic(path: str, schema: Schema, *, skipped: str) -> list[FieldError]:
-    # Below the top the form of an int-or-string is none, except where it was let pass.
+    # Below the top level the form of an int-or-string has no meaning, except where it was accepted.
     errors = []
     for word in _LOGIC:
         if word != skipped:
@@ -251,7 +251,7 @@ def _nested_logic(path: str, schema: Schema, *, skipped: str) -> list[FieldError
 
 
 def _incomplete(values: Schema, schema: Schema | None, where: str, seen: str) -> list[FieldError]:
-    """What `values` says something of, and the structural `schema` does not know."""
+    """The fields that `values` restricts and the structural `schema` does not define."""
     branches = [(f"{seen}.not", values["not"])] if "not" in values else []
     for word in _LOGIC:
         branches += [

@@ -1,4 +1,4 @@
-"""Whether the rules of a schema can be accepted: their texts, that they compile, and what they may cost.
+"""Validation of CEL rules in a schema: their fields, that they compile, and their cost.
 
 Source: Kubernetes API reference, ValidationRule v1 apiextensions; apiextensions-apiserver
 `pkg/apis/apiextensions/validation`.
@@ -35,9 +35,9 @@ _GO_ESCAPES = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
 
 
 def rule_errors(path: str, schema: Schema, known: Collection[str] = frozenset()) -> list[FieldError]:
-    """What is wrong with the rules in the whole (structural) schema, sorted; what they cost together last.
+    """The errors of the rules in the whole (structural) schema, sorted; the total cost comes last.
 
-    Rules whose text is in `known` are taken as they are.
+    Rules whose text is in `known` are accepted unchecked.
     """
     budget = Budget()
     errors = _node(_Place(path, schema, root=True), known, budget)
@@ -48,8 +48,8 @@ def rule_errors(path: str, schema: Schema, known: Collection[str] = frozenset())
 class _Place:
     """A place in a schema.
 
-    `loose` is the path of the nearest list above whose items cannot be told apart over time. `count` says how
-    often a value of it can be there, None where there is no bound.
+    `loose` is the path of the nearest enclosing list whose items cannot be correlated with old ones. `count`
+    is the highest number of its values, None where it is unbounded.
     """
 
     path: str = field(kw_only=False)
@@ -59,7 +59,7 @@ class _Place:
     count: int | None = 1
 
     def children(self) -> Iterator[_Place]:
-        """The places right below."""
+        """The places directly below."""
         schema, count = self.schema, times(self.count, _most_children(self.schema))
         for key, prop in (schema.get("properties") or {}).items():
             yield self._child(f"properties[{key}]", prop, self.loose, count)
@@ -75,7 +75,7 @@ class _Place:
 
 
 def _most_children(schema: Schema) -> int | None:
-    """How many values a value of this schema can have in it, of each sort."""
+    """The highest number of values directly in a value of this schema, of each sort."""
     kind = schema.get("type")
     name = "maxItems" if kind == "array" else "maxProperties"
     if kind == "array" or (kind == "object" and isinstance(schema.get("additionalProperties"), Mapping)):
@@ -85,7 +85,7 @@ def _most_children(schema: Schema) -> int | None:
 
 
 class _Errors(NamedTuple):
-    """What is wrong with the texts of rules, and with the expressions in them."""
+    """The errors in the fields of rules, and in their expressions."""
 
     texts: list[FieldError]
     rules: list[FieldError]
@@ -105,7 +105,7 @@ def _node(place: _Place, known: Collection[str], budget: Budget) -> _Errors:
     for where, rule in rules:
         errors.texts.extend(_text_errors(where, rule, place.schema))
     if rules and not errors.texts:
-        # Before the schema is right, what is said of expressions would be misleading.
+        # Until the schema is valid, errors about expressions would be misleading.
         errors.rules.extend(_compile_errors(place, rules, budget))
     return errors
 
@@ -156,7 +156,7 @@ def _field_path_errors(path: str, value: str, schema: Schema) -> list[FieldError
 def _compile_errors(
     place: _Place, rules: list[tuple[str, Mapping[str, Any]]], budget: Budget
 ) -> list[FieldError]:
-    # Imported here because CEL takes 12 MB, and most servers never see a rule.
+    # Imported here because CEL takes 12 MB, and most servers never compile a rule.
     from certwright.kube.apiserver.cel import schema as cel_schema
     from certwright.kube.apiserver.cel import sizes as cel_sizes
     from certwright.kube.apiserver.cel.environment import CompileError
@@ -176,14 +176,14 @@ def _compile_errors(
 
 @dataclass(frozen=True, slots=True)
 class _Checks:
-    """What is found out about the expressions of a rule."""
+    """The compiled facts about the expressions of a rule."""
 
     checker: Checker
     sizes: Sized
     rule: Mapping[str, Any]
 
     def check(self, expression: str, wanted: str) -> tuple[bool, int, str]:
-        """Whether the expression looks at `oldSelf`, what it may cost, and what is wrong with it."""
+        """Whether the expression uses `oldSelf`, its cost, and its error."""
         from certwright.kube.apiserver.cel.cost_estimate import estimate
         from certwright.kube.apiserver.cel.environment import CompileError  # see above
 
@@ -226,7 +226,7 @@ def _one_rule(checks: _Checks, path: str, place: _Place, budget: Budget) -> list
 
 
 def _refused(path: str, rule: Mapping[str, Any], problem: str) -> FieldError:
-    # Kubernetes shows its own form of the rule.
+    # Kubernetes prints its internal form of the rule.
     shown = {
         "Rule": rule["rule"],
         "Message": rule.get("message") or "",

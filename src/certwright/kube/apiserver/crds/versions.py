@@ -1,6 +1,6 @@
-"""What each version of a CustomResourceDefinition must be like, in Kubernetes' words.
+"""Validation of the versions of a CustomResourceDefinition, with Kubernetes' messages.
 
-Kubernetes keeps what all versions have in common in one place, and names that place in its errors:
+Kubernetes moves fields that all versions share to one place, and names that place in its errors:
 `spec.validation.openAPIV3Schema` where every version has the same schema.
 
 Source: Kubernetes API reference, CustomResourceDefinitionVersion v1; apiextensions-apiserver
@@ -29,11 +29,11 @@ _OWN_SCHEMA = "`version.schema.openAPIV3Schema`"
 _MAX_SELECTABLE = 8
 _MAX_WARNING = 256
 _Accepted = tuple[list[Json | None], frozenset[str]]
-"""Schemas whose rules are all right, and rules that are so wherever they stand."""
+"""Schemas whose rules are all valid, and rules that are valid anywhere."""
 
 
 def version_errors(spec: Json, old: Json | None, known: frozenset[str] = frozenset()) -> list[FieldError]:
-    """What is wrong with the versions of `spec`; rules in `old` or `known` are not compiled."""
+    """The errors in the versions of `spec`; rules in `old` or `known` are not compiled."""
     versions: list[Json] = spec["versions"] or []
     shared = _shared(versions)
     errors = _names_errors(spec["versions"], shared)
@@ -84,7 +84,7 @@ def _names_errors(given: list[Json] | None, shared: frozenset[str]) -> list[Fiel
 
 
 def _about_all(versions: list[Json] | None, shared: frozenset[str], text: str) -> FieldError:
-    # Kubernetes shows its own form of the versions.
+    # Kubernetes prints its internal form of the versions.
     shown = versions and [
         {
             "Name": version["name"],
@@ -139,7 +139,7 @@ def _part_errors(
     errors += _columns_errors(f"{path}.additionalPrinterColumns", part.get("additionalPrinterColumns") or ())
     where, fields = f"{path}.selectableFields", part.get("selectableFields") or ()
     if fields and ("schema" not in part or schema is None):
-        # Kubernetes looks for the schema where the fields are, and says so in words of its own.
+        # Kubernetes looks for the schema beside the fields, and reports this with another message.
         text = "validations.schema is included" if path == "spec" else f"{_OWN_SCHEMA} is not included"
         return [*errors, invalid(where, "", f"may only be set when {text}")]
     return errors + _selectable_errors(where, fields, schema or {})
@@ -150,7 +150,7 @@ def _schema_errors(path: str, schema: Json, accepted: _Accepted, *, has_status: 
         return errors
     schemas, known = accepted
     errors = structural_errors(path, schema, has_status=has_status)
-    # Rules that were accepted before need no second look.
+    # Rules that were accepted before need no second check.
     if not errors and schema not in schemas:
         errors = rule_errors(path, schema, known)
     return errors
@@ -205,7 +205,7 @@ def _column_errors(path: str, column: Json) -> list[FieldError]:
 
 
 def _not_a_path(path: str) -> str:
-    # Kubernetes finds out when it first shows such an object.
+    # Kubernetes reports this when it first shows such an object.
     try:
         compile_path(path)
     except ValueError as error:
