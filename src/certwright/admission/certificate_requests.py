@@ -36,8 +36,8 @@ def set_requester(user: Identity, new: Json, old: Json | None) -> None:
 
 
 def check(new: Json) -> list[FieldError]:
-    """Say where the signing request cannot be read, was not made with its key, or contradicts `isCA` or
-    `usages`. The schema and the kind's own rules have found nothing wrong before."""
+    """Report where the signing request cannot be parsed, was not signed with its key, or contradicts `isCA`
+    or `usages`. The schema and the kind's own rules have passed before."""
     spec = new["spec"]
     try:
         pem = base64.b64decode(spec["request"])

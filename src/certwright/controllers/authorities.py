@@ -51,7 +51,7 @@ class Authorities:
         return await self._read(ObjectKey(namespace, issuer.spec.ca.secret_name))
 
     def issuer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
-        """The issuer of ours that the Certificate's spec names, if it is there."""
+        """The issuer of ours that the Certificate's spec names, if it exists."""
         reference = certificate.spec.issuer_ref
         if not reference.is_ours:
             return None
@@ -62,7 +62,7 @@ class Authorities:
         return informer.cache.get(ObjectKey("", reference.name)) if informer is not None else None
 
     async def reconcile(self, secret: ObjectKey) -> Result:
-        """Wake the Certificates that have been judged by what stood in this Secret before, if that is another
+        """Enqueue the Certificates that were judged by the former content of this Secret, if that is another
         CA now. Raises what a GET raises."""
         if next(self._fed_by(secret), None) is None:
             self._known.pop(secret, None)
@@ -71,8 +71,8 @@ class Authorities:
         return Result()
 
     def on_change(self, look: Add) -> None:
-        """From now on call `look` for Secrets to be reconciled; and wake each Certificate whose issuer takes
-        its CA from another Secret, and each that has failed when its issuer becomes another one."""
+        """From now on call `look` for Secrets to be reconciled; and enqueue each Certificate whose issuer
+        takes its CA from another Secret, and each that has failed when its issuer changes."""
 
         def secret_changed(key: ObjectKey, _states: Sequence[Secret]) -> None:
             if key in self._known:
@@ -88,7 +88,7 @@ class Authorities:
         secret = await self._caches.secrets.look(key)
         known = self._known.get(key)
         if secret is None:
-            # A CA that is gone for the moment (its Secret is being replaced) changes nothing yet.
+            # A CA that is missing for a moment (its Secret is being replaced) changes nothing yet.
             self._known[key] = _NONE
             return ()
         pems = _pems(secret)

@@ -215,7 +215,8 @@ class IssuerReconciler(Generic[T]):
         status = msgspec.structs.replace(issuer.status, conditions=held, acme=account)
         changed = msgspec.structs.replace(issuer, status=status)
         written = await self._status.commit(self._kind, issuer, changed)
-        # Only at a change, not at every look: an issuer that is checked often would fill the list of events.
+        # Only at a change, not at every check, because an issuer that is checked often would flood the
+        # Events.
         if before is not None and (before.status, before.reason, before.message) == (
             after.status,
             after.reason,

@@ -80,7 +80,7 @@ Rank = Callable[[ObjectKey], float]
 Flow = Callable[[ObjectKey], Hashable]
 
 COMPONENT = "cert-manager"
-"""Who the Events are from."""
+"""The reporting component of the Events."""
 USER_AGENT = "certwright"
 """The User-Agent that ACME servers see."""
 
@@ -186,8 +186,8 @@ class Controllers:
         self._tasks.start(self._work(), name="controllers")
 
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
-        """Return when the local copies hold what the API server has. Raises `TimeoutError` when for
-        `patience_s` nothing comes."""
+        """Return when the caches are in sync with the API server. Raises `TimeoutError` when for `patience_s`
+        nothing arrives."""
         await self._caches.wait_synced(patience_s=patience_s)
 
     async def wait_failed(self) -> BaseException:
@@ -205,12 +205,12 @@ class Controllers:
 
     @property
     def synced(self) -> bool:
-        """Whether the local copies hold what the API server has."""
+        """Whether the caches are in sync with the API server."""
         return self._caches.synced
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is ready to be done; what waits for its time does not count."""
+        """Whether no key is due; keys that wait for their time do not count."""
         return self.synced and self._acme.idle and all(one.idle for one in self._controllers)
 
     async def flush(self) -> None:
@@ -218,14 +218,14 @@ class Controllers:
         await self._recorder.flush()
 
     async def close(self) -> None:
-        """Stop. What is under way is dropped, Events too (`flush` first); the next start does it again."""
+        """Stop. Work in progress is dropped, Events too (`flush` first); the next start does it again."""
         await self._tasks.close()
         await self._acme.close()
         await self._recorder.close()
         self._idle_turns.close()
 
     async def _work(self) -> None:
-        # Only now: a Certificate whose Secret the copy does not hold YET would be issued again.
+        # Only now, because a Certificate whose Secret is not cached YET would be issued again.
         await self._caches.wait_synced()
         self._gate.rebuild()
         async with asyncio.TaskGroup() as group:
@@ -312,15 +312,15 @@ class Controllers:
         queue = self._controller("certificates", reconciler.reconcile, self._expiry).queue
         self._wire_certificates(queue, office.forget)
         wake_with_secrets(caches.secrets, queue.add, reconciler.dependents)
-        # Not divided among shards: whose CA it is, is known Certificate by Certificate.
+        # Not divided among shards, because the CA is known Certificate by Certificate.
         looks = Controller("authorities", authorities.reconcile, WorkQueue(self._clock), workers=1)
         self._controllers.append(looks)
         authorities.on_change(looks.queue.add)
         self._gate.on_release(self._wake)
 
     def _wake(self, key: ObjectKey, at: datetime) -> None:
-        """Have a Certificate and what is under way for it looked at again at that moment: its open request,
-        the Order of that, its Challenges."""
+        """Enqueue a Certificate and its issuance at that time: its open request, the Order of that, its
+        Challenges."""
         delay = at - self._clock.now()
         named = {controller.name: controller.queue for controller in self._controllers}
         named["certificates"].add_after(key, delay)
@@ -477,7 +477,7 @@ class Controllers:
             owns=mine if mine is not None else lambda _issuer: True,
             now=self._clock.now,
         )
-        # Each replica records what happened to it; only probes are the owner's.
+        # Each replica records its own results; only probes are the owner's.
         queue: WorkQueue[ObjectKey] = WorkQueue(self._clock)
         self._controllers.append(Controller("circuit-breakers", reconciler.reconcile, queue))
         self._gate.on_change(queue.add, reconciler.save)
@@ -486,7 +486,7 @@ class Controllers:
             self._caches.cluster_issuers.add_handler(self._gate.issuer_changed)
 
     def _build_orders(self) -> Callable[[Challenge], None]:
-        """Returns what wakes the Order of a Challenge."""
+        """Returns a function that enqueues the Order of a Challenge."""
         caches, orders = self._caches, self._acme.orders()
         first = OrderPrecedence(caches, self._acme.is_proven)
         add = self._controller("orders", orders.reconcile, first.rank, first.flow).queue.add
@@ -500,7 +500,7 @@ class Controllers:
         return issuer in self._looked_at or admit(issuer)
 
     def _look_at_issuer(self, issuer: IssuerView) -> None:
-        # Another replica's, too: what is known of an account at its server is known in this process only.
+        # Another replica's, too, because the state of an account at its server is known in this process only.
         self._looked_at.add(ObjectKey(issuer.namespace, issuer.name))
         name = "clusterissuers" if issuer.kind == CLUSTER_ISSUERS.kind else "issuers"
         for controller in self._controllers:

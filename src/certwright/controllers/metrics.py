@@ -72,10 +72,10 @@ class ControllerMetrics:
         self._clock = clock
 
     def take(self) -> Callable[[], bytes]:
-        """Hold the present state, and return a function that writes it down in Prometheus' text format.
+        """Take a snapshot, and return a function that renders it in Prometheus' text format.
 
         With 100,000 certificates the first takes a few milliseconds. The second, some 15 µs and a kilobyte of
-        text per certificate, may be done in a thread.
+        text per certificate, may run in a thread.
         """
         certificates = self._caches.certificates.cache.freeze()
         issuers = list(self._caches.issuers.cache.values())
@@ -149,7 +149,7 @@ def _controllers(counts: Sequence[tuple[str, int, int]]) -> Iterator[str]:
 
 
 def _certificates(certificates: Iterable[Certificate]) -> bytes:
-    """The families of all certificates. Each certificate is looked at once, since it may be packed."""
+    """The families of all certificates. Each certificate is read once, because it may be packed."""
     ready = bytearray(head(_READY, "gauge", "The ready status of the certificate.").encode())
     dates = {name: bytearray(head(name, "gauge", meaning).encode()) for name, (meaning, _) in _DATES.items()}
     for certificate in certificates:
@@ -164,7 +164,7 @@ def _certificates(certificates: Iterable[Certificate]) -> bytes:
             seconds = int(date.timestamp()) if date is not None else 0
             dates[name] += f"{name}{{{own},{issuer}}} {seconds}\n".encode()
     for name in _DATES:
-        # One after the other, so that no family is there twice.
+        # One after the other, so that no family appears twice.
         ready += dates.pop(name)
     return bytes(ready)
 

@@ -21,7 +21,7 @@ class Tries(Generic[K]):
         """When the last one was."""
 
     def add(self, key: K | None, at: datetime) -> None:
-        """There was one; None: it is not known whose."""
+        """Record an attempt; None: its certificate is not known."""
         self._held.append((at, key))
         self.last = at
 

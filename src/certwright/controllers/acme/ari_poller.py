@@ -76,7 +76,7 @@ class RenewalOffice:
             self._asking[uid] = task
 
     def forget(self, uid: str) -> None:
-        """The Certificate is gone."""
+        """Forget a deleted Certificate."""
         self._heard.pop(uid, None)
 
     async def hear(self, client: AcmeClient, uid: str, facts: CertificateFacts) -> None:
@@ -109,7 +109,7 @@ class RenewalOffice:
     async def _fetch(
         self, client: AcmeClient, uid: str, facts: CertificateFacts, before: ARIStatus | None
     ) -> None:
-        # Here, not above: it loads what speaks to ACME servers.
+        # Imported here, because it loads the ACME client.
         from certwright.acme.protocol.errors import AcmeError, Refused
         from certwright.acme.protocol.renewal_info import fetch_renewal_info
 

@@ -1,8 +1,9 @@
 """Prove one name: present the solution, self-check it, notify the CA, wait for its verdict, clean up.
 
-Wakes on:  Challenge; a self-check that has ended; a slot that has become free; its issuer; Secrets of its
-solver Reads:     Challenge, issuer Writes:    Challenge.status: presented, processing, reason, state; the
-finalizer Next:      orders
+Wakes on:  Challenge; an ended self-check; a slot that has become free; its issuer; Secrets of its solver
+Reads:     Challenge, issuer
+Writes:    Challenge.status: presented, processing, reason, state; the finalizer
+Next:      orders
 
 Short-lived states are not persisted: when a name is proven immediately, the Order is notified without a
 write, and the Challenge is deleted with the Order's success; if it still exists then, its status becomes
@@ -55,8 +56,8 @@ if TYPE_CHECKING:
 
 VALID = "Successfully authorized domain"
 _FIRST_LOOK = timedelta(seconds=0.25)
-# A name that is alive answers at once. One that does not must not keep those who come after it waiting: the
-# first look is short, later ones (which stand behind every first one) take the time that they need.
+# A live name answers immediately. A dead one must not keep later ones waiting: the first self-check is short,
+# later ones (which queue behind every first one) take the time that they need.
 _FIRST_LOOK_TAKES_S = 1.5
 _LONGEST_POLL = timedelta(seconds=10)
 _LONGEST_WAIT = timedelta(minutes=5)
@@ -64,8 +65,8 @@ _LONGEST_WAIT = timedelta(minutes=5)
 _ASK_THE_SERVER = timedelta(hours=6)
 # A verdict that takes longer is worth four writes, because the reason is copied to four objects.
 _VERDICT_UNTOLD = timedelta(seconds=3)
-# One that has come is written down when the Order, which knows, has not come to its end by then, which may be
-# kept waiting once (for its last pass), and has not had the Challenge deleted, which may be so once more.
+# A verdict is written if the Order, which knows it, has not ended by then. The Order may be delayed once for
+# its last pass, and once more for the deletion of the Challenge.
 _PROOF_UNTOLD = 2 * timedelta(seconds=idle_priority.AT_MOST_S)
 
 # States of an authorization (RFC 8555 §7.1.6) that settle its challenge. Unknown ones are waited out, like
@@ -142,7 +143,7 @@ class ChallengeReconciler:
         self.checks: Checks[ObjectKey, Ready | NotYet] = Checks(looks, wake)
 
     async def close(self) -> None:
-        """End all looks."""
+        """Cancel all self-checks."""
         await self.checks.close()
 
     def is_seen(self, key: ObjectKey) -> bool:
@@ -224,7 +225,7 @@ class ChallengeReconciler:
         key = challenge.metadata.key
         work = self._work.get(key)
         if work is not None and work.not_before is not None and self._now() < work.not_before:
-            # The CA has named the time, or is away: what else wakes us does not change that.
+            # The CA has named the time, or is unavailable: other wake-ups do not change that.
             is_hurried = work.is_patience and self._sparing.is_hurried(challenge, work.waits_since)
             if not is_hurried:
                 return Result(wake_at=work.not_before)
@@ -238,7 +239,7 @@ class ChallengeReconciler:
         except SolverError as error:
             self._release(key)
             if (work := self._work.get(key)) is not None and work.presented_at is None:
-                # Another Secret, or another listener, may help: look for the means again.
+                # Another Secret, or another listener, may help: build the solver again.
                 del self._work[key]
             told = f"Error presenting challenge: {error}"
             before = self._announced.get(key)
@@ -252,8 +253,8 @@ class ChallengeReconciler:
         return result
 
     async def _make_work(self, challenge: Challenge, way: Way | None) -> Work:
-        """What is known of the challenge in the beginning, also after a restart: nothing. Without `way` it is
-        only fit to be cleaned up: what is shown comes from the account's key, not from the object."""
+        """The initial state, also after a restart: nothing is known. Without `way` it is only fit to be
+        cleaned up, because the proof is computed from the account's key, not from the object."""
         from certwright.controllers.acme import solver_factory
 
         means = await self._find_means(challenge)
@@ -265,8 +266,8 @@ class ChallengeReconciler:
         if work.asked_at is None and (
             status.processing or status.presented or not self._is_described(challenge)
         ):
-            # The process before this one may have gone on further than was written down. And what this
-            # process has not read from the CA itself may be from another author.
+            # The previous process may have done more than it has written. And what this process has not read
+            # from the CA itself may be from another author.
             found = await self._ask(challenge, work, way)
             if not is_offered(challenge, found):
                 return await self._refuse(challenge, f"Refused: {_NOT_OFFERED.format(found.url)}")
@@ -293,7 +294,7 @@ class ChallengeReconciler:
         return await self._verdict(challenge, work, found)
 
     async def _look(self, challenge: Challenge, work: Work, way: Way) -> Result | None:
-        """None once the proof is seen, or is not to be looked for any longer."""
+        """None once the self-check has succeeded, or is not to be continued."""
         from certwright.acme.solvers.contract import NotYet, Ready
 
         key = challenge.metadata.key
@@ -318,7 +319,7 @@ class ChallengeReconciler:
             except TimeoutError:
                 return NotYet(f"no answer within {_FIRST_LOOK_TAKES_S:g} s")
             except Exception as error:
-                # A check must not raise: one that does must not be asked again at once, for ever.
+                # A check must not raise; one that does must not be repeated immediately, for ever.
                 _log.exception("the look for %s failed", key)
                 return NotYet(f"the look failed: {type(error).__name__}: {error}")
 
@@ -425,7 +426,7 @@ class ChallengeReconciler:
         return Result()
 
     async def _say_proven(self, challenge: Challenge, proven_at: datetime) -> Result:
-        """What the Order knows already: for who reads it, or for the next process."""
+        """Write what the Order knows already, for readers and for the next process."""
         if self._now() < proven_at + _PROOF_UNTOLD:
             return Result(wake_at=proven_at + _PROOF_UNTOLD)
         await self._write(challenge, state="valid", reason=VALID, processing=False, presented=False)
@@ -461,7 +462,7 @@ class ChallengeReconciler:
         return await self._wait(challenge, why, until, announced=announced)
 
     async def _tidy(self, challenge: Challenge) -> Result:
-        """A final challenge whose proof is still shown."""
+        """Handle a final challenge whose proof is still presented."""
         key = challenge.metadata.key
         self._release(key)
         if not challenge.status.presented:
@@ -477,7 +478,8 @@ class ChallengeReconciler:
         return Result()
 
     async def _end(self, challenge: Challenge) -> Result:
-        """The Challenge is being deleted, and our finalizer holds it until the proof is away."""
+        """Handle a Challenge that is being deleted, while our finalizer keeps it until the proof is
+        removed."""
         key, meta = challenge.metadata.key, challenge.metadata
         self._release(key)
         ours = {names.ACME_FINALIZER, names.ACME_FINALIZER_LEGACY}
@@ -529,7 +531,7 @@ class ChallengeReconciler:
         return True
 
     async def _drop(self, key: ObjectKey, work: Work) -> None:
-        """Gone without our having been asked: what only this process shows is taken away."""
+        """Handle a Challenge deleted without our finalizer: remove what only this process presents."""
         from certwright.acme.solvers.contract import SolverError
 
         self._work.pop(key, None)

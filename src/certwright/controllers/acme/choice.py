@@ -21,7 +21,7 @@ def choose(
 ) -> Solver | None:
     """The solver for a name (with its `*.`), None where none fits.
 
-    Its type of challenge must be among those `offered` (`HTTP-01`), and all its selector says must match. Of
+    Its type of challenge must be among those `offered` (`HTTP-01`), and its whole selector must match. Of
     several the most exact one is taken: the name itself before a zone, a longer zone before a shorter one,
     more labels before fewer, the first one listed before later ones.
     """

@@ -42,12 +42,12 @@ def names_of(dns_names: Iterable[str], ip_addresses: Iterable[str], common_name:
 
 
 def names_of_spec(spec: OrderSpec) -> frozenset[Name]:
-    """What an Order is for."""
+    """The identifiers of an Order."""
     return names_of(spec.dns_names, spec.ip_addresses, spec.common_name)
 
 
 def names_of_identity(facts: Identity, *, with_common_name: bool = False) -> frozenset[Name]:
-    """What a signing request or a certificate is for."""
+    """The identifiers of a signing request or a certificate."""
     return names_of(facts.dns_names, facts.ip_addresses, facts.common_name if with_common_name else "")
 
 

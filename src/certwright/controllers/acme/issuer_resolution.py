@@ -76,8 +76,8 @@ class Ways:
     async def account_of(
         self, reference: IssuerReference, meta: ObjectMeta
     ) -> tuple[ACMEIssuer, AccountKey] | None:
-        """What a Challenge's proof follows from, whether the issuer is ready or not; None where the issuer is
-        missing, is no ACME issuer, or has no key. Raises what a GET of a Secret raises."""
+        """What a Challenge's proof is computed from, whether the issuer is ready or not; None where the
+        issuer is missing, is no ACME issuer, or has no key. Raises what a GET of a Secret raises."""
         from certwright.issuers import acme_account  # see `_look`
 
         issuer = self._issuers.object_of(reference, meta.namespace)
@@ -90,7 +90,7 @@ class Ways:
         return (spec, key) if key is not None else None
 
     async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
-        # Here, not above: it loads what speaks to ACME servers.
+        # Imported here, because it loads the ACME client.
         from certwright.issuers import acme_account
 
         told = f'{reference.kind_or_default} "{reference.name}"'

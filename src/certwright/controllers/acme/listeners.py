@@ -24,7 +24,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeSettings:
-    """What a user can say about ACME; names and meanings as cert-manager's flags where it has them."""
+    """The user's settings for ACME; names and meanings as cert-manager's flags where it has them."""
 
     max_concurrent_challenges: int = 60
     http01_listen: Address | None = None
@@ -60,7 +60,7 @@ class Listeners:
 
 
 async def open_listeners(settings: AcmeSettings) -> Listeners:
-    """Begin to listen where the settings say. Raises `CannotListen`; then nothing listens."""
+    """Listen as the settings say. Raises `CannotListen`; then nothing listens."""
     _check_nameservers("--acme-http01-solver-nameservers", settings.http01_nameservers)
     _check_nameservers("--dns01-recursive-nameservers", settings.dns01_nameservers)
     if settings.tlsalpn01_backend is not None and settings.tlsalpn01_listen is None:

@@ -28,10 +28,11 @@ def fnv32(data: bytes) -> int:
 
 
 def order_name(request_name: str, spec: OrderSpec) -> str:
-    """The name of the Order for a CertificateRequest: its beginning, and a number made of the spec.
+    """The name of the Order for a CertificateRequest: the start of the request's name, and a hash of the
+    spec.
 
-    Not of the signing request in it, and as Go writes JSON: cert-manager looks for its Orders by these names,
-    and would order once more where it takes over from us.
+    The hash excludes the signing request and covers JSON as Go writes it: cert-manager finds its Orders by
+    these names, and would order once more where it takes over from us.
     """
     rest = _json(msgspec.structs.replace(spec, request=b""))
     return _name(request_name, b'{"request":null,' + rest[1:].removeprefix(b'"request":"",'))

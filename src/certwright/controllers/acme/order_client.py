@@ -37,7 +37,7 @@ OPEN_STATES = ("pending", "ready", "processing")
 
 
 def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:
-    """What is ordered: names and addresses, each once, the common name among them."""
+    """The identifiers to order: names and addresses, each once, the common name among them."""
     addresses = list(spec.ip_addresses)
     names = list(spec.dns_names)
     if spec.common_name and spec.common_name not in (*names, *addresses):
@@ -70,10 +70,10 @@ Contents = dict[str, frozenset[Name]]
 async def find_lost(
     client: AcmeClient, spec: OrderSpec, is_known: Callable[[str], bool], contents: Contents
 ) -> ServerOrder | None:
-    """An order of the account for just these names that no Order knows of: one whose answer did not reach us.
+    """An order of the account for just these names that no Order refers to: its response did not reach us.
 
-    None where the server does not list an account's orders. What it learns of orders goes into `contents`:
-    after a restart many may ask. Raises `AcmeError`.
+    None where the server does not list an account's orders. What the responses say of orders goes into
+    `contents`, because after a restart many Orders may need it. Raises `AcmeError`.
     """
     wanted = names_of_spec(spec)
     for url in await client.run(orders.list_orders):
@@ -112,7 +112,7 @@ def _written(found: Authorization) -> ACMEAuthorization:
         url=found.url,
         identifier=found.identifier.value,
         wildcard=found.wildcard,
-        # The field holds states that the API knows; others are looked at again when they matter.
+        # The field takes the states of the API; others are read again when they matter.
         initial_state=found.status if found.status in ("pending", "valid", "invalid", "expired") else "",
         challenges=tuple(
             ACMEChallenge(url=one.url, token=one.token, type=one.type) for one in found.challenges
@@ -121,7 +121,7 @@ def _written(found: Authorization) -> ACMEAuthorization:
 
 
 def placed(status: OrderStatus, order: ServerOrder) -> OrderStatus:
-    """The status once the order is there; its authorizations are known by their URLs only."""
+    """The status once the order exists; its authorizations are known by their URLs only."""
     return msgspec.structs.replace(
         status,
         url=order.url,
@@ -133,7 +133,7 @@ def placed(status: OrderStatus, order: ServerOrder) -> OrderStatus:
 
 
 def shown_for(key: AccountKey, kind: str, token: str) -> str:
-    """What a challenge of that type shows for the account with that key."""
+    """The proof that a challenge of that type presents for the account with that key."""
     return challenges.shown_value(kind, token, key)
 
 
@@ -150,7 +150,7 @@ async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrd
     except Refused as refused:
         if refused.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
             raise
-        # "orderNotReady", or a 403 for one that was finalised before a crash: what it is like is the answer.
+        # "orderNotReady", or a 403 for one that was finalised before a crash: the order's state decides.
         found = await client.run(orders.fetch_order, order.status.url)
         if found.status == "ready":
             raise
@@ -181,5 +181,5 @@ def wrong_certificate(found: CertificateFacts, csr: CsrFacts, now: datetime) -> 
 
 
 def poll_delay(polls: int) -> timedelta:
-    """How long to wait before asking the server again, if it does not say: 0.1 s, doubled up to 10 s."""
+    """The wait before the next poll, if the server names none: 0.1 s, doubled up to 10 s."""
     return doubled(timedelta(seconds=0.1), polls + 1, cap=timedelta(seconds=10))

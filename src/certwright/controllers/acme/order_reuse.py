@@ -47,7 +47,7 @@ class Refill:
         self._now = now
 
     async def find(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
-        """The Order whose certificate this request may have; the one with the latest end of several."""
+        """The Order whose certificate this request may have; of several, the one that expires last."""
         candidates = self._orders_with(request.metadata.namespace, spec)
         if not candidates:
             return None
@@ -97,7 +97,8 @@ def _is_forced(certificate: Certificate) -> bool:
 
 
 def _is_alike(one: OrderSpec, other: OrderSpec) -> bool:
-    """But for the bytes of the signing requests: they hold a signature, which is another one each time."""
+    """Ignores the bytes of the signing requests, because they contain a signature, which differs each
+    time."""
     same = msgspec.structs.replace(one, request=b"", replaces="") == msgspec.structs.replace(
         other, request=b"", replaces=""
     )

@@ -48,7 +48,7 @@ from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
 from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
-    # What speaks to ACME servers is loaded with the first Order: see `_server`.
+    # The ACME client is loaded with the first Order: see `_server`.
     from certwright.acme.protocol.certificates import Download
     from certwright.acme.protocol.errors import AcmeError, Refused
     from certwright.acme.protocol.orders import Order as ServerOrder
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 COMPLETE = "Order completed successfully"
 _SHORTEST_WAIT = timedelta(seconds=1)
 _LONGEST_WAIT = timedelta(minutes=10)
-# For an order that the server works on: some CAs have people look at each.
+# For an order that the server processes: at some CAs people review each.
 _LONGEST_POLL = timedelta(hours=1)
-# What a CA has yet to work on goes before what it is done with: of each CA, certificates are fetched and
-# stored a few at a time. Where there is nothing else to do, that is hundreds in a second.
+# Orders that a CA has yet to process go before those it has finished: of each CA, certificates are downloaded
+# and stored a few at a time. Where there is nothing else to do, that is hundreds in a second.
 _END_AT_ONCE = 6
 
 
@@ -154,7 +154,7 @@ class OrderReconciler:
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One step, or as many as can be made without waiting. Raises what writes to the API raise."""
-        # Whatever is written is gone on from here.
+        # Writes made here continue in this pass; their watch events do not requeue the key.
         with working_on(ORDERS, key):
             return await self._pass(key)
 
@@ -305,8 +305,8 @@ class OrderReconciler:
         return await self._describe(order, order_client.placed(order.status, found), way)
 
     async def _describe(self, order: Order, status: OrderStatus, way: Way) -> Order:
-        """Write down what there is to prove, "to save subsequent calls to the ACME server". Whatever happens,
-        the order's URL is written: the order must not be made twice."""
+        """Write the authorizations, "to save subsequent calls to the ACME server". In any case the order's
+        URL is written, because the order must not be made twice."""
         from certwright.acme.protocol.errors import AcmeError
         from certwright.controllers.acme import order_client
 
@@ -407,7 +407,7 @@ class OrderReconciler:
             )
 
     async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
-        """The Challenges say why; the server whether it is the end of the order."""
+        """The Challenges give the reason; the server decides whether the order has failed."""
         from certwright.controllers.acme import order_client
 
         failed = [one for one in challenges if one.status.is_final and one.status.state != "valid"]
@@ -428,7 +428,7 @@ class OrderReconciler:
         return Result()
 
     async def _take(self, error: AcmeError, order: Order, way: Way, memory: _Memory) -> Result:
-        """What becomes of the Order by an error: the kind of error decides."""
+        """Error handling: the kind of error decides what becomes of the Order."""
         from certwright.acme.protocol.errors import Refused
         from certwright.acme.protocol.problem import Reaction
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 _FIRST, _SHORTEST, _LONGEST = timedelta(seconds=0.1), timedelta(seconds=0.05), timedelta(seconds=1)
-# Forty-nine in fifty first questions shall find the verdict: the delay comes to rest where a step up for each
-# that does not is as much as 49 down for those that do. Of many at once, one that does not holds up the end.
+# Forty-nine in fifty first polls shall find the verdict: the delay settles where a step up for each that does
+# not is as much as 49 down for those that do. Of many concurrent polls, one that does not delays the end.
 _UP, _DOWN = 1.25, 1.25 ** (-1 / 49)
 
 

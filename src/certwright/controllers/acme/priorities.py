@@ -63,7 +63,7 @@ class ChallengePrecedence:
 
 
 def flow_of(key: ObjectKey, issuer: IssuerReference, name: str) -> Hashable:
-    """Who waits for each other: those of one namespace, one issuer and one domain."""
+    """The flow of an object: those of one namespace, one issuer and one domain wait for each other."""
     # Not the public suffix list: to load it costs 4 MB, and here it is about politeness only.
     domain = tuple(name.lower().rsplit(".", 2)[-2:])
     return key.namespace, issuer.kind_or_default, issuer.name, domain

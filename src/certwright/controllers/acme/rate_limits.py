@@ -53,10 +53,10 @@ _SAVE_WITHIN: Final = timedelta(seconds=30)
 _RENEWAL_WITHIN: Final = timedelta(days=120)
 # CAs date their certificates back: Let's Encrypt by an hour.
 _BACKDATED: Final = timedelta(hours=1)
-# How old what other shards have written may be when an order asks. What is limited is checked by the write
-# itself; this is for what another shard has just learned from a refusal.
+# The maximum age of other shards' writes when an order asks. The write itself checks the limits; this is for
+# what another shard has just learned from a refusal.
 _FRESH_S: Final = 1.0
-# How often orders that wait look whether another shard has given something back.
+# How often waiting orders check whether another shard has released something.
 _LOOK_EVERY_S: Final = 15.0
 # A reservation whose Order is missing: another shard's Order may not have arrived here yet.
 _MAY_ARRIVE: Final = timedelta(minutes=1)
@@ -155,7 +155,7 @@ class Ledgers:
         self._caches.challenges.add_handler(self._challenge_changed)
 
     async def flush(self) -> None:
-        """Write down what is not yet written. Raises what writes to the API raise."""
+        """Write pending changes. Raises what writes to the API raise."""
         for book in self._books.values():
             await book.shared.commit()
 
@@ -374,7 +374,7 @@ class Ledgers:
             return
 
     def _save_now(self, book: _Book) -> None:
-        """For what the other shards must learn before they order."""
+        """Write soon what the other shards must learn before they order."""
         self._save_later(book)
         if book.shared.is_shared:
             self._tasks.start(self._commit(book), name=f"ledger of {book.shared.server}, at once")
@@ -389,7 +389,7 @@ class Ledgers:
             self._tasks.start(self._look(book), name=f"other shards' ledger of {book.shared.server}")
 
     async def _look(self, book: _Book) -> None:
-        """While Orders wait: another shard may give back what it has reserved."""
+        """Poll while Orders wait, because another shard may release what it has reserved."""
         while book.shared.ledger.lines:
             await self._clock.sleep(_LOOK_EVERY_S)
             with suppress(Unreachable):

@@ -93,7 +93,7 @@ class RequestOrders:
         return made
 
     def _account_of(self, request: CertificateRequest) -> dict[str, str]:
-        """The annotations that say at which server an Order is placed now, and by which account."""
+        """The annotations that name the server and the account of a new Order."""
         state = self._issuer_of(request)
         if state is None or state.view.spec.acme is None:
             return {}
@@ -119,8 +119,8 @@ class RequestOrders:
                 yield name
 
     def _order_of(self, request: ObjectMeta, spec: OrderSpec, account: Mapping[str, str]) -> Order | None:
-        """The Order of this very request: of a name that we give; or of one that we have not given, and then
-        cert-manager has begun, and it goes on."""
+        """The Order of this very request: one with a name of ours; or one with another name, which
+        cert-manager has begun, and which is continued."""
         now = order_name(request.name, spec)
         for order in self._caches.orders_of(request):
             ours, name = order_name(request.name, order.spec), order.metadata.name

@@ -84,11 +84,11 @@ class Checks(Generic[K, T]):
         return not self._running and not self._pending
 
     def is_looking(self, key: K) -> bool:
-        """Whether a look for the key is under way or waits."""
+        """Whether a self-check for the key runs or waits."""
         return key in self._pending or key in self._running
 
     def start(self, key: K, look: Callable[[], Awaitable[T]], *, attempt: int, flow: Hashable = None) -> None:
-        """Have a look, unless one for this key is under way. `attempt` counts from 0."""
+        """Enqueue a self-check, unless one for this key runs or waits. `attempt` counts from 0."""
         if self.is_looking(key):
             return
         self._results.pop(key, None)
@@ -102,7 +102,7 @@ class Checks(Generic[K, T]):
         return self._results.get(key)
 
     def take(self, key: K) -> T | None:
-        """The result of a look that has ended, once."""
+        """The result of a self-check that has ended, once."""
         return self._results.pop(key, None)
 
     def forget(self, key: K) -> None:
@@ -113,7 +113,7 @@ class Checks(Generic[K, T]):
             task.cancel()
 
     async def close(self) -> None:
-        """End all looks."""
+        """Cancel all self-checks."""
         tasks = list(self._running.values())
         self._running.clear()
         self._pending.clear()

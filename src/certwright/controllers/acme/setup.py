@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from certwright.acme.solvers.tlsalpn01 import Listener
     from certwright.controllers.acme.solver_factory import MakeCheck, Means, Surroundings
 
-# How long a certificate that is there waits for its server to say when it should be renewed.
+# How long an existing certificate waits for its server's renewal information.
 _PATIENCE_S = 1.0
 _PROBE_TAKES_S = 10.0
 
@@ -168,7 +168,7 @@ class Acme:
         return not looks and (self._office is None or self._office.idle)
 
     def tools(self, secrets_in: str) -> AcmeTools:
-        """What the ACME issuer is handed; its Secrets lie in the namespace `secrets_in`."""
+        """What the ACME issuer uses; its Secrets lie in the namespace `secrets_in`."""
         return AcmeTools(
             registry=self._clients.registry,
             create_secret=self._creating(secrets_in),
@@ -206,8 +206,8 @@ class Acme:
     def challenges(
         self, wake: Callable[[ObjectKey], None], tell_order: Callable[[Challenge], None] | None = None
     ) -> ChallengeReconciler:
-        """The reconciler of Challenges; `wake` queues one, `tell_order` the Order of one, where this process
-        reconciles Orders too."""
+        """The reconciler of Challenges; `wake` enqueues one, `tell_order` the Order of one, where this
+        process reconciles Orders too."""
         self._challenges = ChallengeReconciler(
             challenges=self._caches.challenges,
             problem_of=self._problem_of_challenge,
@@ -259,7 +259,7 @@ class Acme:
         return self._challenges.is_proven(challenge)
 
     def renewal_office(self, wake: Callable[[ObjectKey], None]) -> RenewalOffice:
-        """Who asks when certificates are to be renewed; `wake` queues a Certificate."""
+        """The ARI poller; `wake` enqueues a Certificate."""
         self._office = RenewalOffice(self._client_of_certificate, wake, now=self._clock.now)
         return self._office
 

@@ -118,7 +118,7 @@ class SharedLedger:
             self._count += 1
 
     async def reserve(self, ask: Callable[[Ledger], Admit | WaitUntil]) -> Admit | WaitUntil:
-        """What `ask` answers; a reservation is written when this returns. Raises `Unreachable`."""
+        """The result of `ask`; a reservation is written when this returns. Raises `Unreachable`."""
         answers: list[Admit | WaitUntil] = []
         self.change(lambda ledger: answers.append(ask(ledger)))
         if isinstance(answers[-1], Admit):
@@ -126,7 +126,7 @@ class SharedLedger:
         return answers[-1]
 
     async def load(self) -> bool:
-        """Take over what is saved; False: nothing is, or nothing that can be read. Raises `Unreachable`."""
+        """Load the saved ledger; False: none exists, or none that can be parsed. Raises `Unreachable`."""
         async with self._using:
             try:
                 is_loaded = self._take_over(await self._get())
@@ -137,7 +137,7 @@ class SharedLedger:
             return is_loaded
 
     async def refresh(self, max_age_s: float) -> None:
-        """Take over what others have written, unless it was read within `max_age_s`. Raises `Unreachable`."""
+        """Load what others have written, unless it was read within `max_age_s`. Raises `Unreachable`."""
         async with self._using:
             if self._clock.monotonic() - self._read_at < max_age_s:
                 return
@@ -179,7 +179,7 @@ class SharedLedger:
             return None
 
     def _take_over(self, found: ConfigMap | None) -> bool:
-        """Continue from what was found; what is not written yet is applied to it."""
+        """Continue from the saved ledger; pending operations are applied to it."""
         self._version = found.metadata.resource_version if found is not None else ""
         if found is None:
             return False
@@ -220,7 +220,7 @@ class SharedLedger:
         self.saved, self._is_new = saved, False
 
     def _content(self, now: datetime) -> tuple[Saved, dict[str, str]]:
-        """What is written down, and the ConfigMap's data."""
+        """The ledger to write, and the ConfigMap's data."""
         ledger = state(self.ledger, now)
         waiting = ledger.waiting
         shares = {

@@ -78,8 +78,8 @@ class Means:
 def task_of(challenge: Challenge, key: AccountKey | None) -> Task:
     """The challenge as solvers see it.
 
-    What is shown is computed from the token and the account's `key`, never taken from the object, which a
-    tenant may have written. Without a key (the issuer is missing) the Task is only fit to be cleaned up.
+    The proof is computed from the token and the account's `key`, never taken from the object, which a tenant
+    may have written. Without a key (the issuer is missing) the Task is only fit to be cleaned up.
     """
     spec = challenge.spec
     type_ = spec.type.lower()
@@ -169,7 +169,7 @@ def _check(looking: Looking, surroundings: Surroundings) -> Check:
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
-    """One for all challenges that ask the same servers: what it learns of zones serves them all."""
+    """One for all challenges that use the same servers, because they share what it learns of zones."""
     asked = tuple(servers)
     try:
         if asked not in surroundings.asked:

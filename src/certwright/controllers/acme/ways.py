@@ -10,7 +10,7 @@ from certwright.issuers.contract import IssuerView
 from certwright.resources.issuer import ACMEIssuer
 
 if TYPE_CHECKING:
-    # What speaks to ACME servers is loaded with the first Order.
+    # The ACME client is loaded with the first Order.
     from certwright.acme.protocol.client import AcmeClient
 
 

@@ -24,7 +24,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
 async def call_webhook(
     client: Client, group: str, solver: str, payload: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """What the solver of that group and name answers to a ChallengePayload. Raises `SolverError`.
+    """The answer of the solver of that group and name to a ChallengePayload. Raises `SolverError`.
 
     The request has the rights of the controllers, and both names come from an object that a tenant may have
     written: neither may lead to another path.

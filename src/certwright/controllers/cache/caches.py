@@ -169,8 +169,8 @@ class Caches:
             tasks.start(informer.run(), name=f"informer of {informer.kind.plural}")
 
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
-        """Return when each holds what the server has. Raises `TimeoutError` when for `patience_s` nothing
-        comes; however much there is to come."""
+        """Return when each informer is in sync. Raises `TimeoutError` when for `patience_s` nothing arrives,
+        however much is still to come."""
         waits = [asyncio.ensure_future(informer.synced.wait()) for informer in self._all()]
         try:
             pages = -1
@@ -184,7 +184,7 @@ class Caches:
 
     @property
     def synced(self) -> bool:
-        """Whether each holds what the server has."""
+        """Whether each informer is in sync with the server."""
         return all(informer.synced.is_set() for informer in self._all())
 
     def requests_of(self, owner: str) -> list[CertificateRequest]:
@@ -233,7 +233,7 @@ class Caches:
         return self.secrets.next_keys_of(owner)
 
     def certificates_for(self, secret: str, *, but: ObjectKey) -> list[Certificate]:
-        """The Certificates whose target is that Secret, without that one."""
+        """The other Certificates whose target is that Secret."""
         cache = self.certificates.cache
         found = (cache.get(key) for key in self.certificate_keys_for(secret) if key != but)
         return [certificate for certificate in found if certificate is not None]
@@ -255,21 +255,21 @@ class Caches:
         return self.certificates.cache.by_index(_BY_FAILURE, _FAILING)
 
     def certificates_issuing(self) -> list[Certificate]:
-        """The Certificates with a condition `Issuing`, whatever it says."""
+        """The Certificates with a condition `Issuing`, whatever its status."""
         return self.certificates.cache.by_index(_BY_CONDITION, reasons.ISSUING)
 
     def issuers_with(self, ca_secret: str) -> list[Issuer]:
-        """The CA Issuers, of all namespaces, whose pair is in a Secret of that name."""
+        """The CA Issuers, of all namespaces, whose key pair is in a Secret of that name."""
         return self.issuers.cache.by_index(_BY_CA, ca_secret)
 
     def cluster_issuers_with(self, ca_secret: str) -> list[ClusterIssuer]:
-        """The CA ClusterIssuers whose pair is in a Secret of that name."""
+        """The CA ClusterIssuers whose key pair is in a Secret of that name."""
         found = self.cluster_issuers
         return found.cache.by_index(_BY_CA, ca_secret) if found is not None else []
 
     def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
-        """Hold the Secret without its private key from now on, unless an issuer needs that; whether it is.
-        `public_key_der` is that of the key."""
+        """Strip the private key of the cached Secret, unless an issuer needs it; return whether it is
+        stripped. `public_key_der` is that of the key."""
         return self._is_only_served(secret) and self.secrets.let_rest(secret, public_key_der)
 
     def let_request_rest(self, request: CertificateRequest) -> None:
@@ -287,7 +287,7 @@ class Caches:
                 await self._complete(request)
 
     async def find_rivals(self, certificate: Certificate) -> None:
-        """Hold the Certificates of other replicas that have the same target Secret. Raises what a GET
+        """Cache the Certificates of other replicas that have the same target Secret. Raises what a GET
         raises."""
         informer, target = self.certificates, _target(certificate)
         if not isinstance(informer, PartialInformer):
@@ -332,8 +332,8 @@ class Caches:
         return not self.cluster_issuers.cache.has(_BY_REFERENCE, secret_value("", meta.name))
 
     def _is_settled(self, request: CertificateRequest) -> bool:
-        """Whether its Certificate has what it was answered with. Before all Certificates are there, those
-        that were answered before this process began are taken for settled: most are."""
+        """Whether its Certificate has the certificate that it was answered with. Before all Certificates are
+        cached, requests answered before this process began count as settled, because most are."""
         owner = owning_certificate(request)
         if owner is None or not is_finished(request):
             return False

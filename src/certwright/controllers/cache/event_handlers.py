@@ -28,18 +28,18 @@ from certwright.resources.signing_request import CertificateSigningRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES, CLUSTER_ISSUERS, ISSUERS, ORDERS
 
 Add = Callable[[ObjectKey], None]
-"""Has a key looked at soon."""
+"""Enqueues a key."""
 
 
 def key_of(old: Object | None, new: Object | None) -> ObjectKey:
-    """The key of the object that the news are of."""
+    """The key of the object that the event is about."""
     obj = new if new is not None else old
     assert obj is not None
     return obj.metadata.key
 
 
 def add_owner(add: Add, *states: Object | None) -> None:
-    """Wake the Certificates that own, or owned, the object."""
+    """Enqueue the Certificates that own, or owned, the object."""
     woken = None
     for obj in states:
         if obj is None or (name := owning_certificate(obj)) is None:
@@ -66,7 +66,7 @@ def _is_mere_approval(old: CertificateRequest, new: CertificateRequest) -> bool:
 
 
 def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectKey]:
-    """The Certificates that have the same target Secret, with itself while it is there."""
+    """The Certificates that have the same target Secret, itself included while it exists."""
     if certificate is None:
         return ()
     target = secret_value(certificate.metadata.namespace, certificate.spec.secret_name)
@@ -74,7 +74,7 @@ def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectK
 
 
 def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
-    """Wake those who have looked at a Secret when it changes."""
+    """Enqueue the objects that have read a Secret when it changes."""
 
     def secret_changed(secret: ObjectKey, _states: Sequence[Secret]) -> None:
         for key in dependents.of(secret):
@@ -85,7 +85,7 @@ def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectK
 
 
 def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequence[Object]]) -> None:
-    """Wake those who wait for an issuer when it changes."""
+    """Enqueue the objects that wait for an issuer when it changes."""
 
     def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
         def changed(old: Object | None, new: Object | None) -> None:
@@ -104,7 +104,7 @@ def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequenc
 
 
 def wake_requests(caches: Caches, add: Add) -> None:
-    """Wake CertificateRequests by their own news, and by those of their Orders that they pass on."""
+    """Enqueue CertificateRequests for their own events, and for those of their Orders that matter to them."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:
         # The reconcile that creates an Order goes on from it, and a request does not show intermediate
@@ -134,8 +134,8 @@ def _heard_by_request(order: Order | None) -> Hashable:
 
 
 def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
-    """Wake Orders by their own news, and by those of their Challenges. Returns what wakes the Order of a
-    Challenge."""
+    """Enqueue Orders for their own events, and for those of their Challenges. Returns a function that
+    enqueues the Order of a Challenge."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:
         if not is_own_write(ORDERS, key := key_of(old, new)):
@@ -178,7 +178,7 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
 
 
 def wake_challenges(caches: Caches, add: Add) -> None:
-    """Wake Challenges by their own news, unless their own reconcile has written it."""
+    """Enqueue Challenges for their own events, except for writes of their own reconcile."""
 
     def changed(old: Challenge | None, new: Challenge | None) -> None:
         if not is_own_write(CHALLENGES, key := key_of(old, new)):
@@ -188,7 +188,7 @@ def wake_challenges(caches: Caches, add: Add) -> None:
 
 
 def wake_refused(caches: Caches, add: Add, refused: Collection[ObjectKey]) -> None:
-    """Wake the refused Challenges of an Order that changes, and all of one that fails."""
+    """Enqueue the refused Challenges of an Order that changes, and all of one that fails."""
 
     def order_changed(old: Order | None, new: Order | None) -> None:
         order = new if new is not None else old

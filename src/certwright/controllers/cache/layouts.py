@@ -45,9 +45,9 @@ def never(_: object) -> bool:
 
 
 def short(text: bytes) -> bytes:
-    """PEM as the bytes that it stands for; what is not quite PEM as it is.
+    """PEM as the bytes that it encodes; anything else unchanged.
 
-    Of what is withheld it keeps that it is.
+    A placeholder stays a placeholder.
     """
     match text:
         case WithheldKey():
@@ -61,7 +61,7 @@ def short(text: bytes) -> bytes:
 
 
 def long(packed: bytes) -> bytes:
-    """What `short` was given. Whose key is withheld, says the certificate beside it: see `secrets`."""
+    """The inverse of `short`. The certificate beside a stripped key says whose it is: see `secrets`."""
     match packed[:1]:
         case b"\x00":
             return packed[1:]
@@ -72,7 +72,7 @@ def long(packed: bytes) -> bytes:
     return pem.join(_blocks.decode(memoryview(packed)[1:]))
 
 
-# Those of CAs are the same few for all that they have signed. What else there is, is not to be remembered.
+# CA certificates are the same few in all that they have signed. Others are not worth caching.
 _remembered_short, _remembered_long = lru_cache(256)(short), lru_cache(256)(long)
 
 
@@ -85,13 +85,13 @@ def _long_ca(packed: bytes) -> bytes:
 
 
 def plain(type_: type[S]) -> Packing[S]:
-    """The packing of objects that hold no PEM to speak of."""
+    """The packing of objects with little or no PEM."""
     return Packing(msgspec.msgpack.encode, msgpack_decoder(type_).decode)
 
 
 def requests(is_at_rest: Callable[[CertificateRequest], bool] = never) -> Packing[CertificateRequest]:
-    """The packing of CertificateRequests: signing request, certificate and CA are PEM. Those that are at rest
-    lose what `withheld.without_answer` leaves out."""
+    """The packing of CertificateRequests: signing request, certificate and CA are PEM. Idle ones lose what
+    `transforms.without_answer` strips."""
     decode = msgpack_decoder(CertificateRequest).decode
 
     def pack(request: CertificateRequest) -> bytes:

@@ -38,7 +38,7 @@ class Dependents(Generic[K]):
         return secret in self._by_secret
 
     def of(self, secret: ObjectKey) -> tuple[K, ...]:
-        """Those who depend on that Secret."""
+        """The objects that depend on that Secret."""
         return tuple(self._by_secret.get(secret, ()))
 
     def _remove(self, dependent: K, secret: ObjectKey) -> None:

@@ -128,7 +128,7 @@ class Secrets:
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
-        """What must run, and be in step, for this to be right."""
+        """The informers that must run, and be in sync, for this to be right."""
         return (self._whole,) if self._bare is None else (self._whole, self._bare)
 
     def add_use(self, use: Use) -> None:
@@ -151,13 +151,13 @@ class Secrets:
             self._tell(secret.metadata.key, (secret,))
 
     def forget(self, secret: Secret) -> None:
-        """Take in that `secret`, in this state, was deleted by ourselves and is gone (no finalizers)."""
+        """Record that we have deleted `secret`, in this state, and that it is gone (no finalizers)."""
         key = secret.metadata.key
         self._whole.forget(secret)
         if self._bare is None:
             return
         self._bare.forget(Identified.of(secret.metadata))
-        # Where it went is known: it need not be looked for.
+        # The Secret is known to be deleted: no search is needed.
         if self._bare.others.left_at(key):
             self._bare.others.discard(key)
 
@@ -195,16 +195,16 @@ class Secrets:
             return secret
         answer = await self._ask(key, self._known(key))
         if answer is None:
-            # It was deleted; the news of that is on its way.
+            # Deleted; its watch event is on its way.
             self._whole.forget(secret)
         return answer
 
     async def look(self, key: ObjectKey) -> Secret | None:
-        """The Secret, maybe without its private key; None where there is none.
+        """The Secret, maybe without its private key; None where it does not exist.
 
-        In both copies: asked live, since one of them is behind. Only without the label: asked live, once for
-        each change. Only with it: from the copy. In neither: there is none, unless it has just left one of
-        them. Raises what a GET raises.
+        In both copies: read live, because one of them is stale. Only without the label: read live, once for
+        each change. Only with it: from the copy. In neither: it does not exist, unless it has just left one
+        of them. Raises what a GET raises.
         """
         answer = None
         for _ in range(_MOST_LOOKS):
@@ -253,7 +253,7 @@ class Secrets:
         if asked is None or asked.known != known:
             return await self._ask_alone(key, known)
         await asyncio.wait((asked.answer,))
-        # Who asked was cancelled, which is no answer for others.
+        # The cancellation of the task that read it is no answer for others.
         return await self._ask(key, known) if asked.answer.cancelled() else asked.answer.result()
 
     async def _ask_alone(self, key: ObjectKey, known: _Known) -> Secret | None:
@@ -274,7 +274,7 @@ class Secrets:
                 del self._asked[key]
 
     async def _live(self, key: ObjectKey, known: _Known) -> Secret | None:
-        """What the API server says; the copies then know it too."""
+        """The API server's answer, also put into the copies."""
         try:
             secret = await self._client.get(SECRETS, key.name, key.namespace)
         except NotFound:
@@ -292,7 +292,7 @@ class Secrets:
                 self._read.pop(key, None)
                 bare.moved_out(key, revision)
             if self._whole.cache.revision(key) == revision:
-                # The same state: what was withheld of it is there again.
+                # The same state, now with what was stripped of it.
                 self._whole.cache.overwrite(secret)
             else:
                 self._whole.put(secret)
@@ -310,7 +310,7 @@ class Secrets:
         return is_news
 
     def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
-        """What was only supposed to be there, is not: it was deleted, and the news of it may have come."""
+        """A Secret that was expected is missing: it was deleted, and its watch event may have arrived."""
         if known.whole is not None or known.bare is not None or self._known(key) != known:
             return
         for copy in self.informers:

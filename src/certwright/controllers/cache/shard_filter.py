@@ -81,7 +81,7 @@ def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]
 
 
 def keep_requests(mine: Mine) -> Keep:
-    """Those of Certificates that are `mine`; of those that belong to none, those whose own name is."""
+    """Those of Certificates that are `mine`; of those without a Certificate, those whose own name is."""
 
     def keep(raw: msgspec.Raw) -> bool:
         found = _read(_owned, raw)

@@ -30,8 +30,8 @@ class Shards:
 
 
 def share_of(budget: int, mine: Mine | None) -> int:
-    """What a replica may use of something that all of them share. Those of all shards are `budget` together,
-    but for a replica whose part would be nothing: it gets 1."""
+    """A replica's part of a shared budget. The parts of all shards sum to `budget`, except that a replica
+    whose part would be zero gets 1."""
     if not isinstance(mine, Shards) or not budget:
         return budget
     each, left = divmod(budget, mine.count)

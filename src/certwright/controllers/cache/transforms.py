@@ -112,8 +112,8 @@ def without_key(secret: Secret, *, public_key_der: bytes = b"") -> Secret:
 
 
 def without_answer(request: CertificateRequest) -> CertificateRequest:
-    """The request without its certificate and without the signature of what it asks, if it was answered with
-    a certificate; else as it is."""
+    """The request without its certificate and its signature, if it was answered with a certificate; otherwise
+    unchanged."""
     status = request.status
     ready = conditions.find(status.conditions, reasons.READY)
     if not status.certificate or ready is None or (ready.status, ready.reason) != ("True", reasons.ISSUED):
@@ -128,7 +128,7 @@ def without_answer(request: CertificateRequest) -> CertificateRequest:
 
 
 def _is_pair(key_pem: bytes, chain_pem: bytes, public_key_der: bytes) -> bool:
-    """Whether the key is that of the first certificate. What else is in the text need not be readable."""
+    """Whether the key is that of the first certificate. The rest of the text need not be readable."""
     der = _first(chain_pem, _CERTIFICATE)
     try:
         with border(BadCertificate, "not a certificate"):
@@ -156,7 +156,7 @@ def _unsigned(text: bytes) -> UnsignedRequest | None:
 
 
 def _first(text: bytes, label: bytes) -> bytes:
-    """What the first block of a PEM text stands for; nothing where that has another label."""
+    """The bytes that the first block of a PEM text encodes; empty where it has another label."""
     found = pem.blocks(text)
     return found[0][1] if found and found[0][0] == label else b""
 

@@ -31,7 +31,7 @@ _BROKEN: tuple[Rule, ...] = (
     rules.secret_is_missing_data,
     rules.key_pair_is_invalid,
 )
-# These are damage only where the spec is still what the certificate was issued for.
+# These are damage only where the spec has not changed since the certificate was issued.
 _FOREIGN: tuple[Rule, ...] = (
     rules.issuer_is_another,
     rules.certificate_is_another,
@@ -52,7 +52,7 @@ _WINDOW = timedelta(hours=1)
 # This many damages within an hour are repaired immediately. People and scripts delete Secrets to have them
 # renewed; an accidental overwrite happens a few times at most.
 _OVERWRITTEN, _DELETED = 3, 120
-# After this long without damage, what was before is forgotten.
+# After this long without damage, earlier damage is forgotten.
 _QUIET = timedelta(hours=24)
 _REMEMBERED = 2048
 
@@ -154,7 +154,7 @@ def _damage(snapshot: Snapshot) -> Verdict | None:
     if (broken := rules.first(_BROKEN, snapshot)) is not None:
         return broken
     foreign, request = rules.first(_FOREIGN, snapshot), snapshot.current_request
-    # What the spec asks for is compared last: it costs most, and nearly always there is nothing to compare.
+    # What the spec asks for is compared last: it costs most, and nearly always it is unchanged.
     if foreign is None or request is None or snapshot.differences(request):
         return None
     return foreign

@@ -91,8 +91,8 @@ class Hands:
         return made
 
     async def is_current(self, certificate: Certificate) -> bool:
-        """Whether the API server has the Certificate in this very version; the local copy then has what it
-        has."""
+        """Whether the API server has the Certificate in this very version; the cache then has the
+        server's."""
         meta = certificate.metadata
         try:
             found = await self._client.get(CERTIFICATES, meta.name, meta.namespace)
@@ -169,7 +169,7 @@ class Hands:
         return self._facts.encode(made, keys.KeyEncoding.PKCS8)
 
     async def new_csr(self, plan: csr.CsrPlan, key: KeyFacts) -> bytes:
-        """A signing request as PEM. Raises `PkiError` where the plan has what X.509 cannot hold."""
+        """A signing request as PEM. Raises `PkiError` where the plan contains what X.509 cannot express."""
         if key.is_slow:
             return await self._workshop.run(lambda: csr.build_csr(plan, key.key))
         return csr.build_csr(plan, key.key)

@@ -52,8 +52,8 @@ class Issuing:
         self._owns_secrets = owns_secrets
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Complete the issuance once the Secret holds it, fail it, or say what it waits for. A Secret that
-        was not made for this Certificate is noted before it is written."""
+        """Complete the issuance once the Secret contains it, fail it, or report what it waits for. A Secret
+        that was not made for this Certificate is noted before it is written."""
         adoption.decide(snapshot, draft)
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None:
@@ -71,7 +71,8 @@ class Issuing:
 
     def _fail(self, failure: Verdict, request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
         why = causes.of_request(request)
-        # What cert-manager calls Failed altogether; the words of approvers and other issuers stay theirs.
+        # The causes that cert-manager reports as Failed; the words of approvers and other issuers stay
+        # theirs.
         reason = why.cause if failure.reason == reasons.FAILED else failure.reason
         draft.change(
             last_failure_time=snapshot.now.replace(microsecond=0),
@@ -87,7 +88,7 @@ class Issuing:
         draft.tell("Warning", reason, text)
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
-        """Write the target Secret, if the request is issued and the Secret does not hold it yet."""
+        """Write the target Secret, if the request is issued and the Secret does not contain it yet."""
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None or failure_of(request, snapshot) is not None:
             return Did.NOTHING
@@ -151,7 +152,7 @@ def is_issued(request: CertificateRequest) -> bool:
 def failure_of(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
     """Why this request gives no certificate that we could use; None while it may, or does."""
     held = request.status.conditions
-    # First what approvers say: an issuer that has signed in spite of a denial must not win by being quick.
+    # Denials first: an issuer that has signed in spite of a denial must not win by being quick.
     for kind in (reasons.DENIED, reasons.INVALID_REQUEST):
         if (found := conditions.find(held, kind)) is not None and found.status == "True":
             return Verdict(found.reason or kind, found.message or f"the CertificateRequest is {kind}")
@@ -202,7 +203,7 @@ def _complete(snapshot: Snapshot, draft: Draft) -> None:
         last_failure_time=None,
         failed_issuance_attempts=None,
         next_private_key_secret_name=None,
-        # It was said of the certificate before: a window for that one would have this one renewed at once.
+        # It belongs to the previous certificate, whose window would have this one renewed immediately.
         acme=None,
     )
     draft.remove_condition(reasons.ISSUING)
@@ -210,8 +211,8 @@ def _complete(snapshot: Snapshot, draft: Draft) -> None:
 
 
 def _say_what_it_waits_for(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
-    """What the request waits for is not to be looked up elsewhere. In the normal course it never waits, so
-    this costs no write."""
+    """Show in the Certificate what its request waits for. In the normal course it never waits, so this costs
+    no write."""
     ready = conditions.find(request.status.conditions, reasons.READY)
     issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     if ready is None or issuing is None or ready.reason != reasons.PENDING or not ready.message:

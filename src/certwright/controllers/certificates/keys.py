@@ -86,7 +86,7 @@ class Keys:
 
 
 def _is_used(secret: Secret, snapshot: Snapshot) -> bool:
-    """Whether it is left over from the issuance of the certificate that is there, and its key is not new."""
+    """Whether it is left over from the issuance of the present certificate, and its key is not new."""
     key, leaf = snapshot.facts.key(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b"")), snapshot.leaf
     if not isinstance(key, KeyFacts) or not isinstance(leaf, CertificateFacts):
         return False
@@ -114,7 +114,7 @@ async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
 
 
 def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:
-    """The key of the target Secret where the spec says to keep it, or why it cannot be read; None: no key."""
+    """The key of the target Secret where the spec asks to keep it, or why it cannot be read; None: no key."""
     if snapshot.certificate.spec.key.rotation_policy_or_default != "Never":
         return None
     held = snapshot.secret.data.get(names.TLS_PRIVATE_KEY_KEY) if snapshot.secret else None
@@ -128,7 +128,7 @@ def is_next_key(secret: Secret, owner_uid: str) -> bool:
 
 
 def next_key_secret(certificate: Certificate, name: str, pem: bytes) -> Secret:
-    """The Secret that holds the key of the issuance in progress."""
+    """The Secret with the key of the issuance in progress."""
     meta = SecretMeta(
         name=name,
         namespace=certificate.metadata.namespace,

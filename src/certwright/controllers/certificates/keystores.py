@@ -64,7 +64,7 @@ def password_secrets(spec: CertificateSpec) -> tuple[str, ...]:
 
 
 def wanted(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Wanted:
-    """What the spec asks for; `secrets` are those of `password_secrets` that exist."""
+    """The key stores that the spec asks for; `secrets` are those of `password_secrets` that exist."""
     stores: list[Store] = []
     missing: dict[Files, Blocked] = {}
     for asked in _asked(spec):
@@ -128,7 +128,7 @@ def _make(store: Store, pair: Pair, now: datetime) -> tuple[bytes, bytes | None]
 
 
 def fits(store: Store, pair: Pair, data: Mapping[str, bytes]) -> bool:
-    """Whether the files that are there open with the password and hold the pair; takes 0.1 to 30 ms."""
+    """Whether the existing files open with the password and contain the pair; takes 0.1 to 30 ms."""
     made, trust = data.get(store.files.keystore, b""), data.get(store.files.truststore)
     pems = {"key_pem": pair.key_pem, "chain_pem": pair.chain_pem, "ca_pem": pair.ca_pem}
     if store.files is JKS:
@@ -152,7 +152,7 @@ class Verdicts:
 
 
 def _digest(store: Store, pair: Pair, data: Mapping[str, bytes]) -> bytes:
-    """What the verdict hangs on, without holding keys and passwords in memory for it."""
+    """A digest of what the verdict depends on, so that keys and passwords need not stay in memory."""
     parts = (
         store.files.keystore.encode(),
         store.form.encode(),

@@ -88,7 +88,7 @@ class Facts:
         """The first certificate in `pem`, or why there is none. `key_pem` is what is cached for its key."""
         if isinstance(key_pem, WithheldKey) and key_pem.chain_pem == pem:
             return _read_certificate(pem, known_certificate)
-        # Asked again and again until the first one is there.
+        # Called repeatedly until the first one exists.
         return _read_certificate(pem) if pem else self._no_certificate
 
     def csr(self, pem: bytes) -> CsrFacts | None:
@@ -110,8 +110,8 @@ class Facts:
 
 
 def _withheld(key: WithheldKey) -> KeyFacts:
-    """The key of the certificate in whose stead it is withheld. Raises `NeedsWhole` where that says too
-    little."""
+    """The public key of the certificate beside a stripped key. Raises `NeedsWhole` if that cannot be derived
+    from it."""
     try:
         found = known_certificate(key.chain_pem)
         return KeyFacts(None, found.public_key_der, spki.plan_of(found.spki))

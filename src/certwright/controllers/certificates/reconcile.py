@@ -64,7 +64,7 @@ class Wakes(Protocol):
     """A step whose answer can change with time alone."""
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
-        """When to look again though nothing has changed; None: never."""
+        """When to reconcile again though nothing has changed; None: never."""
 
 
 class _Around(NamedTuple):
@@ -118,7 +118,7 @@ class CertificateReconciler:
         self._now = now
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """One pass. Raises what the writes raise; the queue tries again."""
+        """One pass. Raises what the writes raise; the queue retries."""
         # Each write is followed by a round that sees it.
         with working_on(CERTIFICATES, key):
             return await self._pass(key)
@@ -150,8 +150,8 @@ class CertificateReconciler:
         raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
 
     async def _round(self, snapshot: Snapshot) -> Snapshot | None:
-        """One round; the snapshot it ended with where there was nothing to write, None where there was.
-        Raises `_Issued` once it is written that the certificate is there."""
+        """One round; returns the final snapshot where nothing was written, None where something was. Raises
+        `_Issued` once the status says that the certificate is issued."""
         draft = Draft(snapshot.certificate)
         seen = snapshot
         for step in self._deciders:
@@ -166,12 +166,12 @@ class CertificateReconciler:
             self._hands.tell(written, told.type, told.reason, told.message)
         if written.status.revision != snapshot.certificate.status.revision:
             raise _Issued
-        # The name of the next key may just have been chosen: look for its Secret.
+        # The name of the next key may just have been chosen: read its Secret.
         seen = snapshot
         if written is not snapshot.certificate:
             seen = self._snapshot(written, await self._look_around(written), is_fresh=True)
         try:
-            # What one step has written may be news to another before it.
+            # What one step has written may matter to another before it.
             return await self._act(seen, is_news=written is not snapshot.certificate)
         except Blocked as blocked:
             await self._say(blocked, seen)
@@ -213,7 +213,7 @@ class CertificateReconciler:
         self._hands.tell(written, "Warning", blocked.reason, blocked.message)
 
     def _let_rest(self, snapshot: Snapshot) -> None:
-        """Do not keep in memory what is not needed before the next issuance."""
+        """Strip from memory what is not needed before the next issuance."""
         if snapshot.is_issuing or not conditions.is_true(
             snapshot.certificate.status.conditions, reasons.READY
         ):
@@ -279,8 +279,8 @@ class CertificateReconciler:
     async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> None:
         """Delete what a Certificate of this name left behind when it was deleted.
 
-        Kubernetes' garbage collector does the same, where there is one. The API server is asked first, since
-        the local copies of different kinds are not of the same moment.
+        Kubernetes' garbage collector does the same, where it runs. The API server is asked first, because the
+        caches of different kinds are not of the same moment.
         """
         uid = certificate.metadata.uid if certificate else ""
         owner = owner_value(*key)
@@ -306,7 +306,7 @@ class CertificateReconciler:
 
 
 def _with_key(around: _Around, whole: Secret | None) -> _Around:
-    """With the private key too, if `whole` is the very Secret that was looked at."""
+    """With the private key too, if `whole` is the very Secret that was read."""
     seen = around.target
     if seen is None or whole is None:
         return around

@@ -29,7 +29,8 @@ class RenewalInformation:
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Put the answer into the status; remove it where there are no polls any longer."""
         facts = snapshot.leaf
-        # As the draft has it: an issuance that has just ended takes away what was said of the one before.
+        # From the draft, because an issuance that has just ended removes the information about the previous
+        # one.
         held = draft.certificate.status.acme
         if not isinstance(facts, CertificateFacts) or not _asks(snapshot):
             if held is not None:
@@ -59,8 +60,8 @@ class RenewalInformation:
         due = acme.ari.next_check if acme is not None and acme.ari is not None else None
         if due is None or due > snapshot.now:
             return due
-        # It is being asked, or cannot be: an answer, the end of an issuance and an issuer that is ready all
-        # wake by themselves.
+        # A poll is in progress, or impossible: an answer, the end of an issuance and an issuer that becomes
+        # ready all wake the key.
         return snapshot.now + _LOOK_AGAIN
 
     def _is_due(self, snapshot: Snapshot, facts: CertificateFacts) -> bool:

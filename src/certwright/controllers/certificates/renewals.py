@@ -76,9 +76,9 @@ def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
 
 
 def _suggested(snapshot: Snapshot, facts: CertificateFacts) -> _Span | None:
-    """The window that the ACME server suggests for this certificate: "a uniform random time within" it
-    (RFC 9773 §4.2), but one that a restart does not change. It stands above what the spec says: the server
-    may know of a revocation."""
+    """The window that the ACME server suggests for this certificate: "a uniform random time within" it (RFC
+    9773 §4.2), but one that a restart does not change. It overrides the spec, because the server may know of
+    a revocation."""
     acme = snapshot.certificate.status.acme
     ari = acme.ari if acme is not None else None
     if ari is None or ari.suggested_window is None or ari.last_checked is None:

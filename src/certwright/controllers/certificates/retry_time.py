@@ -53,7 +53,7 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
     standing = replace(standing, cause=_why(snapshot).cause)
     if not rules.is_contested(snapshot):
         return backoff.next_attempt(standing, limits)
-    # Not to be switched off: those who fight would go on as fast as an issuer can sign.
+    # Cannot be disabled, because the two writers would continue as fast as an issuer can sign.
     minimum = max(limits.minimum, _SHORTEST_TRUCE)
     truce = Limits(minimum=minimum, maximum=max(limits.maximum, minimum))
     return backoff.next_attempt(replace(standing, not_after=None), truce)
@@ -89,12 +89,12 @@ def failure_text(snapshot: Snapshot) -> str:
 
 
 def announced(text: str, snapshot: Snapshot, moment: datetime) -> str:
-    """`text` with the moment of the next attempt and what to do, for the Certificate's Issuing condition."""
+    """`text` with the time of the next attempt and what to do, for the Certificate's Issuing condition."""
     return causes.with_next_attempt(text, moment, _advice(snapshot))
 
 
 def _why(snapshot: Snapshot) -> Why:
-    """Why the last attempt failed: as its request says; without it, what the Certificate has kept of it."""
+    """Why the last attempt failed: by its request; without it, by what the Certificate has kept of it."""
     for request in reversed(snapshot.requests_of(snapshot.next_revision)):
         if (why := causes.of_request(request)).cause is not Cause.UNKNOWN:
             return why

@@ -28,7 +28,7 @@ class Revisions:
         # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
         done = [r for r in snapshot.requests if 0 < revision_of(r) < snapshot.next_revision]
         beyond = sorted(done, key=revision_of)[:-limit]
-        # All at once: those of years, where the limit is a new one, are more than a pass has rounds.
+        # All in one step: those of years, where the limit is new, are more than a pass has rounds.
         for request in beyond:
             await hands.delete_request(request)
         return Did.CLEARED if beyond else Did.NOTHING

@@ -86,7 +86,7 @@ def certificate_is_temporary(snapshot: Snapshot) -> Verdict | None:
 
 
 def issuer_is_another(snapshot: Snapshot) -> Verdict | None:
-    """The Secret says that another issuer has signed; one that says nothing is not judged."""
+    """The Secret names another issuer as its signer; a Secret that names none is not judged."""
     notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
     keys = (names.ISSUER_NAME, names.ISSUER_KIND, names.ISSUER_GROUP)
     if not any(key in notes for key in keys):
@@ -100,7 +100,7 @@ def issuer_is_another(snapshot: Snapshot) -> Verdict | None:
 
 
 def certificate_is_another(snapshot: Snapshot) -> Verdict | None:
-    """The Secret says that it was written for another Certificate."""
+    """The Secret was written for another Certificate, as its annotation says."""
     notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
     name = notes.get(names.CERTIFICATE_NAME, snapshot.certificate.metadata.name)
     if name == snapshot.certificate.metadata.name:
@@ -140,7 +140,7 @@ def key_differs_from_request(snapshot: Snapshot) -> Verdict | None:
 def spec_has_changed(snapshot: Snapshot) -> Verdict | None:
     """The spec asks for something else than the current request did.
 
-    Without that request the certificate itself is compared, loosely, since issuers may change what they
+    Without that request the certificate itself is compared, loosely, because issuers may change what they
     were asked for.
     """
     if (request := snapshot.current_request) is not None:
@@ -189,7 +189,7 @@ def certificate_is_not_valid_yet(snapshot: Snapshot) -> Verdict | None:
 
 
 def no_certificate_in_use(snapshot: Snapshot) -> bool:
-    """Whether the Secret holds no real certificate with its key that is valid now."""
+    """Whether the Secret lacks a real certificate with its key that is valid now."""
     broken = first((*_SHARED[:4], certificate_has_expired, certificate_is_not_valid_yet), snapshot)
     return broken is not None
 
@@ -212,7 +212,7 @@ def secret_is_not_ours(snapshot: Snapshot) -> Verdict | None:
     return secret_has_reserved_type(snapshot) or secret_belongs_to_another(snapshot)
 
 
-# The order matters: from "nothing is there" to "it is there but not as wanted".
+# The order matters: from a missing Secret to one that differs from the spec.
 _SHARED: tuple[Rule, ...] = (
     secret_does_not_exist,
     secret_is_missing_data,
@@ -237,7 +237,8 @@ READINESS_RULES: tuple[Rule, ...] = (
 
 
 def owner_of_secret_name(snapshot: Snapshot) -> Certificate:
-    """Who may write the target Secret: whom it was last written for, else the oldest, else by name."""
+    """The Certificate that may write the target Secret: the one it was last written for, else the oldest,
+    else the first by name."""
     if not snapshot.rivals:
         return snapshot.certificate
     candidates = (snapshot.certificate, *snapshot.rivals)

@@ -59,10 +59,10 @@ _MUST_HOLD: tuple[Rule, ...] = (
 )
 _ISSUER_NOTES = (names.CERTIFICATE_NAME, names.ISSUER_NAME, names.ISSUER_KIND, names.ISSUER_GROUP)
 
-# So often a Secret is put right at once; people who try things out need less.
+# This many repairs of a Secret are immediate; people who try things out need fewer.
 _FREE_REPAIRS = 5
 _SHORTEST_WAIT, _LONGEST_WAIT = timedelta(minutes=1), timedelta(hours=1)
-# After this long without a repair, what was before is forgotten.
+# After this long without a repair, earlier repairs are forgotten.
 _QUIET = timedelta(hours=2)
 _REMEMBERED = 2048
 
@@ -105,8 +105,8 @@ class Upkeep:
         self._repairs: dict[str, _Repairs] = {}
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Say what keeps the Secret from being as wanted; a failed issuance is the greater trouble, and its
-        message stays."""
+        """Report what keeps the Secret from being as wanted; the message of a failed issuance takes
+        precedence."""
         held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
         if held is not None and (held.status == "True" or held.reason not in _OUR_REASONS):
             return
@@ -172,7 +172,7 @@ class Upkeep:
         return None
 
     def _remember(self, problem: Verdict, snapshot: Snapshot) -> None:
-        """After a restart, go on with a conflict that only the status knows of."""
+        """After a restart, continue with a conflict that only the status shows."""
         if snapshot.certificate.metadata.uid not in self._repairs:
             repairs = self._repairs_of(snapshot)
             repairs.count, repairs.problem = _FREE_REPAIRS, problem
@@ -204,7 +204,7 @@ class Upkeep:
 
     def _count(self, repairs: _Repairs, snapshot: Snapshot, *, at_least: int = 0) -> None:
         if len(self._repairs) >= _REMEMBERED:
-            # Most of them were single repairs, and of Certificates that may be gone.
+            # Most of them were single repairs, and of Certificates that may be deleted.
             old = snapshot.now - _QUIET
             self._repairs = {uid: one for uid, one in self._repairs.items() if one.last > old}
         repairs.count = max(repairs.count + 1, at_least)
@@ -235,8 +235,8 @@ def _by_uid(content: Content) -> dict[str, object]:
 
 
 async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, hands: Hands) -> dict[str, bytes]:
-    """The files of the key stores: those that are there as far as they are as wanted, else new ones. Those
-    whose password is missing stay as they are."""
+    """The files of the key stores: existing ones as far as they are as wanted, else new ones. Those whose
+    password is missing stay as they are."""
     wanted: Wanted = keystores.wanted(snapshot.certificate.spec, snapshot.passwords)
     kept, to_make = [*wanted.missing], []
     for store in wanted.stores:
@@ -252,7 +252,8 @@ def _held(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:
 
 
 def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
-    """Who signed what the Secret holds: as it says itself, since the spec may want another issuer by now."""
+    """The signer of the certificate in the Secret, by the Secret's own annotations, because the spec may name
+    another issuer by now."""
     notes = secret.metadata.annotations
     held = {key: notes[key] for key in _ISSUER_NOTES if key in notes}
     request = snapshot.current_request
@@ -280,7 +281,7 @@ def _refusal(snapshot: Snapshot, refused: ApiError) -> str:
 
 
 def _take_note(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
-    """Have `decide` say in another round who changes what; whether that is news."""
+    """Have `decide` report in another round which manager changes what; return whether that is new."""
     if repairs.problem is not None and repairs.problem.reason == REFUSED:
         return False
     who = " and ".join(f'"{name}"' for name in others_that_set(secret, differing)) or "somebody"

@@ -112,7 +112,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @made_once
     def next_key(self) -> KeyFacts | None:
-        """The key of the issuance in progress, if it is there and as the spec wants it."""
+        """The key of the issuance in progress, if it exists and is as the spec wants it."""
         if self.named_key is None or not self.owns_key(self.named_key):
             return None
         key = self.facts.key(self.named_key.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
@@ -162,7 +162,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
 
 Rule = Callable[[Snapshot], Verdict | None]
-"""Looks at a snapshot, and gives a verdict where it has something to say."""
+"""Judges a snapshot; returns a verdict where it applies."""
 
 
 def revision_of(request: CertificateRequest) -> int:

@@ -52,7 +52,7 @@ class Content:
 
 
 def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
-    """Whether the target Secret holds what this request gave, with the key it was made for."""
+    """Whether the target Secret contains the certificate of this request, with the key it was made for."""
     secret, key = snapshot.secret, snapshot.next_key
     if secret is None or key is None:
         return False
@@ -67,7 +67,7 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
 
 
 def held_pair(secret: Secret) -> Pair:
-    """What the Secret holds, sound or not."""
+    """The content of the Secret, sound or not."""
     data = secret.data
     return Pair(
         key_pem=data.get(names.TLS_PRIVATE_KEY_KEY, b""),
@@ -86,7 +86,7 @@ def wanted_content(
     owner: OwnerReference | None,
 ) -> Content:
     """Our part of the Secret around this pair. `facts` are those of its certificate, `issuer` the annotations
-    that say who signed it for whom."""
+    that name its signer and its Certificate."""
     template = certificate.spec.secret_template or _NO_TEMPLATE
     ca = {names.CA_CERT_KEY: pair.ca_pem} if pair.ca_pem else {}
     formats = output_formats(certificate, pair)
@@ -126,7 +126,7 @@ def output_formats(certificate: Certificate, pair: Pair) -> dict[str, bytes]:
 
 
 def _der_of(pem: bytes) -> bytes:
-    """What stands between the lines of a PEM text of one block, which we have written ourselves."""
+    """The bytes between the lines of a PEM text of one block, which we have written ourselves."""
     lines = [line for line in pem.splitlines() if not line.startswith(b"-----")]
     return b64decode(b"".join(lines))
 
@@ -163,7 +163,7 @@ def issuer_annotations(certificate: Certificate) -> dict[str, str]:
 
 
 def certificate_annotations(facts: CertificateFacts) -> dict[str, str]:
-    """What the certificate says, as text; what it does not say and is optional is left out."""
+    """The fields of the certificate, as text; missing optional ones are left out."""
     subject = facts.subject
     optional = {
         names.EMAIL_SANS: ",".join(facts.email_addresses),
@@ -186,7 +186,7 @@ def certificate_annotations(facts: CertificateFacts) -> dict[str, str]:
 
 
 def _csv(values: Iterable[str]) -> str:
-    # A value may hold a comma ("Example, Inc."): quoted as in a file of comma-separated values.
+    # A value may contain a comma ("Example, Inc."): quoted as in a file of comma-separated values.
     if not any(mark in value for value in values for mark in ',"\r\n'):
         return ",".join(values)
     line = io.StringIO()

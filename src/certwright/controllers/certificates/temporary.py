@@ -39,7 +39,7 @@ def is_wanted(snapshot: Snapshot) -> bool:
 async def make(snapshot: Snapshot, hands: Hands) -> Pair:
     """A temporary certificate for the next key. The snapshot must have `next_key`.
 
-    Raises `Blocked` where the spec asks for what no certificate can hold.
+    Raises `Blocked` where the spec asks for what no certificate can contain.
     """
     spec, key = snapshot.certificate.spec, snapshot.next_key
     assert key is not None

@@ -71,7 +71,7 @@ class Trigger:
         return min((moment for moment in moments if moment and moment > snapshot.now), default=None)
 
     def _mend(self, snapshot: Snapshot, draft: Draft) -> Snapshot:
-        """The snapshot with what makes no sense in the status put right."""
+        """The snapshot with impossible values in the status corrected."""
         mended = backoff.mended(snapshot.certificate, snapshot.now, self._limits)
         if mended is None:
             return snapshot
@@ -81,8 +81,8 @@ class Trigger:
 
 
 def _announced(snapshot: Snapshot) -> datetime | None:
-    """When the object says that the next attempt follows: with an issuer that is spared, later than by its
-    own wait."""
+    """The time of the next attempt in the status: where the gate spares the issuer, later than the
+    Certificate's own wait."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     return causes.next_attempt(held.message) if held is not None else None
 

@@ -24,8 +24,8 @@ def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
     """The bytes of `ca.crt` once a certificate is stored for which the issuer returned the CA `issued_ca`;
     empty: no such entry.
 
-    What stands there already from the same issuer is kept behind it as long as it is valid. Applied again
-    to its own result, it changes nothing.
+    Existing CAs of the same issuer are kept behind it as long as they are valid. Applied again to its own
+    result, it changes nothing.
     """
     held = _held(snapshot)
     if not issued_ca or not held or held == issued_ca or not _is_of_same_issuer(snapshot):
@@ -38,8 +38,8 @@ def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
 def in_rest(snapshot: Snapshot) -> bytes:
     """The bytes of `ca.crt` as long as nothing is issued; empty: no such entry.
 
-    They are what is there, and behind it the CA that the issuer signs with by now, so that new certificates
-    of others are trusted before this one is renewed.
+    They are the existing ones, and behind them the CA that the issuer signs with by now, so that new
+    certificates of others are trusted before this one is renewed.
     """
     held = _held(snapshot)
     if not held or not snapshot.authority or not _is_of_same_issuer(snapshot):
@@ -56,7 +56,7 @@ def _held(snapshot: Snapshot) -> bytes:
 
 
 def _is_of_same_issuer(snapshot: Snapshot) -> bool:
-    """Whether the Secret says that it is this Certificate's, by the issuer that the spec names."""
+    """Whether the Secret's annotations name this Certificate, and the issuer that the spec names."""
     notes = snapshot.secret.metadata.annotations if snapshot.secret else {}
     return names.ISSUER_NAME in notes and rules.first(_ANOTHERS, snapshot) is None
 

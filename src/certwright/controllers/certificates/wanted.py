@@ -48,7 +48,7 @@ def key_differences(key: KeyFacts, spec: CertificateSpec) -> tuple[str, ...]:
 
 
 def csr_plan(spec: CertificateSpec) -> CsrPlan:
-    """What the signing request shall ask for."""
+    """The content of the signing request."""
     return CsrPlan(
         subject=_subject(spec.subject) if spec.subject else NO_SUBJECT,
         common_name=spec.common_name,
@@ -124,8 +124,8 @@ _NOT_COMPARED = frozenset({"spec.encodeUsagesInRequest", "spec.signatureAlgorith
 def others_request_differences(
     request: CertificateRequestSpec, csr: CsrFacts, spec: CertificateSpec
 ) -> tuple[str, ...]:
-    """As `request_differences`, for a request that we have not made: without what its maker did not look at,
-    so that nothing is issued again because another program looks."""
+    """As `request_differences`, for a request that another program has made: without the fields that it did
+    not compare, so that nothing is re-issued because another program compares more."""
     ignored = _NOT_COMPARED
     if request.duration is None or spec.duration is None:
         ignored |= {"spec.duration"}
@@ -133,7 +133,7 @@ def others_request_differences(
 
 
 def certificate_differences(certificate: CertificateFacts, spec: CertificateSpec) -> tuple[str, ...]:
-    """The fields of the spec that an issued certificate does not match, with indulgence for what issuers
+    """The fields of the spec that an issued certificate does not match, with tolerance for what issuers
     change."""
     return tuple(f"spec.{field}" for field in match.certificate_differences(certificate, csr_plan(spec)))
 

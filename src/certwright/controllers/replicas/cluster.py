@@ -1,5 +1,4 @@
-"""Controllers against an API server that others use too: rate-limited, fenced, and one of several
-replicas."""
+"""Controllers against a shared API server: rate-limited, fenced, and one of several replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
 
 Make = Callable[[Client, Mine | None], Controllers]
-"""Makes controllers, not started, that use that client and work on what is theirs (None: on everything)."""
+"""Makes controllers, not started, that use that client and work on `mine` (None: on everything)."""
 
 LEASE_NAME = "cert-manager-controller"
 """cert-manager's: where both are installed in one cluster, one of them works. Shards hold it
@@ -53,9 +52,9 @@ def beside_a_server(
     make: Make,
     tasks: TaskSet,
 ) -> Controllers | Replica | ShardedReplica:
-    """Controllers, or a replica of them, that ask the server behind `transport` as `settings` allow.
+    """Controllers, or a replica of them, that use the server behind `transport` as `settings` allow.
 
-    `tasks` gets what runs beside them. Raises `ValueError` for settings that make no sense.
+    `tasks` gets what runs beside them. Raises `ValueError` for invalid settings.
     """
     if settings.shards < 1:
         raise ValueError("there must be one shard at least")
@@ -83,7 +82,8 @@ def beside_a_server(
             is_group=bool(group),
         )
 
-    # Between the line and the server: what waited there for its turn may not be ours to do any more.
+    # Fenced between the rate limiter and the server, because the lease may be lost while a request waits
+    # there.
     fenced: Transport = FencedTransport(transport, lambda: replica.may_write)
     if paced is not transport:
         fenced = ThrottledTransport(fenced, throttle)

@@ -30,7 +30,7 @@ class ReplicaMetrics:
     has_conflict: bool = False
 
     def take(self) -> Callable[[], bytes]:
-        """Hold the present state, and return a function that writes it down."""
+        """Take a snapshot, and return a function that renders it."""
         rest = self.controllers.metrics.take() if self.controllers is not None else None
         text = head(
             "leader_election_master_status",
@@ -70,7 +70,7 @@ class Member(ABC):
     @property
     @abstractmethod
     def may_write(self) -> bool:
-        """Whether what the controllers work on is theirs beyond doubt."""
+        """Whether this replica certainly holds the leases of its work."""
 
     @property
     def metrics(self) -> ReplicaMetrics:
@@ -100,7 +100,7 @@ class Member(ABC):
             await self._controllers.flush()
 
     async def _end_work(self) -> None:
-        """Close the controllers; also those whose closing was broken off because the replica is closed."""
+        """Close the controllers; also those whose closing was cancelled because the replica is closed."""
         self._leading.clear()
         self._ending, self._controllers = self._controllers or self._ending, None
         if self._ending is not None:
@@ -137,11 +137,11 @@ class Replica(Member):
         await self._candidate.tried.wait()
 
     def start(self) -> None:
-        """Begin to wait for the lease, and to work when it is there."""
+        """Begin to wait for the lease, and to work while holding it."""
         self._tasks.start(self._run(), name="replica")
 
     async def close(self) -> None:
-        """Stop, and then let the next replica in. In this order: two must never work at once."""
+        """Stop, and then release the lease. In this order: two replicas must never work at the same time."""
         await self._tasks.close()
         await self._end_work()
         await self._candidate.release()

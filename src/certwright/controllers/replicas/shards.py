@@ -86,7 +86,7 @@ class ShardedReplica(Member):
 
     @property
     def holder(self) -> str:
-        """Which replicas hold shards, or what keeps these ones waiting, as last seen."""
+        """Which replicas hold shards, or what this one waits for, as last seen."""
         others = sorted({seat.holder for seat in self._seats if seat.holder})
         return self._conflicts_with or ", ".join(others)
 
@@ -96,7 +96,7 @@ class ShardedReplica(Member):
         return ReplicaMetrics(self._name, self.leads, self._controllers, bool(self._conflicts_with))
 
     def start(self) -> None:
-        """Begin to look for shards, and to work on those that are there."""
+        """Begin to acquire shards, and to work on those it holds."""
         self._tasks.start(self._run(), name="replica")
 
     async def close(self) -> None:
@@ -109,7 +109,7 @@ class ShardedReplica(Member):
 
     async def _run(self) -> None:
         while True:
-            # What was lost is not worked on any more, before anything else is tried.
+            # Stop the work on lost shards before anything else.
             await self._work_on(self._held() & self._working)
             if await self._may_join():
                 await asyncio.gather(*(self._renew_or_look(seat) for seat in self._seats))
@@ -177,7 +177,7 @@ class ShardedReplica(Member):
         return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
 
     async def _release(self, shards: frozenset[int]) -> None:
-        """Release these Leases, and have the other replicas look."""
+        """Release these Leases, and notify the other replicas."""
         ours = [self._seats[number] for number in shards if self._seats[number].held]
         if not ours:
             return
@@ -219,7 +219,7 @@ class ShardedReplica(Member):
 
     async def _take(self) -> None:
         free = [seat for seat in self._seats if not seat.held and seat.free_for_s is not None]
-        # So that those who start together do not all try the same one.
+        # So that replicas that start together do not all try the same one.
         free.sort(key=lambda _: self._jitter())
         share = self._share()
         for seat in free:

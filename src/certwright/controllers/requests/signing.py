@@ -99,7 +99,7 @@ class Signing:
     async def answer(
         self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool = True
     ) -> Answer:
-        """What becomes of the request. It comes back unchanged where there is nothing to do (yet).
+        """The answer to the request. It is unchanged where nothing can be done (yet).
 
         `is_stored` is False for a request whose approval will be written together with the answer.
         """
@@ -134,7 +134,7 @@ class Signing:
         if kind and kind.lower() not in self._kinds:
             return Answer(request)
         if issuer.ready is None:
-            # Its Ready condition comes in a moment and wakes this request: not worth a write.
+            # Its Ready condition follows immediately and wakes this request: not worth a write.
             return Answer(request)
         if not issuer.ready:
             text = "Referenced issuer does not have a Ready status condition"
@@ -144,7 +144,7 @@ class Signing:
         if not kind:
             return self._pending(request, "IssuerTypeMissing", "Referenced issuer names no kind of issuer")
         if not is_stored and kind not in WITHOUT_TRACES:
-            # An order at a CA must not be made for a request that we turn out not to be allowed to approve.
+            # No order may be placed at a CA for a request that we may turn out not to be allowed to approve.
             # The write of the approval wakes this request again.
             return Answer(request)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)

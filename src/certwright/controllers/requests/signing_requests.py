@@ -264,7 +264,7 @@ def _as_request(request: CertificateSigningRequest, signer: Signer, namespace: s
 
 
 def _duration(request: CertificateSigningRequest) -> timedelta:
-    """What the annotation says, else `expirationSeconds`, else 90 days."""
+    """The annotation's value, else `expirationSeconds`, else 90 days."""
     text, seconds = request.metadata.annotations.get(REQUEST_DURATION), request.spec.expiration_seconds
     if text is None:
         return DEFAULT_DURATION if seconds is None else timedelta(seconds=seconds)
