@@ -67,7 +67,7 @@ def _audit_id(request: Request) -> str:
 def head(response: Response) -> bytes:
     """Status line and header fields, with the empty line after them.
 
-    Raises `ValueError` for a value that contains a line break.
+    Raises `ValueError` for a value with control characters, such as a line break.
     """
     fields = response.headers
     if _NOT_IN_A_VALUE.search("".join(fields.values())):
@@ -113,7 +113,7 @@ shared_chunk = lru_cache(maxsize=1)(chunk)
 
 
 def wants_pretty(request: Request) -> bool:
-    """Whether to indent the answer: the query asks for it, or the client is an interactive program."""
+    """Whether to indent the answer: the query asks for it, or the client is a browser, curl or Wget."""
     if wanted := _PRETTY.search(request.target):
         return wanted[1] in _TRUE
     # OpenAPI documents are the same bytes for every client, under one ETag.

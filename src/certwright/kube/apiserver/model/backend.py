@@ -55,7 +55,7 @@ class Observer(Protocol):
 
 class Admission(Protocol):
     """Admission: every write passes it between shaping and the store. `operation`: CREATE, UPDATE or DELETE;
-    `is_long`: as in `verbs.aside`."""
+    `is_long`: as in `model.offload`."""
 
     async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
         """Change `new` in place. True: a webhook did; then it must be shaped again. Raises `ApiError`."""

@@ -56,7 +56,7 @@ def _read(call: Call) -> Json:
 
 
 async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
-    """Shape a new object, pass it through admission and store it. `is_long`: as in `aside`."""
+    """Shape a new object, pass it through admission and store it. `is_long`: as in `offload`."""
     if is_long:
         await offload.run(_take_in, call, obj, [])
     else:
