@@ -1,25 +1,25 @@
 """API errors in the form of Kubernetes' `Status`; raised by the server, and by the client.
 
-    ApiError                    any answer of 400 and above
+    ApiError                    any response of 400 and above
     ├── BadRequest              400 BadRequest: malformed, or not understood
-    ├── Unauthorized            401 Unauthorized: who are you?
-    ├── Forbidden               403 Forbidden: you may not
+    ├── Unauthorized            401 Unauthorized: no or wrong credentials
+    ├── Forbidden               403 Forbidden: authenticated, but not allowed
     ├── NotFound                404 NotFound: no such object, or no such kind
-    ├── MethodNotAllowed        405 MethodNotAllowed: the resource does not do that
-    ├── NotAcceptable           406 NotAcceptable: none of the wanted representations
+    ├── MethodNotAllowed        405 MethodNotAllowed: the resource does not support the verb
+    ├── NotAcceptable           406 NotAcceptable: none of the requested representations
     ├── AlreadyExists           409 AlreadyExists: the name is taken
     ├── Conflict                409 Conflict: the object was changed in the meantime
     ├── Expired                 410 Expired (or Gone): that revision is no longer kept
     ├── TooLarge                413 RequestEntityTooLarge
     ├── UnsupportedMediaType    415 UnsupportedMediaType
     ├── Invalid                 422 Invalid: understood, but wrong; `causes` name the fields
-    │   └── Denied              406 NotAcceptable: cert-manager's webhook, or our rules in its words, say no
-    ├── TooManyRequests         429 TooManyRequests; `retry_after_s` says when
+    │   └── Denied              406 NotAcceptable: cert-manager's webhook, or our rules in its place
+    ├── TooManyRequests         429 TooManyRequests: wait `retry_after_s`
     ├── InternalError           500 InternalError
     ├── StorageReadError        500 StorageReadError: the stored object is damaged
     ├── Unavailable             503 ServiceUnavailable: try again
     └── Timeout                 504 Timeout
-    Unreachable                 there was no answer at all (client only)
+    Unreachable                 no response at all (client only)
 
 Source: Kubernetes API conventions, "Error codes"; apimachinery `pkg/api/errors`.
 """

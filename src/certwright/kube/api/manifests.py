@@ -71,7 +71,7 @@ def read_documents(text: str | bytes, *, source: str) -> Iterator[Document | Doc
 
 
 def read_value(text: str | bytes) -> Any:
-    """The one value (of any kind) that a YAML or JSON text holds, None if it is empty.
+    """The one value (of any kind) in a YAML or JSON text, None if it is empty.
 
     Raises `ValueError` with a sentence, also when there is more than one document.
     """

@@ -35,8 +35,8 @@ def map_large_blocks() -> None:
 def give_back() -> None:
     """Let the C library return free pages to the system, where it can.
 
-    By itself it returns only what lies at the end of its heap. A start reads some hundred megabytes of lists
-    and keeps little of them, and what it keeps lies in between. Takes some milliseconds.
+    By itself it returns only the memory at the end of its heap. A start reads some hundred megabytes of lists
+    and keeps little of them, spread over the heap. Takes some milliseconds.
 
     Source: malloc_trim(3).
     """

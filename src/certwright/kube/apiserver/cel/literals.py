@@ -14,7 +14,7 @@ Holds = Callable[[str, object], bool]
 """Whether a function accepts an argument."""
 
 _CHECKED = ("duration", "timestamp", "matches")
-_ANY_ITEMS = "format"  # its list of arguments may hold anything
+_ANY_ITEMS = "format"  # its list of arguments may contain any types
 
 
 def problems(tree: ast.Tree, holds: Holds) -> list[tuple[int, str]]:

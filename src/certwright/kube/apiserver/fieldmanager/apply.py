@@ -212,8 +212,7 @@ class _Application:
         return self._finished(owners, key, merged, manager)
 
     def _owners(self) -> Owners:
-        """The managers of the stored object. Fields without an owner belong to the manager
-        `before-first-apply`."""
+        """The managers of the stored object. Without any, its fields belong to `before-first-apply`."""
         raw = self.live["metadata"].get(MANAGED)
         found: Owners = {}
         for entry in read_entries(raw) if raw is not None else ():

@@ -128,7 +128,8 @@ def _add_list(made: Type, schema: Schema, *, preserve: bool) -> None:
 
 
 def _list_kind(schema: Schema) -> tuple[str, tuple[str, ...]]:
-    """How a list is owned, and by which keys. Built-in kinds may say it with a patch strategy alone."""
+    """Whether a list is granular or atomic, and its keys. Built-in kinds may define it by a patch strategy
+    alone."""
     kind = schema.get("x-kubernetes-list-type")
     if kind is not None:
         keys = schema.get("x-kubernetes-list-map-keys") or ()

@@ -59,7 +59,7 @@ def obj(description: str, /, *, required: tuple[str, ...] = (), **properties: Js
 
 
 def anything(description: str) -> Json:
-    """An object whose fields are not looked at here."""
+    """An object whose fields are not checked here."""
     return {"type": "object", "description": description, "x-kubernetes-preserve-unknown-fields": True}
 
 
@@ -112,7 +112,7 @@ OBJECT_META = obj(
     ),
     managedFields=listing("Which manager set which fields.", anything("One manager's fields.")),
 )
-"""What every object's metadata may hold."""
+"""The fields of every object's metadata."""
 
 LIST_META = obj(
     "Metadata of a list.",

@@ -70,7 +70,7 @@ def _port_errors(ports: list[Json]) -> list[FieldError]:
 
 
 def port_number_errors(path: str, port: int) -> list[FieldError]:
-    """What is wrong with the number of a port."""
+    """The errors of a port number."""
     return [] if 0 < port < 65536 else [invalid(path, port, "must be between 1 and 65535, inclusive")]
 
 

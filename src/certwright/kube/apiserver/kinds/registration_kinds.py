@@ -151,7 +151,7 @@ def _url_errors(url: str, path: str) -> list[FieldError]:
     if not parts.netloc:
         errors.append(invalid(path, parts.netloc, f"host must be specified{_URL_FORM}"))
     if parts.username or parts.password:
-        # Without the value: it holds a password.
+        # Without the value, because it contains a password.
         errors.append(invalid(path, "", "user information is not permitted in the URL"))
     if parts.fragment:
         errors.append(invalid(path, parts.fragment, "fragments are not permitted in the URL"))

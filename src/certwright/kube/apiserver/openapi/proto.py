@@ -86,7 +86,7 @@ def _encoded(value: Json, fields: Mapping[str, tuple[int, Put]], extensions: int
 
 
 def _wrapped(put: Put) -> Put:
-    """A message whose field 1 holds the value."""
+    """A message with the value as field 1."""
     return lambda number, value: _bytes(number, put(1, value))
 
 

@@ -94,7 +94,7 @@ def read_quantity(reading: Reading, pos: int, end: int, _: int = 0) -> str:
 
 
 def read_int_or_string(reading: Reading, pos: int, end: int, _: int = 0) -> int | str:
-    """A number or a string, as its first field says."""
+    """A number or a string, depending on its first field."""
     found = reading.small(pos, end)
     kind, number, piece = found.get(1, 0), found.get(2, 0), found.get(3, (pos, pos))
     if kind == 0 and isinstance(number, int):

@@ -68,7 +68,7 @@ def respond(
 
 
 def _of_custom_resources(registry: Registry, path: str) -> bool:
-    """Whether Kubernetes' handler of custom resources serves this group: it treats any method as a GET."""
+    """Whether Kubernetes' custom resource handler serves this group: it treats any method as GET."""
     name = path.removeprefix("/apis/").partition("/")[0]
     found = [definition for definition in registry.all() if definition.group == name]
     return bool(found) and all(definition.custom for definition in found)

@@ -120,8 +120,8 @@ def render(
     """A Table with one row per object (each given as its whole JSON).
 
     `include` is the request's `includeObject`: `None`, `Metadata` or `Object`. `metadata` is the JSON of the
-    list's own metadata. Of a watch only the first event carries the columns. `version` is that of the
-    meta.k8s.io group that was asked for.
+    list's own metadata. Of a watch only the first event carries the columns. `version` is the requested one
+    of the meta.k8s.io group.
     """
     columns = definition.columns
     moment = now.timestamp()

@@ -87,7 +87,7 @@ _UNITS = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
 def check_timeout(query: Mapping[str, str]) -> None:
     """Check that `timeout`, which every request may have, is a duration (Go `time.ParseDuration`).
 
-    It asks for less time than a request has anyway. Raises `BadRequest`.
+    It requests less time than a request has anyway. Raises `BadRequest`.
     """
     wanted = query.get("timeout")
     if wanted and (text := _duration_problem(wanted)):

@@ -182,7 +182,7 @@ def _bounded(what: str, terms: Iterable[_T]) -> tuple[_T, ...]:
 
 
 def labels_match(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
-    """Whether all requirements hold."""
+    """Whether the labels meet all requirements."""
     return all(requirement.matches(labels) for requirement in requirements)
 
 

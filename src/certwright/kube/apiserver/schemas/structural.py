@@ -190,7 +190,7 @@ class Schema:
         ratchet, check = self._ratchet
         before: list[FieldError] = []
         self._check(old, None, before)
-        # Kubernetes looks for repeated items only in objects that had none.
+        # Kubernetes checks for repeated items only in objects that had none.
         had_repeated = any(error.reason == "FieldValueDuplicate" for error in before)
         return [
             error

@@ -53,7 +53,7 @@ class Conditions:
 
         Raises `Forbidden` when one cannot be evaluated and the webhook fails closed.
         """
-        # Once through JSON: an object may hold parts that are kept as bytes, which expressions cannot see.
+        # Once through JSON: an object may contain parts that are kept as bytes, which expressions cannot see.
         request = decode_json(encode_json(request))
         data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
         errors: list[str] = []
