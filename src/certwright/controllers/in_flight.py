@@ -42,12 +42,12 @@ class InFlight(Generic[K]):
         return since is not None and now - since < _HOUR
 
     def add(self, key: K, now: datetime) -> None:
-        """An attempt is made. Times MUST come in order."""
+        """Record the start of an attempt. Times MUST come in order."""
         self._since.pop(key, None)
         self._since[key] = now
 
     def end(self, key: K) -> None:
-        """It is over, however it went."""
+        """Record the end of an attempt, whatever its result."""
         self._since.pop(key, None)
 
     def succeeded(self, now: datetime) -> None:
@@ -55,7 +55,7 @@ class InFlight(Generic[K]):
         self._successes.append(now)
 
     def doubt(self) -> None:
-        """Earlier successes do not count any more."""
+        """Forget earlier successes."""
         self._successes.clear()
 
     def room(self, failing: int, now: datetime) -> int:

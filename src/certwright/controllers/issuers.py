@@ -136,7 +136,7 @@ class IssuerReconciler(Generic[T]):
         self._logged: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """Check the issuer and write the answer, where it is another one than before."""
+        """Check the issuer and write the verdict, where it has changed."""
         issuer = self._informer.cache.get(key)
         if issuer is None or issuer.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())

@@ -84,8 +84,8 @@ COMPONENT = "cert-manager"
 USER_AGENT = "certwright"
 """The User-Agent that ACME servers see."""
 
-# Each worker mostly waits for the API server; the more writes are under way, the more a store that commits
-# them together can put into one commit.
+# Each worker mostly waits for the API server; the more writes are in progress, the more a store with group
+# commit can put into one commit.
 _WORKERS = 32
 # The controller of Challenges also waits for a CA, so it gets this many times more workers. The controller of
 # Orders does not, because many Orders that begin together would then finish late, and all together.
@@ -181,7 +181,7 @@ class Controllers:
         )
 
     def start(self) -> None:
-        """Begin: the local copies first, the work as soon as they are complete."""
+        """Start the informers, and the controllers as soon as the caches are in sync."""
         self._caches.start(self._tasks)
         self._tasks.start(self._work(), name="controllers")
 

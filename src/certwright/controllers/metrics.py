@@ -171,7 +171,7 @@ def _certificates(certificates: Iterable[Certificate]) -> bytes:
 
 def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
     """Not of cert-manager: which certificates wait after a failure, why, and until when. The others are not
-    listed, so that nothing is to be read off a zero."""
+    listed, so that a zero has no meaning."""
     about = [
         labels((("name", one.metadata.name), ("namespace", one.metadata.namespace), ("cause", cause)))
         + f",{_issuer_labels(one)}"

@@ -26,7 +26,7 @@ class Tries(Generic[K]):
         self.last = at
 
     def take_back(self, key: K) -> None:
-        """The last one of `key` was not in vain."""
+        """Remove the last attempt of `key`, which has succeeded."""
         for index in range(len(self._held) - 1, -1, -1):
             if self._held[index][1] == key:
                 del self._held[index]
@@ -39,7 +39,7 @@ class Tries(Generic[K]):
 
     @property
     def times(self) -> tuple[datetime, ...]:
-        """When they were, the oldest first."""
+        """The times of the attempts, the oldest first."""
         return tuple(at for at, _ in self._held)
 
     def clear(self) -> None:
@@ -47,6 +47,6 @@ class Tries(Generic[K]):
         self._held.clear()
 
     def free_at(self, now: datetime) -> datetime:
-        """The first moment at which there may be another one."""
+        """The earliest time of the next attempt."""
         is_full = len(self._held) == self._held.maxlen
         return max(now, self._held[0][0] + PERIOD) if is_full else now

@@ -29,7 +29,7 @@ class _Waiter:
 
 
 class WaitingList(Generic[K]):
-    """Each certificate waits at most once. `check_at` is when it asks again without being notified."""
+    """Each certificate waits at most once. `check_at` is when it tries again without being notified."""
 
     def __init__(self) -> None:
         self._line: list[tuple[Place, K]] = []
@@ -49,13 +49,13 @@ class WaitingList(Generic[K]):
         return key in self._waiters
 
     def place_of(self, key: K, not_after: datetime | None, now: datetime, *, has_failed: bool) -> Place:
-        """The place that it has, or would have if it arrived now."""
+        """Its position, or the one it would have if it arrived now."""
         waiter = self._waiters.get(key)
         number = waiter.place.number if waiter is not None else self._arrivals
         return Place(has_failed, not_after or now + _WITHOUT_END, number)
 
     def add(self, key: K, not_after: datetime | None, now: datetime, *, has_failed: bool) -> int:
-        """Put it into its place, if it has none. Returns how many are before it."""
+        """Insert it, unless it waits already. Returns how many are before it."""
         waiter = self._waiters.get(key)
         if waiter is None:
             place = self.place_of(key, not_after, now, has_failed=has_failed)
@@ -65,12 +65,12 @@ class WaitingList(Generic[K]):
         return bisect_left(self._line, (waiter.place,))
 
     def check_at(self, key: K) -> datetime | None:
-        """When it asks again; None if it does not wait."""
+        """When it tries again; None if it does not wait."""
         waiter = self._waiters.get(key)
         return waiter.check_at if waiter is not None else None
 
     def set_check(self, key: K, at: datetime) -> None:
-        """It asks again at that moment. It MUST wait."""
+        """Set when it tries again. It MUST wait."""
         self._waiters[key].check_at = at
 
     def remove(self, key: K) -> None:
@@ -86,7 +86,7 @@ class WaitingList(Generic[K]):
         return line
 
     def first_end_after(self, now: datetime) -> datetime | None:
-        """The next expiry of a certificate that waits."""
+        """The earliest expiry among the waiting certificates."""
         ends = []
         for has_failed in (False, True):
             index = bisect_left(self._line, (Place(has_failed, now, self._arrivals),))

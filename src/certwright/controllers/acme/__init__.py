@@ -5,7 +5,7 @@
 | orders | Order, its Challenges, its issuer, time | Challenges; Order.status | signing |
 | challenges | Challenge, a self-check that has ended, a free slot, time | Challenge.status | orders |
 
-May import:   engine, issuers, acme, client, resources, pki, kit
+May import:   what controllers may
 Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
 Modules:      orders, order_client (requests to the server), challenge_plan (which Challenges), choice (of a
               solver), announcing (the time of the next step), naming, identifiers (compared as DNS does),

@@ -23,7 +23,7 @@ _STEPS: Final = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """A reason without its time, and the time of the next step; None: none is named."""
+    """Split a reason into its text and the time of the next step; None: it names no time."""
 
     why: str
     at: datetime | None = None
@@ -43,7 +43,7 @@ class Announced:
 
     @property
     def text(self) -> str:
-        """The reason with the time of the next step."""
+        """Append the time of the next step to the reason."""
         if self.at is None:
             return self.why
         # Never earlier than the step itself.
@@ -60,6 +60,6 @@ def within(period: timedelta) -> str:
 
 
 def growing(since: timedelta, *, at_least: timedelta, at_most: timedelta) -> timedelta:
-    """The wait before a question that has been repeated for `since`: a fifth of that, so that a day takes
-    some forty questions, each with its announced time."""
+    """The wait before a poll that has been repeated for `since`: a fifth of that, so that a day takes some
+    forty polls, each with its announced time."""
     return max(min(since / 5, at_most), at_least)

@@ -69,7 +69,7 @@ class RenewalOffice:
         return found if found is not None and found.fingerprint == _fingerprint(facts) else None
 
     def ask(self, certificate: Certificate, facts: CertificateFacts) -> None:
-        """Ask about the certificate in the Secret, unless that is being done."""
+        """Poll about the certificate in the Secret, unless a poll is in progress."""
         uid = certificate.metadata.uid
         if uid not in self._asking:
             task = asyncio.get_running_loop().create_task(self._ask(certificate, facts))
@@ -80,7 +80,7 @@ class RenewalOffice:
         self._heard.pop(uid, None)
 
     async def hear(self, client: AcmeClient, uid: str, facts: CertificateFacts) -> None:
-        """Ask now, and keep the answer for the Certificate's next pass."""
+        """Poll now, and keep the answer for the Certificate's next pass."""
         await self._fetch(client, uid, facts, None)
 
     async def close(self) -> None:
@@ -148,13 +148,13 @@ class RenewalOffice:
 
 
 def _fingerprint(facts: CertificateFacts) -> bytes:
-    # To read the identifier out of a certificate costs a hundred times as much.
+    # Parsing the identifier out of a certificate costs a hundred times as much.
     return hashlib.sha256(facts.der).digest()
 
 
 def _next_check(now: datetime, wanted: datetime | None, usual: timedelta, uid: str) -> datetime:
-    """When to ask again: as the server wants, within an hour and a week, up to a tenth later by an amount
-    that depends on the Certificate (RFC 9773 §4.3)."""
+    """The time of the next poll: as the server wants, within an hour and a week, up to a tenth later by an
+    amount that depends on the Certificate (RFC 9773 §4.3)."""
     wait = wanted - now if wanted is not None else usual
     share = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") / 2**32
     return (now + min(max(wait, _SOONEST), _LATEST) * (1 + share / 10)).replace(microsecond=0)

@@ -46,7 +46,7 @@ def is_blank(challenge: Challenge) -> bool:
 
 
 def wanted_by(challenge: Challenge) -> Wanted:
-    """What a Challenge asks `Slots` for."""
+    """The slot that a Challenge requests."""
     meta, spec = challenge.metadata, challenge.spec
     owner = controller_of(meta)
     return Wanted(

@@ -147,7 +147,7 @@ class ChallengeReconciler:
         await self.checks.close()
 
     def is_seen(self, key: ObjectKey) -> bool:
-        """Whether the proof has been seen, by this process."""
+        """Whether this process has seen the proof in a self-check."""
         work = self._work.get(key)
         if work is None:
             return False
@@ -204,7 +204,7 @@ class ChallengeReconciler:
         return await self._stop(challenge, problem)
 
     async def _stop(self, challenge: Challenge, why: str, **changes: str) -> Result:
-        """Do no more for a Challenge that stays to be read; its proof is removed."""
+        """Stop a Challenge that is kept for reading; its proof is removed."""
         key = challenge.metadata.key
         self._release(key)
         work = self._work.get(key)
@@ -401,7 +401,8 @@ class ChallengeReconciler:
         return await way.client.run(authorizations.fetch_authorization, url)
 
     async def _verdict(self, challenge: Challenge, work: Work, found: Authorization) -> Result:
-        """The CA has spoken. The proof is taken away first: a final state means that nothing is left."""
+        """Handle the CA's verdict. The proof is removed first, because a final state means that nothing is
+        left."""
         self._sparing.answered(challenge)
         state = found.status if found.status in ("valid", "invalid", "expired") else "errored"
         if state == "valid":

@@ -94,8 +94,8 @@ class NotOrdered(Exception):
 async def fetch_authorizations(
     client: AcmeClient, spec: OrderSpec, urls: Sequence[str]
 ) -> tuple[ACMEAuthorization, ...]:
-    """The authorizations, as they are written down. Raises `AcmeError`, and `NotOrdered` where one is for a
-    name that is not in the spec: a proof is shown for ordered names only."""
+    """The authorizations, for the status. Raises `AcmeError`, and `NotOrdered` where one is for a name that
+    is not in the spec, because a proof is presented for ordered names only."""
     found = await asyncio.gather(*(client.run(authorizations.fetch_authorization, url) for url in urls))
     written = tuple(_written(one) for one in found)
     ordered = names_of_spec(spec)
@@ -143,7 +143,7 @@ def csr_of(spec: OrderSpec) -> CsrFacts:
 
 
 async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrder:
-    """Hand in the signing request; where the order is in another state, how it is. Raises `AcmeError`."""
+    """Finalise the order; where it is in another state, return it. Raises `AcmeError`."""
     there = ServerOrder(url=order.status.url, status="ready", finalize=order.status.finalize_url)
     try:
         return await client.run(orders.finalize, there, csr.der)

@@ -185,7 +185,7 @@ class OrderReconciler:
         former = meta.annotations.get(names.ACME_SERVER) or origin_of(order.status.url) or "another server"
         if former == way.client.directory_url:
             former = f"account {meta.annotations.get(names.ACME_ACCOUNT, '')}"
-        # First, so that its request never takes this end for a failure.
+        # First, so that its request never counts this end as a failure.
         annotations = {names.ACME_SUPERSEDED: "true"}
         patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
         order = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
@@ -254,7 +254,7 @@ class OrderReconciler:
             if not directory.serves(order.status.url):
                 return await self._supersede(order, way)
         if memory.polls:
-            # The server has the signing request: proofs are behind it.
+            # The server has the signing request, so that all names are proven.
             return await self._finish(order, way, memory)
         if not order.status.url:
             names_other = bool(order.spec.replaces) and not memory.replaces_nothing
@@ -361,7 +361,7 @@ class OrderReconciler:
         return await self._poll_again(order, there, memory)
 
     async def _poll_again(self, order: Order, there: ServerOrder, memory: _Memory) -> Result:
-        """The server works on the order, or calls it by a state that RFC 8555 does not know."""
+        """Poll an order that the server processes, or whose state RFC 8555 does not define."""
         from certwright.controllers.acme import order_client
 
         now = self._now()

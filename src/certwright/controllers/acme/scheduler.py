@@ -58,7 +58,7 @@ class Slots:
         return wanted.key in self._holders
 
     def release(self, key: Hashable) -> None:
-        """It needs no slot (any more), nor waits for one. Idempotent."""
+        """Release its slot, or its place in the queue. Idempotent."""
         held = self._holders.pop(key, None)
         if held is None:
             self._forget(key)

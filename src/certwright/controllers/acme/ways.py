@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not now. `until` None: until something changes. `why` is a sentence, which `names_time` itself or gets
-    the time added. A wait that `is_brief` is not written. One that `is_final` never ends: the issuer is no
-    ACME issuer."""
+    """Why an object must wait. `until` None: until something changes. `why` is a sentence, which `names_time`
+    itself or gets the time added. A wait that `is_brief` is not written. One that `is_final` never ends: the
+    issuer is no ACME issuer."""
 
     why: str
     until: datetime | None = None

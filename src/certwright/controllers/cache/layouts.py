@@ -40,7 +40,7 @@ _unsigned: msgspec.msgpack.Decoder[tuple[bytes, bytes]] = msgpack_decoder(tuple[
 
 
 def never(_: object) -> bool:
-    """Nothing is at rest, so that nothing is left out."""
+    """Objects of this kind are never idle, so that nothing is stripped."""
     return False
 
 
@@ -105,8 +105,8 @@ def requests(is_at_rest: Callable[[CertificateRequest], bool] = never) -> Packin
 
 
 def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
-    """The packing of Secrets. All but the data is packed as JSON, because the managed fields are. Those that
-    are at rest lose their private key (see `withheld.without_key`)."""
+    """The packing of Secrets. All but the data is packed as JSON, because the managed fields are. Idle ones
+    lose their private key (see `transforms.without_key`)."""
     decode = json_decoder(Secret).decode
 
     def pack(secret: Secret) -> bytes:

@@ -21,7 +21,7 @@ class Dependents(Generic[K]):
         self._by_dependent: dict[K, set[ObjectKey]] = {}
 
     def add(self, dependent: K, secret: ObjectKey) -> None:
-        """From now on `dependent` is named by `of(secret)`.
+        """From now on `of(secret)` includes `dependent`.
 
         Must be called BEFORE the Secret is read: a change between reading and adding would be missed.
         """

@@ -146,7 +146,7 @@ class Secrets:
         return self._whole.cache.by_index(_OWNER, owner)
 
     def put(self, secret: Secret) -> None:
-        """Take in the answer to an own write."""
+        """Put the answer to an own write into the cache."""
         if self._take_in(secret):
             self._tell(secret.metadata.key, (secret,))
 
@@ -162,7 +162,7 @@ class Secrets:
             self._bare.others.discard(key)
 
     async def restore_label(self, secret: Secret) -> bool:
-        """Put the label back on a Secret that we have made; whether it lacked it, and has it now."""
+        """Restore the label on a Secret that we have made; return whether it lacked it, and has it now."""
         meta = secret.metadata
         if meta.labels.get(names.FAO_LABEL) == _LABELLED:
             return False
@@ -170,7 +170,7 @@ class Secrets:
         try:
             written = await self._client.patch(SECRETS, meta.name, meta.namespace, patch)
         except ApiError as error:
-            # It only saves requests: not worth to fail for.
+            # It only saves requests, so a failure is ignored.
             _log.info("Secret %s: its label cannot be put back: %s", meta.key, error)
             return False
         self.put(written)

@@ -83,7 +83,7 @@ def asks_for(pem: bytes, public_key_der: bytes) -> bool:
 
 
 def is_whole(obj: Secret | CertificateRequest) -> bool:
-    """Whether nothing of the object is withheld."""
+    """Whether nothing of the object is stripped."""
     if isinstance(obj, Secret):
         return not isinstance(obj.data.get(names.TLS_PRIVATE_KEY_KEY), WithheldKey)
     return not isinstance(obj.status.certificate, WithheldCertificate)
@@ -98,8 +98,8 @@ def same_certificate(asked: CertificateRequest, chain_pem: bytes | None) -> bool
 
 
 def without_key(secret: Secret, *, public_key_der: bytes = b"") -> Secret:
-    """The Secret without its private key, if it is one of a Certificate, and is a pair that fits and no more
-    than that; else as it is. Takes some 40 µs, half of it where the key's `public_key_der` is known."""
+    """The Secret without its private key, if it is a Certificate's and contains a matching pair and nothing
+    else; otherwise unchanged. Takes some 40 µs, half of it where the key's `public_key_der` is known."""
     data = secret.data
     key_pem, chain_pem = data.get(names.TLS_PRIVATE_KEY_KEY), data.get(names.TLS_CERT_KEY)
     if not key_pem or not chain_pem or isinstance(key_pem, WithheldKey) or not data.keys() <= _PAIR:

@@ -65,7 +65,7 @@ class Draft:
         self.change(conditions=conditions.with_condition(self.certificate.status.conditions, new, now))
 
     def remove_condition(self, kind: str) -> None:
-        """Take the condition of that type away."""
+        """Remove the condition of that type."""
         self.change(conditions=conditions.without(self.certificate.status.conditions, kind))
 
     def tell(self, kind: EventType, reason: str, message: str) -> None:

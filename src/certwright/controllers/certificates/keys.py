@@ -60,7 +60,7 @@ class Keys:
         if snapshot.next_key is not None:
             return await self._delete_others(name, snapshot, hands)
         if snapshot.named_key is not None and snapshot.owns_key(snapshot.named_key):
-            # Not readable, or the spec wants another kind of key by now.
+            # Unreadable, or the spec wants another kind of key by now.
             await hands.delete_secret(snapshot.named_key)
             return Did.WROTE
         if snapshot.named_key is not None:

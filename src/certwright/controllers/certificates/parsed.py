@@ -41,7 +41,7 @@ class KeyFacts:
 
     @property
     def key(self) -> keys.PrivateKey:
-        """The key itself. Raises `NeedsWhole` where it is withheld."""
+        """The key itself. Raises `NeedsWhole` where it is stripped."""
         if self.held is None:
             raise NeedsWhole
         return self.held
@@ -99,7 +99,7 @@ class Facts:
             return None
 
     def forget_key(self, pem: bytes) -> None:
-        """Do not remember the private key in `pem` any more."""
+        """Evict the private key in `pem` from the cache."""
         self._keys.drop(pem)
 
     def encode(self, key: KeyFacts, encoding: str) -> bytes:

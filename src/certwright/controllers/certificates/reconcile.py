@@ -135,7 +135,7 @@ class CertificateReconciler:
             await self._caches.find_rivals(certificate)
             around = _with_key(await self._look_around(certificate), whole)
             if self._has_changed(certificate):
-                # It has changed while a Secret was fetched.
+                # The Certificate has changed during a GET of a Secret.
                 continue
             try:
                 snapshot = await self._round(self._snapshot(certificate, around))
@@ -182,7 +182,7 @@ class CertificateReconciler:
         return seen
 
     async def _act(self, seen: Snapshot, *, is_news: bool) -> Snapshot | None:
-        """Have the steps write. The snapshot it ended with, or None where another round must follow: if
+        """Run `act` of the steps. Returns the final snapshot, or None where another round must follow: if
         `is_news`, unless a step hands on, which is done while issuing only, when all has been decided."""
         certificate = seen.certificate
         for actor in self._actors:

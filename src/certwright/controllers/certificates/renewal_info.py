@@ -46,7 +46,7 @@ class RenewalInformation:
             draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:  # noqa: ARG002 - the protocol's
-        """Have the server asked where that is due; nothing is written here."""
+        """Start a poll where one is due; nothing is written here."""
         facts = snapshot.leaf
         if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):
             return Did.NOTHING
@@ -55,7 +55,7 @@ class RenewalInformation:
         return Did.NOTHING
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
-        """When the server is to be asked again."""
+        """The time of the next poll."""
         acme = snapshot.certificate.status.acme
         due = acme.ari.next_check if acme is not None and acme.ari is not None else None
         if due is None or due > snapshot.now:

@@ -77,7 +77,7 @@ def key_pair_is_invalid(snapshot: Snapshot) -> Verdict | None:
 
 
 def certificate_is_temporary(snapshot: Snapshot) -> Verdict | None:
-    """The certificate was only to bridge the time until the first real one, which has not come."""
+    """The certificate is temporary, and the first real one has not been issued yet."""
     certificate = snapshot.leaf
     if not isinstance(certificate, CertificateFacts) or not temporary.is_temporary(certificate):
         return None
@@ -156,7 +156,7 @@ def spec_has_changed(snapshot: Snapshot) -> Verdict | None:
 
 
 def renewal_is_due(snapshot: Snapshot) -> Verdict | None:
-    """The time to renew has come."""
+    """The renewal time has passed."""
     certificate = snapshot.leaf
     if not isinstance(certificate, CertificateFacts):
         return None

@@ -151,7 +151,7 @@ class Upkeep:
         return Did.WROTE
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
-        """When the next try may be made, or the trouble is over."""
+        """The time of the next try, or of the end of the conflict."""
         repairs = self._repairs.get(snapshot.certificate.metadata.uid)
         if repairs is None or repairs.problem is None or repairs.next_at <= snapshot.now:
             return None
@@ -167,7 +167,7 @@ class Upkeep:
             return None
         if snapshot.now < repairs.next_at or not repairs.is_sound:
             return repairs.problem
-        # The time for another try has come, and none is needed.
+            # The next try is due, and none is needed.
         del self._repairs[uid]
         return None
 

@@ -68,14 +68,14 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     plans: list[Plan] = msgspec.field(default_factory=list)
 
     def seeing(self, certificate: Certificate) -> Snapshot:
-        """The same moment with the Certificate as a step has changed it."""
+        """The same snapshot with the Certificate as a step has changed it."""
         if certificate is self.certificate:
             return self
         return msgspec.structs.replace(self, certificate=certificate, judged={}, plans=[])
 
     @made_once
     def is_issuing(self) -> bool:
-        """Whether a new certificate is on its way (`Issuing=True`)."""
+        """Whether an issuance is in progress (`Issuing=True`)."""
         return conditions.is_true(self.certificate.status.conditions, reasons.ISSUING)
 
     @property
@@ -91,7 +91,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     @made_once
     def current_request(self) -> CertificateRequest | None:
-        """The request that gave the certificate in the Secret, if it is still there."""
+        """The request that gave the certificate in the Secret, if it still exists."""
         revision = self.certificate.status.revision
         found = self.requests_of(revision) if revision else []
         return found[-1] if found else None

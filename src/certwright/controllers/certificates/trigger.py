@@ -36,7 +36,7 @@ class Trigger:
         self._gate = gate or Open()
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Set `Issuing=True` where a rule demands it, the Secret is ours, and nothing is to be waited for."""
+        """Set `Issuing=True` where a rule demands it, the Secret is ours, and no wait is in force."""
         if snapshot.is_issuing or rules.secret_is_not_ours(snapshot) is not None:
             return
         snapshot = self._mend(snapshot, draft)
@@ -62,7 +62,7 @@ class Trigger:
         return hold is not None
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
-        """When the answer may become another one though nothing changes but the time."""
+        """When the answer may change though nothing changes but the time."""
         if snapshot.is_issuing:
             return None
         status = snapshot.certificate.status
@@ -100,7 +100,7 @@ def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
 
 def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    # The moment moves with each trial of the issuer: later is not worth a write before it has come.
+    # The time moves with each probe of the issuer: a later one is not worth a write before it has come.
     moment = _announced(snapshot)
     is_close = moment is not None and snapshot.now < moment <= hold.until
     if held is not None and hold.is_exact and is_close and held.message.endswith(hold.sentence):
@@ -116,7 +116,7 @@ def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -
 
 
 def _forget_the_hold(snapshot: Snapshot, draft: Draft) -> None:
-    """Nothing is to be issued any more, and no attempt has failed: nothing is waited for."""
+    """Remove the announced wait: no issuance is due any more, and no attempt has failed."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     is_hold = held is not None and held.status == "False" and held.reason in _HOLDS
     if snapshot.certificate.status.last_failure_time is None and is_hold:

@@ -68,7 +68,7 @@ def beside_a_server(
         paced = ThrottledTransport(transport, throttle)
     if not settings.leader_elect:
         return make(Client(paced, user_agent=USER_AGENT, clock=clock), None)
-    # Not paced: a renewal that stands in the line behind a thousand requests comes too late.
+    # Not rate-limited, because a renewal of the Lease behind a thousand requests comes too late.
     own = Client(transport, user_agent=f"{USER_AGENT}/leader-election", clock=clock)
 
     def candidate(name: str, group: str = "") -> Candidate:

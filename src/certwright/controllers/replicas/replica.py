@@ -78,12 +78,12 @@ class Member(ABC):
         return ReplicaMetrics(self._name, self.leads, self._controllers)
 
     async def wait_leading(self) -> None:
-        """Return when this replica is at work."""
+        """Return when this replica runs the controllers."""
         await self._leading.wait()
 
     async def wait_synced(self, *, patience_s: float | None = None) -> None:
-        """Return when this replica is at work, with complete local copies. Raises `TimeoutError` when they
-        get nothing for `patience_s`."""
+        """Return when this replica runs the controllers, with caches in sync. Raises `TimeoutError` when they
+        receive nothing for `patience_s`."""
         while (controllers := self._controllers) is None:
             await self._leading.wait()
         await controllers.wait_synced(patience_s=patience_s)
@@ -133,7 +133,7 @@ class Replica(Member):
         return self._candidate.holder
 
     async def wait_tried(self) -> None:
-        """Return when the lease has been asked for once."""
+        """Return when this replica has tried once to acquire the lease."""
         await self._candidate.tried.wait()
 
     def start(self) -> None:

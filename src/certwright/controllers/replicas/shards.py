@@ -60,7 +60,7 @@ class ShardedReplica(Member):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         super().__init__(seats[0].name.rpartition("-")[0])
-        # So that options that make no sense are refused at the start.
+        # So that invalid options are refused at the start.
         make(Shards(frozenset(), len(seats)))
         self._make = make
         self._seats = seats
@@ -100,7 +100,7 @@ class ShardedReplica(Member):
         self._tasks.start(self._run(), name="replica")
 
     async def close(self) -> None:
-        """Stop, and then let the others have the shards."""
+        """Stop, and then release the shards."""
         await self._tasks.close()
         await self._stop()
         await self._release(frozenset(range(len(self._seats))))
@@ -139,7 +139,7 @@ class ShardedReplica(Member):
                 _log.debug("the lease %s: %s", self._group.place, error)
 
     async def _may_join(self) -> bool:
-        """Whether the group's Lease is ours or free; otherwise another way of dividing the work has it."""
+        """Whether the group's Lease is ours or free; otherwise replicas with another division hold it."""
         if not self._group.held:
             try:
                 await self._group.look(self._retry_s)
@@ -154,7 +154,7 @@ class ShardedReplica(Member):
         return True
 
     def _warn(self, holder: str) -> None:
-        """Report, now and then, that replicas which divide the work in another way are at work."""
+        """Report, now and then, that replicas with another division of the work hold the Lease."""
         now = self._clock.monotonic()
         if holder == self._conflicts_with and now - self._warned_at < _WARN_EVERY_S:
             return
@@ -230,7 +230,7 @@ class ShardedReplica(Member):
             await self._ask_the_fullest()
 
     def _share(self) -> int:
-        """How many of the shards are one replica's part, as far as others are seen."""
+        """How many shards are one replica's share, counting the replicas that are visible."""
         alive = {seat.holder for seat in self._seats if seat.free_for_s is None and not seat.held}
         return math.ceil(len(self._seats) / (len(alive - {""}) + 1))
 
@@ -272,7 +272,7 @@ class ShardedReplica(Member):
     async def _stop(self) -> None:
         if self._watch_over is not None:
             self._watch_over.cancel()
-        # Closed first: until then the fence stands as it stood.
+        # Closed first, because the fence must not change before that.
         await self._end_work()
         self._working = frozenset()
 
