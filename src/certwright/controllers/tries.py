@@ -26,7 +26,7 @@ class Tries(Generic[K]):
         self.last = at
 
     def take_back(self, key: K) -> None:
-        """Remove the last attempt of `key`, which has succeeded."""
+        """Remove the last attempt of `key`: it succeeded, or did not reach the issuer."""
         for index in range(len(self._held) - 1, -1, -1):
             if self._held[index][1] == key:
                 del self._held[index]

@@ -130,7 +130,7 @@ class RequestOrders:
         return None
 
     async def _adopt(self, order: Order, owner: OwnerReference) -> Order:
-        """Add the request that has the Order's certificate now as an owner; its first owner may be deleted."""
+        """Add the request with the Order's certificate as an owner; its first owner may be deleted."""
         meta = order.metadata
         if any(one.uid == owner.uid for one in meta.owner_references):
             return order
