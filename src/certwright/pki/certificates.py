@@ -1,4 +1,4 @@
-"""Certificates: read them, one or a chain of them, and state what they say.
+"""Certificate parsing: one certificate or a chain, as facts.
 
 Source: RFC 5280, RFC 7468 (PEM).
 """
@@ -22,19 +22,19 @@ from certwright.pki.pem import blocks
 _LABEL = b"CERTIFICATE"
 
 MAX_CHAIN = 50
-"""More certificates than that in one PEM are refused: no chain is so long, and each costs time."""
+"""More certificates in one PEM are refused: no chain is so long, and each costs time."""
 
-# Some 2 kB each: enough for all that are being issued at one time, or looked at again and again.
+# Some 2 kB each: enough for all certificates that are being issued at one time or are parsed repeatedly.
 REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateFacts(Identity):
-    """What a certificate says.
+    """The content of a certificate.
 
-    Dates are aware, in UTC, in whole seconds. `serial_number` is what its issuer has given it,
-    `authority_key_id` the identifier of its issuer's key, empty where it has none. What is asked of few
-    certificates is read when it is asked.
+    Dates are aware, in UTC, in whole seconds. `serial_number` is the issuer's, `authority_key_id` the
+    identifier of its issuer's key, empty if missing. Rarely needed properties are parsed on first
+    use.
     """
 
     not_before: datetime
@@ -45,29 +45,29 @@ class CertificateFacts(Identity):
 
     @property
     def usages(self) -> tuple[str, ...]:
-        """Wire names in the order of `usages.USAGES`; empty where the certificate does not restrict its
-        use."""
+        """Wire names in the order of `usages.USAGES`; empty if the certificate does not restrict its
+        usage."""
         return _powers(self.der).usages
 
     @property
     def is_ca(self) -> bool:
-        """The bit of BasicConstraints."""
+        """The CA bit of BasicConstraints."""
         return _powers(self.der).is_ca
 
     @property
     def may_sign(self) -> bool:
-        """Whether it may sign certificates at all (`is_ca`, and `cert sign` where it has key usages)."""
+        """Whether it may sign certificates at all (`is_ca`, and `cert sign` if it has key usages)."""
         return _powers(self.der).may_sign
 
     @property
     def subject_key_id(self) -> bytes:
-        """The identifier of its key, empty where it has none."""
+        """The subject key identifier, empty if missing."""
         return _powers(self.der).subject_key_id
 
     @property
     def parsed(self) -> x509.Certificate:
-        """The certificate as `cryptography` knows it, for what is not stated here; parsed anew each time
-        (3 µs), since a parsed one keeps three times the memory of these facts."""
+        """The `cryptography` object, for everything else; parsed again each time (3 µs), because it takes
+        three times the memory of these facts."""
         return x509.load_der_x509_certificate(self.der)
 
     @property
@@ -77,7 +77,7 @@ class CertificateFacts(Identity):
 
     @property
     def issuer_text(self) -> str:
-        """The whole name of the issuer as RFC 4514 text."""
+        """The whole issuer name as RFC 4514 text."""
         with border(BadCertificate, "the issuer's name in the certificate cannot be read", detail=True):
             return names.text_of(self.parsed.issuer)
 
@@ -88,27 +88,27 @@ class CertificateFacts(Identity):
 
     @property
     def fingerprint(self) -> bytes:
-        """The SHA-256 of its DER form."""
+        """The SHA-256 of its DER."""
         return self.parsed.fingerprint(hashes.SHA256())
 
 
 def read_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
-    """Read all certificates of a PEM text in their order; there is at least one.
+    """Parse all certificates of a PEM text in their order; at least one.
 
     Text between the blocks is ignored. Raises `BadCertificate`. Takes 70 µs per certificate the first time;
-    the same bytes again cost next to nothing.
+    the same bytes are cached.
     """
     return _checked(bytes(pem))
 
 
 def read_certificate(pem: bytes) -> CertificateFacts:
-    """Read the first certificate of a PEM text. Raises `BadCertificate` where any of them cannot be read."""
+    """Parse the first certificate of a PEM text. Raises `BadCertificate` if any of them is unreadable."""
     return _checked(bytes(pem))[0]
 
 
 def known_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
-    """As `read_chain`, where the public key of the first certificate is known to be one: to read it too would
-    take as long as all else."""
+    """As `read_chain`, for a first certificate whose public key is known to be valid: parsing that too would
+    double the time."""
     found = _read(bytes(pem))
     _check_keys(found[1:])
     return found
@@ -140,7 +140,7 @@ def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
         found = [der for label, der in blocks(pem) if label == _LABEL] or _blocks_between_text(pem)
         if len(found) > MAX_CHAIN:
             raise BadCertificate(f"{len(found)} certificates in one PEM are too many (limit {MAX_CHAIN})")
-        # Those above the leaf are the same for all that one CA issues.
+        # CA certificates are the same for all certificates that one CA issues.
         return tuple(_facts_above(der) if number else _facts(der) for number, der in enumerate(found))
 
 
@@ -170,7 +170,7 @@ def _facts(der: bytes) -> CertificateFacts:
 
 
 class _Powers(NamedTuple):
-    """What a certificate allows its holder."""
+    """What a certificate permits its key to do."""
 
     usages: tuple[str, ...]
     is_ca: bool
@@ -198,7 +198,7 @@ def _is_ca(found: Extensions) -> bool:
 
 
 def _may_sign(parsed: x509.Certificate, found: Extensions, *, is_ca: bool) -> bool:
-    # Certificates of version 1 have no extensions that could say so; old roots are of that version.
+    # Version 1 certificates have no extensions for this; old roots are of that version.
     if parsed.version is x509.Version.v1:
         return True
     key_usage = value_of(found, x509.KeyUsage)

@@ -1,6 +1,6 @@
-"""Chains: put certificates in order, and split what a server presents from what a client trusts.
+"""Certificate chains: order certificates, and separate the served chain from the trusted CA.
 
-Source: RFC 8446 §4.4.2 (order, and leaving the root out); for what counts as the CA, cert-manager
+Source: RFC 8446 §4.4.2 (order, and omission of the root); for the choice of the CA, cert-manager
 `pkg/util/pki/parse_certificate_chain.go`.
 """
 
@@ -19,7 +19,7 @@ from certwright.pki.errors import BadCertificate, BadChain, border
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What an issuer hands back: the chain, leaf first (`tls.crt`), and the CA (`ca.crt`, may be empty)."""
+    """An issuer's result: the chain, leaf first (`tls.crt`), and the CA (`ca.crt`, may be empty)."""
 
     chain_pem: bytes
     ca_pem: bytes
@@ -36,20 +36,20 @@ def is_issued_by(child: CertificateFacts, parent: CertificateFacts) -> bool:
             except InvalidSignature:
                 return False
     except BadCertificate:
-        # Another name, another kind of key, or an algorithm that nobody should use any more.
+        # Another name, another type of key, or an obsolete algorithm.
         return False
     return True
 
 
 def is_root(certificate: CertificateFacts) -> bool:
-    """Whether it is a CA certificate signed by itself."""
+    """Whether it is a self-signed CA certificate."""
     return is_issued_by(certificate, certificate)
 
 
 def in_order(certificates: Iterable[CertificateFacts]) -> tuple[CertificateFacts, ...]:
-    """The certificates leaf first, each signed by the next; doubles are dropped.
+    """Sort certificates leaf first, each signed by the next; duplicates are dropped.
 
-    Raises `BadChain` where they are not exactly one chain, and where there are none.
+    Raises `BadChain` unless they form exactly one chain.
     """
     unique = list({certificate.der: certificate for certificate in certificates}.values())
     if not unique:
@@ -73,7 +73,7 @@ def _climb(leaf: CertificateFacts, parents: dict[bytes, CertificateFacts | None]
     chain: list[CertificateFacts] = []
     seen: set[bytes] = set()
     current: CertificateFacts | None = leaf
-    # Two CAs that signed each other would otherwise lead round for ever.
+    # Two CAs that signed each other would otherwise cause an endless loop.
     while current is not None and current.der not in seen:
         chain.append(current)
         seen.add(current.der)
@@ -84,8 +84,8 @@ def _climb(leaf: CertificateFacts, parents: dict[bytes, CertificateFacts | None]
 def extended(
     chain: Sequence[CertificateFacts], known: Iterable[CertificateFacts]
 ) -> tuple[CertificateFacts, ...]:
-    """`chain` (in order) continued upwards with certificates of `known` that belong there; others are left
-    out. Used where a Secret keeps the root apart in `ca.crt`."""
+    """Extend `chain` (in order) upwards with matching certificates of `known`; others are ignored. Used if a
+    Secret has the root only in `ca.crt`."""
     grown = list(chain)
     candidates = {certificate.der: certificate for certificate in known}
     for certificate in chain:
@@ -99,11 +99,11 @@ def extended(
 
 
 def split(chain: Sequence[CertificateFacts]) -> Bundle:
-    """Divide a chain in order into what is served and the CA.
+    """Divide an ordered chain into the served part and the CA.
 
-    The CA is the topmost certificate: the root, or the highest one known. The served chain leaves the root
-    out (RFC 8446 §4.4.2: "a certificate that specifies a trust anchor MAY be omitted from the chain"),
-    except where the root is all there is. A single certificate that is no root has no known CA.
+    The CA is the topmost certificate: the root, or the highest known one. The served chain omits the root
+    (RFC 8446 §4.4.2: "a certificate that specifies a trust anchor MAY be omitted from the chain"),
+    unless there is only the root. A single certificate that is not a root has no known CA.
     """
     top = chain[-1]
     root = is_root(top)
@@ -112,7 +112,7 @@ def split(chain: Sequence[CertificateFacts]) -> Bundle:
 
 
 def bundle(certificates: Iterable[CertificateFacts]) -> Bundle:
-    """Certificates in any order as chain and CA. Raises `BadChain`."""
+    """Chain and CA of certificates in any order. Raises `BadChain`."""
     return split(in_order(certificates))
 
 
@@ -123,18 +123,18 @@ def pem_of(certificates: Iterable[CertificateFacts]) -> bytes:
 
 @lru_cache(maxsize=REMEMBERED)
 def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
-    """When the first certificate of `chain_pem` can no longer be verified with what follows it there and with
-    the CAs of `ca_pem`: at its own end or at that of one above it, whichever comes first.
+    """When the first certificate of `chain_pem` can no longer be verified with the rest of the chain and the
+    CAs of `ca_pem`: at its own expiry or at that of a CA above it, whichever is first.
 
-    CAs that have not signed anything in the chain do not count; of several that have, the last to expire
-    does. None where there is no certificate; `chain_pem` MUST be one that could be read.
+    CAs that signed nothing in the chain do not count; of several that did, the last to expire does. None
+    without a certificate; `chain_pem` MUST be readable.
     """
     if not chain_pem:
         return None
     chain, bundle = known_chain(chain_pem), readable(ca_pem)
     end = chain[0].not_after
     if all(above.not_after >= end for above in (*chain[1:], *bundle)):
-        # The common case, without verifying a single signature.
+        # The common case, without any signature verification.
         return end
     top = chain[-1]
     anchors = [ca.not_after for ca in bundle if ca.der == top.der or is_issued_by(top, ca)]
@@ -143,8 +143,8 @@ def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
 
 @lru_cache(maxsize=256)
 def authority(chain_pem: bytes, ca_pem: bytes) -> tuple[CertificateFacts, ...]:
-    """A CA's own certificate and those above it as far as they are known (the last one is what it hands out
-    as `ca.crt`), from the `tls.crt` and `ca.crt` of its Secret; empty where they cannot be read."""
+    """A CA's certificate and the known ones above it (the last one becomes `ca.crt`), from the `tls.crt` and
+    `ca.crt` of its Secret; empty if they are unreadable."""
     try:
         return extended(in_order(read_chain(chain_pem)), readable(ca_pem))
     except BadCertificate:
@@ -152,7 +152,7 @@ def authority(chain_pem: bytes, ca_pem: bytes) -> tuple[CertificateFacts, ...]:
 
 
 def readable(pem: bytes) -> tuple[CertificateFacts, ...]:
-    """The certificates of a PEM text in their order; none where it cannot be read."""
+    """The certificates of a PEM text in their order; none if it is unreadable."""
     try:
         return read_chain(pem) if pem else ()
     except BadCertificate:

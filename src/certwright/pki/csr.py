@@ -1,6 +1,6 @@
-"""Certificate signing requests: write and read.
+"""Certificate signing requests: build and parse.
 
-Source: RFC 2986 (PKCS#10), RFC 5280 §4.2 (extensions), cert-manager `pkg/util/pki/csr.go` (what goes in).
+Source: RFC 2986 (PKCS#10), RFC 5280 §4.2 (extensions), cert-manager `pkg/util/pki/csr.go` (the content).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _EXPECTED = "error decoding certificate request PEM block: it cannot be read (ex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsrPlan:
-    """What a request shall ask for.
+    """The content of a signing request to build.
 
-    `literal_subject` (RFC 4514) excludes `subject` and `common_name`. `usages` are wire names; empty stands
-    for the default ones; they go into the request only with `encode_usages`. `is_ca` adds `cert sign`.
+    `literal_subject` (RFC 4514) excludes `subject` and `common_name`. `usages` are wire names; empty means
+    the default usages; they go into the request only with `encode_usages`. `is_ca` adds `cert sign`.
     `signature_algorithm` is empty (fits the key) or a value of `spec.signatureAlgorithm`.
     """
 
@@ -48,7 +48,7 @@ class CsrPlan:
 
     @property
     def alt_names(self) -> AltNames:
-        """The alternative names, as they were given."""
+        """The alternative names, as given."""
         return AltNames(
             dns_names=self.dns_names,
             ip_addresses=self.ip_addresses,
@@ -60,11 +60,11 @@ class CsrPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsrFacts(Identity):
-    """What a request asks for.
+    """The content of a signing request.
 
-    `usages` are wire names in the order of `usages.USAGES`, None where the request says nothing about them;
-    `is_ca` likewise. A request whose `signature_valid` is False MUST NOT be signed: whoever made it does not
-    hold the private key.
+    `usages` are wire names in the order of `usages.USAGES`, None if the request has no such extension;
+    `is_ca` likewise. A request whose `signature_valid` is False MUST NOT be signed, because the requester
+    does not have the private key.
     """
 
     usages: tuple[str, ...] | None
@@ -73,14 +73,14 @@ class CsrFacts(Identity):
 
     @property
     def parsed(self) -> x509.CertificateSigningRequest:
-        """The request as `cryptography` knows it, for what is not stated here; parsed anew each time (2 µs),
-        since a parsed one takes more memory than these facts."""
+        """The `cryptography` object, for everything else; parsed again each time (2 µs), because it takes
+        more memory than these facts."""
         return x509.load_der_x509_csr(self.der)
 
     @property
     def signature_valid(self) -> bool:
-        """Whether the request was signed with its own key; verified when it is first asked (70 µs), unless
-        this process has made it itself."""
+        """Whether the request was signed with its own key; verified on first use (70 µs), unless this process
+        has built the request."""
         found = _signature(self.der)
         if found.is_valid is None:
             found.is_valid = self.parsed.is_signature_valid
@@ -93,14 +93,14 @@ class CsrFacts(Identity):
 
 
 def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
-    """A PEM request for `plan`, signed with `key`. Raises `BadName`, `BadUsage`, `BadKey`."""
+    """Build a PEM request for `plan`, signed with `key`. Raises `BadName`, `BadUsage`, `BadKey`."""
     subject = names.subject_name(plan.subject, plan.common_name, plan.literal_subject)
     found = [x509.Extension(value.oid, critical, value) for value, critical in _extensions(plan, subject)]
     builder = x509.CertificateSigningRequestBuilder(subject, found)
     algorithm = request_hash(key, plan.signature_algorithm)
     with border(BadName, "the request cannot be encoded", detail=True):
         pem = builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
-    # To verify what has just been signed takes longer than to sign it.
+    # Verifying our own signature takes longer than signing.
     _signature(_block(pem)).is_valid = True
     return pem
 
@@ -128,9 +128,9 @@ def _extensions(plan: CsrPlan, subject: x509.Name) -> list[tuple[x509.ExtensionT
 
 
 def read_csr(pem: bytes) -> CsrFacts:
-    """Read a PEM request. Its signature is not verified before `signature_valid` is asked for.
+    """Parse a PEM request. Its signature is verified only by `signature_valid`.
 
-    Raises `BadCsr`. Takes 60 µs the first time; the same bytes again cost next to nothing.
+    Raises `BadCsr`. Takes 60 µs the first time; the same bytes are cached.
     """
     found = _read(_block(bytes(pem)))
     try:
@@ -141,7 +141,7 @@ def read_csr(pem: bytes) -> CsrFacts:
 
 
 def read_any_csr(request: bytes) -> CsrFacts:
-    """Read a PEM or DER request: Orders may hold either. Raises `BadCsr`."""
+    """Parse a PEM or DER request: Orders may contain either. Raises `BadCsr`."""
     if request.lstrip().startswith(b"-----BEGIN"):
         return read_csr(request)
     try:
@@ -152,14 +152,14 @@ def read_any_csr(request: bytes) -> CsrFacts:
 
 
 def known_csr(der: bytes) -> CsrFacts:
-    """Read a DER request whose public key is known to be one: to read it too would take as long as all else.
+    """Parse a DER request whose public key is known to be valid: parsing that too would double the time.
     Raises `BadCsr`."""
     return _read(der)
 
 
 @dataclass(slots=True)
 class _Signature:
-    """What is known of the signature of a request; None: nobody has asked yet."""
+    """Cached validity of the signature of a request; None: not verified yet."""
 
     is_valid: bool | None = None
 
@@ -179,7 +179,7 @@ def _block(pem: bytes) -> bytes:
         return x509.load_pem_x509_csr(pem).public_bytes(serialization.Encoding.DER)
 
 
-# Some 2 kB each: enough for all that are being signed at one time.
+# Some 2 kB each: enough for all requests that are being signed at one time.
 @lru_cache(maxsize=1024)
 def _read(der: bytes) -> CsrFacts:
     with border(BadCsr, _EXPECTED, detail=True):

@@ -1,4 +1,4 @@
-"""The little of DER that is needed here: write and read type, length and value (X.690 §8, §10)."""
+"""A minimal DER codec: write and read type, length and value (X.690 §8, §10)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Element(NamedTuple):
 
 
 def element(tag: int, *content: bytes) -> bytes:
-    """Type, length and value; several contents are joined."""
+    """Type, length and value; several contents are concatenated."""
     value = b"".join(content)
     size = len(value)
     if size < 0x80:
@@ -62,7 +62,7 @@ def _base128(arc: int) -> bytes:
 
 
 def read(data: bytes) -> list[Element]:
-    """The elements that `data` is made of, one level deep. Raises `ValueError` for what is not DER."""
+    """The elements of `data`, one level deep. Raises `ValueError` for invalid DER."""
     found, at = [], 0
     while at < len(data):
         end = behind(data, at)
@@ -72,12 +72,12 @@ def read(data: bytes) -> list[Element]:
 
 
 def inside(data: bytes, at: int) -> int:
-    """Where the content of the element at `at` begins. Raises `ValueError`."""
+    """The offset of the content of the element at `at`. Raises `ValueError`."""
     return _length(data, at + 1)[1]
 
 
 def behind(data: bytes, at: int) -> int:
-    """Where the element at `at` ends. Raises `ValueError`, also where it is longer than the data."""
+    """The offset after the element at `at`. Raises `ValueError`, also if it is longer than the data."""
     length, at = _length(data, at + 1)
     if at + length > len(data):
         raise ValueError("an element is longer than what holds it")

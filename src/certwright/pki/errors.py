@@ -1,15 +1,15 @@
-"""What goes wrong with keys, requests and certificates; the border where foreign exceptions are converted.
+"""Errors of keys, requests and certificates; `border` converts foreign exceptions.
 
-    PkiError                    the text is one sentence for people; it never holds key material
-    ├── BadKey                  not a private key that we can use
-    ├── BadName                 a subject, name or address that X.509 cannot hold
+    PkiError                    the text is one sentence for people, never with key material
+    ├── BadKey                  not a usable private key
+    ├── BadName                 a subject, name or address that X.509 cannot represent
     ├── BadUsage                not a key usage, or key usages that exclude each other
-    ├── BadCsr                  not a signing request, or one that does not hold together
+    ├── BadCsr                  not a signing request, or an inconsistent one
     ├── BadCertificate          not a certificate
     │   └── BadChain            certificates, but not one chain
-    └── CannotSign              the request is good, but this CA cannot sign it (expired, not a CA, …)
+    └── CannotSign              the request is valid, but this CA cannot sign it (expired, not a CA, …)
 
-Nothing else leaves this room: see `border`.
+No other exception leaves this package: see `border`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from __future__ import annotations
 import re
 from types import TracebackType
 
-# Advice of cryptography's for those who program with it.
+# cryptography's advice to developers.
 _SEE = re.compile(r" See https?://\S+ for more (?:details|information)\.")
 
 
 class PkiError(Exception):
-    """Anything that is wrong with X.509 matter. The text is one sentence for people."""
+    """Base class of X.509 errors. The text is one sentence for people."""
 
 
 class BadKey(PkiError):
-    """Not a private key that we can use."""
+    """Not a usable private key."""
 
 
 class BadName(PkiError):
-    """A subject, name or address that X.509 cannot hold."""
+    """A subject, name or address that X.509 cannot represent."""
 
 
 class BadUsage(PkiError):
@@ -38,7 +38,7 @@ class BadUsage(PkiError):
 
 
 class BadCsr(PkiError):
-    """Not a certificate signing request, or one that does not hold together."""
+    """Not a certificate signing request, or an inconsistent one."""
 
 
 class BadCertificate(PkiError):
@@ -50,15 +50,15 @@ class BadChain(BadCertificate):
 
 
 class CannotSign(PkiError):
-    """The request is good, but this CA cannot sign it."""
+    """The request is valid, but this CA cannot sign it."""
 
 
 class border:  # noqa: N801 - reads as a statement: `with border(BadCsr, "…")`
-    """Turn whatever `cryptography` raises inside into `error` with `sentence` as its text.
+    """Convert any exception of `cryptography` inside the block into `error` with `sentence` as its text.
 
     Its documented errors are ValueError, TypeError and UnsupportedAlgorithm, but parsing hostile bytes also
-    ends in OverflowError, AttributeError, InvalidVersion, DuplicateExtension and, when its Rust half panics,
-    in a PanicException that is no `Exception` at all. Our own errors pass unchanged.
+    raises OverflowError, AttributeError, InvalidVersion, DuplicateExtension and, if its Rust code panics,
+    a PanicException, which is not an `Exception`. Our own errors pass unchanged.
 
     `detail=True` appends the foreign text. It MUST NOT be used around private keys.
     """

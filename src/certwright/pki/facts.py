@@ -1,4 +1,4 @@
-"""What a request and a certificate have in common: somebody's names and public key.
+"""Common content of requests and certificates: names and public key.
 
 Source: RFC 5280 §4.1 and §4.2.
 """
@@ -24,8 +24,8 @@ Extensions = Mapping[ObjectIdentifier, x509.Extension[x509.ExtensionType]]
 class Identity:
     """Names and public key.
 
-    DNS names are A-labels, IP addresses in canonical form. `spki` is the public key as it was found. Several
-    values of one subject field stand in the order of their encoding (X.690 §11.6), whatever order they were
+    DNS names are A-labels, IP addresses in canonical form. `spki` is the public key as encoded. Several
+    values of one subject field are in the order of their encoding (X.690 §11.6), whatever order they were
     written in.
     """
 
@@ -48,7 +48,7 @@ class Identity:
 def identity_of(
     parsed: x509.Certificate | x509.CertificateSigningRequest, found: Extensions
 ) -> dict[str, Any]:
-    """The fields of `Identity` but for the public key. Raises whatever `cryptography` raises: call it inside
+    """The fields of `Identity` except the public key. Raises whatever `cryptography` raises: call it inside
     a `border`."""
     subject, common_name = names.read_subject(parsed.subject)
     alternative = sans.read(value_of(found, x509.SubjectAlternativeName))
@@ -77,13 +77,13 @@ def extensions_of(parsed: x509.Certificate | x509.CertificateSigningRequest) -> 
 
 
 def value_of(found: Extensions, kind: type[E]) -> E | None:
-    """The value of the extension of that kind, if it is there."""
+    """The value of the extension of that type, if it exists."""
     extension = found.get(kind.oid)
     return extension.value if extension is not None and isinstance(extension.value, kind) else None
 
 
 def usages_of(found: Extensions) -> tuple[str, ...] | None:
-    """Key usages and extended key usages by their wire names; None where neither extension is there."""
+    """Key usages and extended key usages by their wire names; None if both extensions are missing."""
     key_usage, extended = value_of(found, x509.KeyUsage), value_of(found, x509.ExtendedKeyUsage)
     if key_usage is None and extended is None:
         return None

@@ -1,4 +1,4 @@
-"""Java KeyStore files (JKS), which hold a private key with its chain, or certificates to trust.
+"""Java KeyStore files (JKS): a private key with its chain, or trusted certificates.
 
 Source: the format as OpenJDK reads it (`sun.security.provider.JavaKeyStore`, `KeyProtector`).
 """
@@ -18,7 +18,7 @@ from certwright.pki import der
 _MAGIC, _VERSION = 0xFEEDFEED, 2
 _PRIVATE_KEY, _TRUSTED_CERTIFICATE = 1, 2
 _PROTECTOR = "1.3.6.1.4.1.42.2.17.1.1"
-# What Sun mixes into the digest of the whole file.
+# Sun's constant in the digest of the whole file.
 _WHITENER = b"Mighty Aphrodite"
 _DIGEST = 20
 
@@ -33,7 +33,7 @@ def key_store(
     now: datetime,
 ) -> bytes:
     """A key store: one private key (PKCS#8 DER) with its chain (DER, leaf first), and trusted certificates
-    (alias and DER). `now` becomes the date of the entries. Aliases are put in small letters, as Java does.
+    (alias and DER). `now` becomes the date of the entries. Aliases become lower case, as in Java.
     """
     protected = der.sequence(
         der.sequence(der.oid(_PROTECTOR), der.null()), der.octets(_protect(key_pkcs8, password))
@@ -50,7 +50,7 @@ def key_store(
 
 
 def trust_store(trusted: Sequence[tuple[str, bytes]], *, password: str, now: datetime) -> bytes:
-    """A store of trusted certificates only."""
+    """A trust store: trusted certificates only."""
     return _file([_trusted(name, item, now) for name, item in trusted], password)
 
 
@@ -107,16 +107,16 @@ class KeyEntry(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     keys: tuple[KeyEntry, ...]
     trusted: tuple[tuple[str, bytes], ...]
 
 
 def open_store(data: bytes, *, password: str) -> Opened:
-    """Read a file whose keys are under the password of the file, as `key_store` makes it.
+    """Parse a file whose keys have the password of the file, as `key_store` makes it.
 
-    Raises `ValueError` where it is not such a file, or the password is another one.
+    Raises `ValueError` for another type of file, or a wrong password.
     """
     content, digest = data[:-_DIGEST], data[-_DIGEST:]
     whole = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + content).digest()  # noqa: S324 - the format's
@@ -139,7 +139,7 @@ def open_store(data: bytes, *, password: str) -> Opened:
 
 
 class _Reader:
-    """Takes a file apart from its beginning."""
+    """A cursor over the bytes of a file."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -159,7 +159,7 @@ class _Reader:
         return self.take(self.number(4))
 
     def text(self) -> str:
-        # The reverse of `_text`: through UTF-16, where the two surrogates of a character come together again.
+        # The inverse of `_text`: through UTF-16, which combines the two surrogates of a character.
         units = self.take(self.number(2)).replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
         return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 

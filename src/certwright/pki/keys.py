@@ -1,4 +1,4 @@
-"""Private keys: make, write, read, compare.
+"""Private keys: generate, encode, parse, compare.
 
 Source: RFC 8017 (PKCS#1), RFC 5915 (SEC 1 EC keys), RFC 5958 (PKCS#8), RFC 8410 (Ed25519 in PKCS#8).
 """
@@ -25,7 +25,7 @@ _EXPECTED = "not a private key that can be read; expected is PEM in the form of 
 
 
 class KeyAlgorithm(StrEnum):
-    """Algorithms of private keys, by their names in `spec.privateKey.algorithm`."""
+    """Private key algorithms, by their names in `spec.privateKey.algorithm`."""
 
     RSA = "RSA"
     ECDSA = "ECDSA"
@@ -33,10 +33,10 @@ class KeyAlgorithm(StrEnum):
 
 
 class KeyEncoding(StrEnum):
-    """PEM forms of private keys, by their names in `spec.privateKey.encoding`."""
+    """PEM encodings of private keys, by their names in `spec.privateKey.encoding`."""
 
     PKCS1 = "PKCS1"
-    """PKCS#1 for RSA, SEC 1 for ECDSA; Ed25519 has no such form and is written as PKCS#8."""
+    """PKCS#1 for RSA, SEC 1 for ECDSA; Ed25519 has neither and is encoded as PKCS#8."""
     PKCS8 = "PKCS8"
 
 
@@ -46,8 +46,9 @@ _DEFAULT_BITS = {KeyAlgorithm.RSA: 2048, KeyAlgorithm.ECDSA: 256, KeyAlgorithm.E
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """A kind of key. `size` is in bits: RSA 2048 to 8192, ECDSA 256, 384 or 521; 0 is the algorithm's
-    default (2048, 256). It is ignored, and becomes 0, for Ed25519. Raises `BadKey` for any other size."""
+    """Algorithm and size of a key. `size` is in bits: RSA 2048 to 8192, ECDSA 256, 384 or 521; 0 is the
+    algorithm's default (2048, 256). It is ignored, and becomes 0, for Ed25519. Raises `BadKey` for any other
+    size."""
 
     algorithm: KeyAlgorithm = KeyAlgorithm.RSA
     size: int = 0
@@ -65,7 +66,7 @@ class KeyPlan:
 
     @classmethod
     def of(cls, algorithm: str = "", size: int = 0) -> KeyPlan:
-        """The plan for the words of a spec; empty is RSA, 0 the default size. Raises `BadKey`."""
+        """The plan for the values of a spec; empty is RSA, 0 the default size. Raises `BadKey`."""
         try:
             return cls(KeyAlgorithm(algorithm or KeyAlgorithm.RSA), size)
         except ValueError:
@@ -77,7 +78,7 @@ class KeyPlan:
 
 
 def generate(plan: KeyPlan) -> PrivateKey:
-    """A new private key. Takes 10 µs for ECDSA and Ed25519, 50 ms to seconds for RSA (and frees the GIL)."""
+    """Generate a private key. Takes 10 µs for ECDSA or Ed25519, 50 ms to seconds for RSA (GIL released)."""
     match plan.algorithm:
         case KeyAlgorithm.RSA:
             return rsa.generate_private_key(public_exponent=_F4, key_size=plan.size)
@@ -102,10 +103,10 @@ def encode_private_key(key: PrivateKey, encoding: str = KeyEncoding.PKCS1) -> by
 
 
 def load_private_key(pem: bytes) -> PrivateKey:
-    """Read an unencrypted private key from PEM (PKCS#1, SEC 1 or PKCS#8). Raises `BadKey`.
+    """Parse an unencrypted private key from PEM (PKCS#1, SEC 1 or PKCS#8). Raises `BadKey`.
 
-    Takes some 15 µs: an RSA key's numbers are checked against each other, but not that its primes are prime
-    (that takes 25 ms; Go's `rsa.PrivateKey.Validate` leaves it out too).
+    Takes some 15 µs: checks the consistency of an RSA key's numbers, but not the primality of its primes
+    (that takes 25 ms; Go's `rsa.PrivateKey.Validate` omits it too).
     """
     with border(BadKey, _EXPECTED):
         try:
@@ -132,7 +133,7 @@ def _check_rsa(key: rsa.RSAPrivateKey) -> None:
 
 
 def plan_of(key: PrivateKey | PublicKey) -> KeyPlan | None:
-    """The kind of that key; None where it is one that we would not make (RSA 1024, another curve)."""
+    """The plan of that key; None for a key that we would not generate (RSA 1024, another curve)."""
     match key:
         case rsa.RSAPrivateKey() | rsa.RSAPublicKey():
             size, algorithm = key.key_size, KeyAlgorithm.RSA
@@ -149,7 +150,7 @@ def plan_of(key: PrivateKey | PublicKey) -> KeyPlan | None:
 
 
 def matches_plan(key: PrivateKey, plan: KeyPlan) -> str | None:
-    """None where the key is of the planned kind, otherwise a sentence that says what it is instead."""
+    """None if the key matches the plan, otherwise a sentence with the difference."""
     actual = plan_of(key)
     if actual == plan:
         return None
@@ -170,7 +171,7 @@ def public_key_of(key: PrivateKey | PublicKey) -> PublicKey:
 
 
 def load_public_key(der: bytes) -> PublicKey:
-    """The key in a DER SubjectPublicKeyInfo. Raises `BadKey`."""
+    """Parse the key in a DER SubjectPublicKeyInfo. Raises `BadKey`."""
     with border(BadKey, "the public key cannot be read"):
         key = serialization.load_der_public_key(der)
     if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey):
@@ -194,8 +195,8 @@ def same_public_key(a: PrivateKey | PublicKey, b: PrivateKey | PublicKey) -> boo
 
 
 def signature_hash(key: PrivateKey) -> Hash | None:
-    """The hash a CA signs with by default: SHA-256 for RSA, as strong as the curve for ECDSA, none for
-    Ed25519 (RFC 8410), which hashes by itself."""
+    """The default signature hash of a CA: SHA-256 for RSA, matching the curve for ECDSA, none for Ed25519
+    (RFC 8410), which includes its hash."""
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return None
     if isinstance(key, rsa.RSAPrivateKey) or key.key_size <= 256:
@@ -212,12 +213,12 @@ _ALGORITHMS: dict[str, tuple[type, type[Hash] | None]] = {
     "ECDSAWithSHA512": (ec.EllipticCurvePrivateKey, hashes.SHA512),
     "PureEd25519": (ed25519.Ed25519PrivateKey, None),
 }
-"""The values of `spec.signatureAlgorithm`: the kind of key and the hash."""
+"""The values of `spec.signatureAlgorithm`: key algorithm and hash."""
 
 
 def uses_hash_of(signature_algorithm: str, found: object) -> bool:
-    """Whether `found`, the hash of a signature (None for Ed25519), is the one that a value of
-    `spec.signatureAlgorithm` stands for. An unknown value is never told from another."""
+    """Whether `found`, the hash of a signature (None for Ed25519), is the one of a value of
+    `spec.signatureAlgorithm`. An unknown value matches every hash."""
     if signature_algorithm not in _ALGORITHMS:
         return True
     chosen = _ALGORITHMS[signature_algorithm][1]
@@ -225,11 +226,11 @@ def uses_hash_of(signature_algorithm: str, found: object) -> bool:
 
 
 def request_hash(key: PrivateKey, signature_algorithm: str = "") -> Hash | None:
-    """The hash for a request signed with `key`: the one named, else one as strong as the key.
+    """The hash for a request signed with `key`: the named one, else one that matches the key.
 
-    `signature_algorithm` is a value of `spec.signatureAlgorithm`. RSA keys of 3072 bits go with SHA-384, of
-    4096 and more with SHA-512 (cert-manager `pki.SignatureAlgorithm`). Raises `BadKey` where the name is
-    unknown or for another kind of key.
+    `signature_algorithm` is a value of `spec.signatureAlgorithm`. RSA keys of 3072 bits use SHA-384, of
+    4096 and more SHA-512 (cert-manager `pki.SignatureAlgorithm`). Raises `BadKey` if the name is
+    unknown or for another key algorithm.
     """
     if not signature_algorithm:
         if isinstance(key, rsa.RSAPrivateKey) and key.key_size >= 3072:

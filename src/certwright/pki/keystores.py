@@ -1,4 +1,4 @@
-"""Key stores for programs that read no PEM: the four files that a Certificate's `spec.keystores` can ask for.
+"""Key stores for programs that read no PEM: the four files that a Certificate's `spec.keystores` can request.
 
 Source: cert-manager API reference, `CertificateKeystores`; aliases as its `keystore.go` gives them.
 """
@@ -21,9 +21,9 @@ DEFAULT_ALIAS = "certificate"
 def jks_files(
     *, key_pem: bytes, chain_pem: bytes, ca_pem: bytes, password: str, alias: str, now: datetime
 ) -> tuple[bytes, bytes | None]:
-    """`keystore.jks` and, where a CA is known, `truststore.jks`. `now` dates the entries.
+    """`keystore.jks` and, if a CA is known, `truststore.jks`. `now` dates the entries.
 
-    Raises `BadKey` and `BadCertificate` for PEM that cannot be read.
+    Raises `BadKey` and `BadCertificate` for unreadable PEM.
     """
     trusted = [(name, _der(item)) for name, item in _named(_certificates(ca_pem))]
     made = jks.key_store(
@@ -40,9 +40,9 @@ def jks_files(
 def pkcs12_files(
     *, key_pem: bytes, chain_pem: bytes, ca_pem: bytes, password: str, profile: str
 ) -> tuple[bytes, bytes | None]:
-    """`keystore.p12` and, where a CA is known, `truststore.p12`. An empty `profile` is LegacyRC2.
+    """`keystore.p12` and, if a CA is known, `truststore.p12`. An empty `profile` is LegacyRC2.
 
-    Raises `BadKey` and `BadCertificate` for PEM that cannot be read, `ValueError` for an unknown profile.
+    Raises `BadKey` and `BadCertificate` for unreadable PEM, `ValueError` for an unknown profile.
     """
     chosen = Profile(profile or Profile.LEGACY_RC2)
     chain, authorities = _certificates(chain_pem), _certificates(ca_pem)
@@ -69,7 +69,7 @@ def jks_fits(
     password: str,
     alias: str,
 ) -> bool:
-    """Whether these files are what `jks_files` would make, but for salt and dates."""
+    """Whether these files equal the output of `jks_files`, except for salt and dates."""
     trusted = {_der(item) for item in _certificates(ca_pem)}
     chain = tuple(_der(item) for item in _certificates(chain_pem))
     try:
@@ -95,7 +95,7 @@ def pkcs12_fits(
     password: str,
     profile: str,
 ) -> bool:
-    """Whether these files are what `pkcs12_files` would make, but for salt. Takes some milliseconds."""
+    """Whether these files equal the output of `pkcs12_files`, except for salt. Takes some milliseconds."""
     authorities = set(_certificates(ca_pem))
     leaf, *others = _certificates(chain_pem)
     chosen = Profile(profile or Profile.LEGACY_RC2)

@@ -1,6 +1,6 @@
-"""Whether a request or a certificate is (still) what is wanted.
+"""Comparison of requests and certificates with a spec.
 
-The names of the fields that differ are those of a Certificate's spec, without the leading `spec.`.
+Differing fields have the names of a Certificate's spec, without the leading `spec.`.
 
 Source: cert-manager `pkg/util/pki/match.go`.
 """
@@ -31,11 +31,11 @@ _SUBJECT_FIELDS: dict[str, str] = {
 
 
 def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
-    """The fields in which a signing request is not what `plan` asks for; empty: nothing differs.
+    """The fields in which a signing request differs from `plan`; empty if none does.
 
-    Lists are compared without regard to order and doubles. Usages (but for whether the request states any)
-    and `isCA` are not looked at here: the CertificateRequest around it states them. A plan that cannot be put
-    into a request at all (an address that is none) differs in that field.
+    Lists are compared without regard to order and duplicates. Usages (except whether the request states any)
+    and `isCA` are ignored, because the CertificateRequest around it states them. A plan that cannot be put
+    into a request at all (e.g. an invalid address) differs in that field.
     """
     differing = [*_address_differences(facts, plan)]
     if _canonical(plan.dns_names) != _canonical(facts.dns_names):
@@ -47,7 +47,7 @@ def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
         differing.append("nameConstraints")
     if plan.encode_usages != (facts.usages is not None):
         differing.append("encodeUsagesInRequest")
-    # The request is read once more for this: few specs name an algorithm.
+    # Parses the request once more for this: few specs name an algorithm.
     if plan.signature_algorithm and not keys.uses_hash_of(
         plan.signature_algorithm, facts.parsed.signature_hash_algorithm
     ):
@@ -56,10 +56,10 @@ def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
 
 
 def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str, ...]:
-    """The fields in which a certificate is not what `plan` asks for, looked at with indulgence.
+    """The fields in which a certificate differs from `plan`, compared leniently.
 
-    Issuers change what they are asked for. So the subject is ignored but for the common name, which may
-    stand among the DNS names instead, or one of those in its place.
+    Issuers change what they are asked for. So the subject is ignored except for the common name, which may
+    be among the DNS names instead, or be replaced by one of those.
     """
     return (*_name_differences(facts, plan), *_address_differences(facts, plan))
 

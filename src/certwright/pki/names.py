@@ -2,7 +2,7 @@
 
 Source: RFC 5280 §4.1.2.4 and Appendix A.1 (attributes and their bounds), RFC 4514 (text), RFC 4519 (names of
 attribute types); the order of the fields is that of Go's `pkix.Name.ToRDNSequence`, which cert-manager uses,
-and like Go (`encoding/asn1`) we write what we are given, be it empty or a country of more than two letters.
+and like Go (`encoding/asn1`) we encode any value, be it empty or a country of more than two letters.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _LISTS: dict[str, ObjectIdentifier] = {
     "street_addresses": NameOID.STREET_ADDRESS,
     "postal_codes": NameOID.POSTAL_CODE,
 }
-"""The list fields of `Subject` in the order in which they come in X.509; CN and serialNumber follow."""
+"""The list fields of `Subject` in their X.509 order; CN and serialNumber follow."""
 
 ATTRIBUTE_TYPES: dict[str, ObjectIdentifier] = {
-    # RFC 4514 §3 demands these nine …
+    # RFC 4514 §3 requires these nine …
     "CN": NameOID.COMMON_NAME,
     "L": NameOID.LOCALITY_NAME,
     "ST": NameOID.STATE_OR_PROVINCE_NAME,
@@ -59,7 +59,7 @@ ATTRIBUTE_TYPES: dict[str, ObjectIdentifier] = {
     "STREET": NameOID.STREET_ADDRESS,
     "DC": NameOID.DOMAIN_COMPONENT,
     "UID": NameOID.USER_ID,
-    # … and these are met in practice, under the names of RFC 4519 and OpenSSL.
+    # … and these occur in practice, under the names of RFC 4519 and OpenSSL.
     "SERIALNUMBER": NameOID.SERIAL_NUMBER,
     "POSTALCODE": NameOID.POSTAL_CODE,
     "SN": NameOID.SURNAME,
@@ -71,7 +71,7 @@ ATTRIBUTE_TYPES: dict[str, ObjectIdentifier] = {
     "EMAILADDRESS": NameOID.EMAIL_ADDRESS,
     "ORGANIZATIONIDENTIFIER": NameOID.ORGANIZATION_IDENTIFIER,
 }
-"""The attribute types that a literal subject may name; others are given by their numbers."""
+"""The attribute types that a literal subject may name; others are given as OIDs."""
 
 _SHOWN: dict[ObjectIdentifier, str] = {oid: name for name, oid in ATTRIBUTE_TYPES.items()}
 
@@ -81,15 +81,15 @@ _PRINTABLE_ONLY = {NameOID.COUNTRY_NAME, NameOID.SERIAL_NUMBER, NameOID.DN_QUALI
 _ASCII_ONLY = {NameOID.DOMAIN_COMPONENT, NameOID.EMAIL_ADDRESS}
 _MAX_COMMON_NAME = 64
 
-# cryptography reads names beyond the bounds of RFC 5280, and warns of each. They are met every day, and
-# whoever looks after a server can do nothing about them.
+# cryptography reads names beyond the bounds of RFC 5280, and warns about each. They are common, and
+# operators of a server can do nothing about them.
 warnings.filterwarnings("ignore", "Attribute's length must be ", UserWarning)
 
 
 def subject_name(subject: Subject, common_name: str = "", literal_subject: str = "") -> x509.Name:
-    """The X.509 name. `literal_subject` is RFC 4514 text and stands alone where it is not empty.
+    """The X.509 name. `literal_subject` is RFC 4514 text and, unless empty, replaces the other two.
 
-    Several values of one field make one multi-valued RDN, as with Go. Raises `BadName`.
+    Several values of one field become one multi-valued RDN, as in Go. Raises `BadName`.
     """
     if literal_subject:
         return literal_name(literal_subject)
@@ -129,7 +129,7 @@ def _type(attribute: rfc4514.Attribute) -> ObjectIdentifier:
 
 
 def _rdn(values: Iterable[tuple[ObjectIdentifier, str]]) -> x509.RelativeDistinguishedName | None:
-    # A SET holds each element once.
+    # A SET contains each element once.
     attributes = [_attribute(oid, value) for oid, value in dict.fromkeys(values)]
     return x509.RelativeDistinguishedName(attributes) if attributes else None
 
@@ -143,7 +143,7 @@ def _attribute(oid: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
 
 
 def _is_usual(oid: ObjectIdentifier, value: str) -> bool:
-    """Whether the value is within the bounds that RFC 5280 Appendix A.1 sets, and cryptography enforces."""
+    """Whether the value is within the bounds of RFC 5280 Appendix A.1, which cryptography enforces."""
     # "X520countryName ::= PrintableString (SIZE (2))", "X520CommonName ::= […] (SIZE (1..ub-common-name))"
     if (oid == NameOID.COUNTRY_NAME and len(value) != 2) or (oid == NameOID.COMMON_NAME and not value):
         return False
@@ -153,9 +153,9 @@ def _is_usual(oid: ObjectIdentifier, value: str) -> bool:
 
 
 def _unusual(oid: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
-    """The attribute as Go writes it: a PrintableString where it can be one, otherwise a UTF8String.
+    """The attribute as Go encodes it: a PrintableString if possible, otherwise a UTF8String.
 
-    cryptography makes no such attribute, but reads it.
+    cryptography does not build such an attribute, but parses it.
     """
     tag = der.PRINTABLE_STRING if _PRINTABLE.fullmatch(value) else der.UTF8_STRING
     attribute = der.sequence(der.oid(oid.dotted_string), der.element(tag, value.encode()))
@@ -175,7 +175,7 @@ def _has_surrogates(value: str) -> bool:
 
 
 def read_subject(name: x509.Name) -> tuple[Subject, str]:
-    """The fields and the (last) common name of an X.509 name; other attributes are left out."""
+    """The fields and the (last) common name of an X.509 name; other attributes are dropped."""
     values: dict[ObjectIdentifier, list[str]] = {}
     for attribute in name:
         if isinstance(attribute.value, str):

@@ -1,4 +1,4 @@
-"""PEM as the bytes that it stands for, and back, without a byte of difference.
+"""PEM to DER and back, byte for byte.
 
 Source: RFC 7468 §3 (the strict form, with lines of 64 characters that end in a line feed).
 """
@@ -17,7 +17,7 @@ _LINE = re.compile(rb".{1,64}")
 
 
 def blocks(text: bytes) -> list[Block]:
-    """The blocks of a text, if `join` makes the very same text of them; else none."""
+    """The blocks of a text, if `join` reproduces exactly that text; else none."""
     if not text.startswith(_BEGIN):
         return []
     try:
@@ -28,7 +28,7 @@ def blocks(text: bytes) -> list[Block]:
 
 
 def join(found: Iterable[Block]) -> bytes:
-    """The text of these blocks, one below the other."""
+    """The text of these blocks in sequence."""
     return b"".join([_text(label, content) for label, content in found])
 
 

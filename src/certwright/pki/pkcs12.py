@@ -7,8 +7,8 @@
 | Modern2023 | AES-256, PBKDF2       | AES-256, PBKDF2       | HMAC-SHA-256                       |
 | Modern2026 | AES-256, PBKDF2       | AES-256, PBKDF2       | PBMAC1 (RFC 9579), HMAC-SHA-256    |
 
-`cryptography` writes the middle two; this module makes the other two of them by replacing the part that
-differs, so that nothing else of the format is written twice.
+`cryptography` writes the middle two; this module derives the other two from them by replacing the part that
+differs, so that it implements nothing else of the format.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SHA256 = "2.16.840.1.101.3.4.2.1"
 
 
 class Profile(StrEnum):
-    """Which algorithms a PKCS#12 file is made with."""
+    """The algorithms of a PKCS#12 file."""
 
     LEGACY_RC2 = "LegacyRC2"
     LEGACY_DES = "LegacyDES"
@@ -53,7 +53,7 @@ class Profile(StrEnum):
 
 
 class Opened(NamedTuple):
-    """What a file holds. `key_der` is the public half of its private key (SubjectPublicKeyInfo)."""
+    """The content of a file. `key_der` is the public half of its private key (SubjectPublicKeyInfo)."""
 
     key_der: bytes
     leaf: x509.Certificate | None
@@ -61,7 +61,7 @@ class Opened(NamedTuple):
 
 
 def open_store(pfx: bytes, *, password: str) -> Opened:
-    """Read a file of any profile. Raises `ValueError` where it cannot be, or the password is another one."""
+    """Parse a file of any profile. Raises `ValueError` if it is unreadable, or for a wrong password."""
     try:
         found = pkcs12.load_pkcs12(pfx, password.encode())
     except UnsupportedAlgorithm as error:
@@ -73,7 +73,7 @@ def open_store(pfx: bytes, *, password: str) -> Opened:
 
 
 def profile_of(pfx: bytes) -> Profile | None:
-    """The profile that a file was made with; None for none of ours. Raises `ValueError` for no such file."""
+    """The profile of a file; None for none of ours. Raises `ValueError` for another type of file."""
     safe, mac = der.read(der.read(pfx)[0].content)[1:3]
     algorithm = der.read(der.read(der.read(mac.content)[0].content)[0].content)[0].whole
     if algorithm == der.oid(_SHA1):
@@ -104,7 +104,7 @@ def key_store(
 
 
 def trust_store(trusted: Sequence[tuple[str, x509.Certificate]], *, password: str, profile: Profile) -> bytes:
-    """A file with certificates that Java takes as trusted ones."""
+    """A file with certificates that Java accepts as trusted."""
     entries = [pkcs12.PKCS12Certificate(item, name.encode()) for name, item in trusted]
     return _make(lambda encryption: pkcs12.serialize_java_truststore(entries, encryption), password, profile)
 
@@ -129,7 +129,7 @@ def _make(write: Write, password: str, profile: Profile) -> bytes:
 
 
 def _safe_of(pfx: bytes) -> bytes:
-    """The AuthenticatedSafe (RFC 7292 §4), the part under the integrity check."""
+    """The AuthenticatedSafe (RFC 7292 §4), the part that the MAC covers."""
     _, content, *_ = der.read(der.read(pfx)[0].content)
     return _data_of(content)
 
@@ -140,7 +140,7 @@ def _data_of(content_info: der.Element) -> bytes:
 
 
 def _sealed(safe: bytes, mac: Callable[[bytes], bytes]) -> bytes:
-    """The PFX around an AuthenticatedSafe, with another integrity check."""
+    """The PFX around an AuthenticatedSafe, with another MAC."""
     content = der.sequence(der.oid(_DATA), der.element(der.CONTEXT_0, der.octets(safe)))
     return der.sequence(der.integer(3), content, mac(safe))
 
@@ -155,7 +155,7 @@ def _with_rc2(pfx: bytes, password: str) -> bytes:
 
 
 def _des_decrypted(content_info: der.Element, password: str) -> bytes:
-    """What an EncryptedData (RFC 2315 §13) under 3DES holds."""
+    """The plaintext of an EncryptedData (RFC 2315 §13) under 3DES."""
     _, explicit = der.read(content_info.content)
     _, info = der.read(der.read(explicit.content)[0].content)
     _, scheme, hidden = der.read(info.content)
@@ -185,7 +185,7 @@ def _hmac_sha1(safe: bytes, password: str) -> bytes:
 
 
 def _pbmac1(safe: bytes, password: str) -> bytes:
-    """RFC 9579 §4: the parameters stand in the algorithm; the old salt is there but not used."""
+    """RFC 9579 §4: the parameters are in the algorithm; the old salt is present but unused."""
     salt = os.urandom(16)
     key = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ROUNDS, 32)
     prf = der.sequence(der.oid(_HMAC_SHA256), der.null())
@@ -194,7 +194,7 @@ def _pbmac1(safe: bytes, password: str) -> bytes:
     )
     algorithm = der.sequence(der.oid(_PBMAC1), der.sequence(derivation, prf))
     digest = der.octets(hmac.digest(key, safe, "sha256"))
-    # The count of iterations is 1 here, its default, which DER leaves out (X.690 §11.5).
+    # The count of iterations is 1 here, its default, which DER omits (X.690 §11.5).
     return der.sequence(der.sequence(algorithm, digest), der.octets(b"NOT USED"))
 
 
@@ -219,6 +219,6 @@ def _derive(password: str, salt: bytes, *, purpose: int, size: int) -> bytes:
 
 
 def _repeated(value: bytes, block: int) -> bytes:
-    """`value` again and again until a multiple of `block` is full."""
+    """`value` repeated until a multiple of `block` is full."""
     size = block * -(-len(value) // block)
     return (value * (size // len(value) + 1))[:size]

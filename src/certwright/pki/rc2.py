@@ -1,6 +1,6 @@
-"""RC2 in CBC mode with a reduced effective key, as PKCS#12's `pbeWithSHA1And40BitRC2-CBC` wants it.
+"""RC2 in CBC mode with a reduced effective key, for PKCS#12's `pbeWithSHA1And40BitRC2-CBC`.
 
-Source: RFC 2268. Broken as a cipher; kept only because old readers of key stores know nothing else.
+Source: RFC 2268. Broken as a cipher; kept only because old readers of key stores support nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHIFTS = (1, 2, 3, 5)
 
 
 def encrypt_cbc(data: bytes, *, key: bytes, effective_bits: int, iv: bytes) -> bytes:
-    """`data`, padded as in PKCS#7, encrypted. `iv` has eight bytes."""
+    """Encrypt `data`, padded as in PKCS#7. `iv` has eight bytes."""
     words = _expand(key, effective_bits)
     padding = 8 - len(data) % 8
     padded = data + bytes((padding,)) * padding

@@ -1,4 +1,4 @@
-"""When a certificate is renewed.
+"""Renewal time of a certificate.
 
 Source: cert-manager `pkg/util/pki/renewaltime.go`; the spreading is ours (docs/renewal.md).
 """
@@ -20,10 +20,10 @@ def renewal_time(
 ) -> datetime:
     """The moment, in whole seconds, at which a certificate with these (aware) dates is renewed.
 
-    That is `renew_before` before its end; or, where that is None, that percentage of its actual lifetime
-    before its end; or a third of its lifetime before its end. What would lie before the certificate begins
-    (an issuer gave it a shorter life than was asked for), and a percentage outside 1 to 99, count as not
-    given. The result is never before `not_before`, nor after `not_after`.
+    That is `renew_before` before its expiry; without it, that percentage of its actual lifetime before its
+    expiry; without both, a third of its lifetime before its expiry. A value that would lie before
+    `not_before` (the issuer chose a shorter lifetime than requested), and a percentage outside 1 to 99, count
+    as missing. The result is never before `not_before`, nor after `not_after`.
     """
     lifetime = max(not_after - not_before, timedelta(0))
     wanted = _wanted(lifetime, renew_before, renew_before_percentage)
@@ -38,30 +38,30 @@ def _wanted(
     if renew_before is not None:
         return renew_before
     if renew_before_percentage is not None and 0 < renew_before_percentage < 100:
-        # In integers: a float would be off by microseconds for a life of years.
+        # In integers: a float would be off by microseconds for a lifetime of years.
         return lifetime * renew_before_percentage // 100
     return None
 
 
 def spread(not_before: datetime, moment: datetime, not_after: datetime) -> timedelta:
-    """By how much, in whole seconds, the renewal planned for `moment` may be put off so that certificates
-    issued together are not renewed together.
+    """The maximum delay, in whole seconds, of the renewal planned for `moment`, so that certificates issued
+    together are not renewed together.
 
-    At most an hour, a fiftieth of what is then left of the certificate's life, and a tenth of what has then
-    passed of it: nothing near its end, and nothing for one that is renewed seconds after its birth.
+    At most an hour, a fiftieth of the certificate's lifetime remaining then, and a tenth of the lifetime
+    passed then: close to zero near its expiry, or right after its issuance.
     """
     room = min(LONGEST_SPREAD, (not_after - moment) / 50, (moment - not_before) / 10)
     return timedelta(seconds=max(room // timedelta(seconds=1), 0))
 
 
 def share(seed: str) -> float:
-    """A number from 0 up to, but not, 1 that is the same for the same `seed` on every machine, and evenly
-    spread over different ones."""
+    """A number in [0, 1) that is the same for the same `seed` on every machine, and uniformly distributed
+    over seeds."""
     digest = hashlib.blake2b(seed.encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") / 2**32
 
 
 def put_off(moment: datetime, by: timedelta, seed: str) -> datetime:
-    """`moment`, put off by the `share` of `seed` of `by`, in whole seconds."""
+    """`moment`, delayed by the `share` of `seed` of `by`, in whole seconds."""
     seconds = int(by / timedelta(seconds=1) * share(seed))
     return moment + timedelta(seconds=seconds) if seconds else moment

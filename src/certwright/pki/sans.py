@@ -20,7 +20,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class OtherName:
-    """A name of a type of its own. `der` is empty for a UTF8String, otherwise the value as it was found."""
+    """An otherName. `der` is empty for a UTF8String, otherwise the encoded value."""
 
     oid: str
     utf8_value: str = ""
@@ -40,7 +40,7 @@ class AltNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameSet:
-    """Names that a CA may or may not sign for. `ip_ranges` are in CIDR form."""
+    """Permitted or excluded names of a CA. `ip_ranges` are in CIDR form."""
 
     dns_domains: tuple[str, ...] = ()
     ip_ranges: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class NameSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameConstraints:
-    """Which names a CA may sign for."""
+    """The name constraints of a CA."""
 
     critical: bool = False
     permitted: NameSet | None = None
@@ -61,7 +61,7 @@ NO_NAMES = AltNames()
 
 
 def ascii_dns_name(name: str) -> str:
-    """A DNS name as it stands in a certificate: ASCII text unchanged, other text as A-labels.
+    """A DNS name as in a certificate: ASCII text unchanged, other text as A-labels.
 
     Label by label, so that `*` and `_` survive; `Straße.example` becomes `xn--strae-oqa.example` (IDNA 2008
     after the mapping of UTS #46). Raises `BadName`.
@@ -80,10 +80,10 @@ def _a_labels(name: str) -> str:
 
 
 def canonical_dns_name(name: str) -> str:
-    """A DNS name in the one form in which names are compared: small letters, A-labels, no final dot.
+    """A DNS name in canonical form for comparisons: lower case, A-labels, no final dot.
 
     RFC 4343 §3: "comparisons on name lookup for DNS queries should be ASCII case insensitive". CAs write
-    names in small letters (Boulder's `UniqueLowerNames`). What is no DNS name is only put into small letters.
+    names in lower case (Boulder's `UniqueLowerNames`). Text that is not a DNS name only becomes lower case.
     """
     try:
         return ascii_dns_name(name).lower().removesuffix(".")
@@ -92,7 +92,7 @@ def canonical_dns_name(name: str) -> str:
 
 
 def parse_ip(text: str) -> IpAddress:
-    """An IP address; an IPv4 address mapped into IPv6 is taken for what it is. Raises `BadName`."""
+    """Parse an IP address; an IPv4-mapped IPv6 address becomes IPv4. Raises `BadName`."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -105,23 +105,23 @@ def parse_ip(text: str) -> IpAddress:
 
 
 def canonical_ip(text: str) -> str:
-    """An IP address in the one form in which it is compared. Raises `BadName`."""
+    """An IP address in canonical form for comparisons. Raises `BadName`."""
     return str(parse_ip(text))
 
 
 def extension(names: AltNames) -> x509.SubjectAlternativeName | None:
-    """The extension for these names; None for none. Raises `BadName`."""
+    """The extension for these names; None without names. Raises `BadName`."""
     found: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(name)) for name in names.dns_names]
     found += [x509.IPAddress(parse_ip(address)) for address in names.ip_addresses]
     found += [_ascii(x509.UniformResourceIdentifier, uri, "a URI") for uri in names.uris]
     found += [_ascii(x509.RFC822Name, email, "an email address") for email in names.email_addresses]
     found += [_other_name(name) for name in names.other_names]
-    # The same name twice says no more than once.
+    # Duplicates are dropped.
     return x509.SubjectAlternativeName(list(dict.fromkeys(found))) if found else None
 
 
 def _ascii(kind: Callable[[str], x509.GeneralName], text: str, what: str) -> x509.GeneralName:
-    # Both are IA5String (RFC 5280 §4.2.1.6); a URI outside it is percent-encoded by who writes it, and an
+    # Both are IA5String (RFC 5280 §4.2.1.6); the author percent-encodes a URI outside it, and an
     # email address outside it would need a name form (RFC 9598) that few programs read.
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise BadName(f"{text!r} is not {what} in visible ASCII characters")
@@ -155,7 +155,7 @@ def _read_utf8_string(der: bytes) -> str | None:
 
 
 def read(extension_value: x509.SubjectAlternativeName | None) -> AltNames:
-    """The names in an extension; those of kinds that we do not know (a directory name) are left out."""
+    """The names in an extension; drops those of unsupported types (e.g. a directory name)."""
     if extension_value is None:
         return NO_NAMES
     dns, ips, uris, emails = [], [], [], []
@@ -188,7 +188,7 @@ def _read_other_name(name: x509.OtherName) -> OtherName:
 
 
 def constraints_extension(constraints: NameConstraints) -> x509.NameConstraints:
-    """The name constraints extension. Raises `BadName`, also where it would constrain nothing."""
+    """The name constraints extension. Raises `BadName`, also for empty constraints."""
     permitted, excluded = _subtrees(constraints.permitted), _subtrees(constraints.excluded)
     # RFC 5280 §4.2.1.10: "Conforming CAs MUST NOT issue certificates where name constraints is an empty
     # sequence."
@@ -215,7 +215,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def read_constraints(value: x509.NameConstraints | None, *, critical: bool) -> NameConstraints | None:
-    """What a name constraints extension says; None for none."""
+    """Parse a name constraints extension; None without one."""
     if value is None:
         return None
     return NameConstraints(

@@ -1,6 +1,6 @@
-"""Certificates from requests: signed by a CA, or by the request's own key.
+"""Certificate signing: by a CA, or by the request's own key.
 
-Source: RFC 5280 §4; cert-manager `pkg/util/pki/certificatetemplate.go` (what is taken from the request).
+Source: RFC 5280 §4; cert-manager `pkg/util/pki/certificatetemplate.go` (what the request determines).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from certwright.pki.keys import Hash, PrivateKey, public_key_der, signature_hash
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Addresses:
-    """Where more about a certificate is found, as URLs: revocation lists, OCSP, the CA's own certificate."""
+    """URLs for a certificate: CRL distribution points, OCSP, and the CA's own certificate."""
 
     crl_distribution_points: tuple[str, ...] = ()
     ocsp_servers: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ _Extension = tuple[x509.ExtensionType, bool]
 
 
 class _Signer(NamedTuple):
-    """Whose name stands as the issuer's, and what is signed with."""
+    """The issuer's name and the signing key."""
 
     name: x509.Name
     key: PrivateKey
@@ -54,17 +54,17 @@ def sign(
     now: datetime,
     addresses: Addresses = NO_ADDRESSES,
 ) -> bytes:
-    """A PEM certificate for the request, signed by the CA whose pair this is.
+    """Sign a PEM certificate for the request with the CA's certificate and key.
 
     Subject, alternative names and name constraints come from the request; `usages` (wire names; empty: the
-    default ones) and `is_ca` from the caller, and where the request says something about them too it must be
-    the same. `notBefore` is `now` rounded down to a second: it is not set back for clocks that run slow,
-    since clients compute the lifetime asked for from both dates, and cert-manager does not set it back
-    either. `notAfter` is `duration` later, but never after the CA's own: a certificate that outlives its CA
-    fails all the same, only later and at a time that nobody watches. No path length is set.
+    default ones) and `is_ca` from the caller, and must match the request if that states them too.
+    `notBefore` is `now` rounded down to a second: it is not backdated for slow clocks, because clients
+    compute the requested lifetime from both dates, and cert-manager does not backdate it either. `notAfter`
+    is `duration` later, but never after the CA's own: a certificate that outlives its CA fails nevertheless,
+    only later and unexpectedly. No path length is set.
 
     Raises `BadCsr`, `BadUsage`, `BadName`, `CannotSign`. Takes 200 µs with an ECDSA key, half of
-    it to read and verify the request.
+    it to parse and verify the request.
     """
     begin = now.replace(microsecond=0)
     _check_ca(ca_cert, begin)
@@ -87,9 +87,9 @@ def self_sign(
     now: datetime,
     addresses: Addresses = NO_ADDRESSES,
 ) -> bytes:
-    """A PEM certificate for the request, signed by the request's own key: its issuer is its subject.
+    """Sign a PEM certificate for the request with the request's own key: its issuer is its subject.
 
-    Everything else as in `sign`. Raises also `CannotSign` where `key` is not the request's.
+    Everything else as in `sign`. Also raises `CannotSign` if `key` is not the request's.
     """
     facts = checked(csr_pem, usages, is_ca=is_ca)
     if public_key_der(key) != facts.public_key_der:
@@ -100,7 +100,7 @@ def self_sign(
     # the authority key identifier MAY be omitted." So it is.
     public_key = csr.public_key()
     extensions = _extensions(csr, public_key, usages, addresses, is_ca=is_ca)
-    # The request's signature already tells which hash was asked for (`spec.signatureAlgorithm`).
+    # The request's signature shows the requested hash (`spec.signatureAlgorithm`).
     signer = _Signer(csr.subject, key, _hash_of(csr, key))
     return _issue(csr, public_key, extensions, (begin, _end(begin, duration)), signer)
 
@@ -118,8 +118,8 @@ def _check_ca(ca: CertificateFacts, now: datetime) -> None:
 
 
 def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
-    """What the request says, once it is sure that its signature is right and that it does not contradict
-    `usages` (wire names) and `is_ca`. Raises `BadCsr`, `BadUsage`."""
+    """Parse the request; verifies its signature, and that it does not contradict `usages` (wire names) and
+    `is_ca`. Raises `BadCsr`, `BadUsage`."""
     csr = read_csr(csr_pem)
     if not csr.signature_valid:
         raise BadCsr("the signature of the signing request is wrong: it was not made with the key it names")
@@ -145,7 +145,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def _end(begin: datetime, duration: timedelta) -> datetime:
-    # A certificate's dates have whole seconds.
+    # A certificate's dates are in whole seconds.
     seconds = duration // timedelta(seconds=1)
     if seconds < 1:
         raise CannotSign("the duration asked for is less than a second")
@@ -163,8 +163,8 @@ def _extensions(
     *,
     is_ca: bool,
 ) -> list[_Extension]:
-    # RFC 5280 §4.2.1.9 demands BasicConstraints, critical, in CA certificates; like cert-manager we write it
-    # into all, so that no reader need guess.
+    # RFC 5280 §4.2.1.9 requires BasicConstraints, critical, in CA certificates; like cert-manager we include
+    # it in all, so that it is always explicit.
     found: list[_Extension] = [(x509.BasicConstraints(ca=is_ca, path_length=None), True)]
     key_usage, extended = key_usages.extensions(key_usages.complete(usages, is_ca=is_ca))
     found += [(key_usage, True)] if key_usage is not None else []
@@ -173,7 +173,7 @@ def _extensions(
     found.append((x509.SubjectKeyIdentifier.from_public_key(public_key), False))
     for extension in csr.extensions:
         if isinstance(extension.value, x509.SubjectAlternativeName):
-            # §4.1.2.6: critical where there is no other name, and §4.2.1.6: not critical where there is.
+            # §4.1.2.6: critical if there is no other name, and §4.2.1.6: otherwise not critical.
             found.append((extension.value, not csr.subject.rdns))
         elif isinstance(extension.value, x509.NameConstraints):
             found.append((extension.value, extension.critical))
@@ -199,7 +199,7 @@ def _url(text: str) -> x509.UniformResourceIdentifier:
 
 
 def _authority(ca: CertificateFacts) -> x509.AuthorityKeyIdentifier:
-    # RFC 5280 §4.2.1.1: it must be the CA's own subject key identifier, however that was made.
+    # RFC 5280 §4.2.1.1: it must be the CA's own subject key identifier, however that was computed.
     if ca.subject_key_id:
         return x509.AuthorityKeyIdentifier(ca.subject_key_id, None, None)
     digest = x509.SubjectKeyIdentifier.from_public_key(ca.parsed.public_key()).digest

@@ -1,9 +1,9 @@
 """Public keys as the bytes of their SubjectPublicKeyInfo, without parsing them.
 
-To parse a key and to encode it again takes as long as to read the rest of a certificate; and what is asked of
-it, which kind it is and whether two are the same, stands in its bytes.
+Parsing a key and encoding it again takes as long as parsing the rest of a certificate, and its bytes suffice
+to determine the algorithm and to compare two keys.
 
-Source: RFC 5280 §4.1 and RFC 2986 §4.1 (where it stands), RFC 3279 §2.3.1 (RSA), RFC 5480 §2 (ECDSA), RFC
+Source: RFC 5280 §4.1 and RFC 2986 §4.1 (its position), RFC 3279 §2.3.1 (RSA), RFC 5480 §2 (ECDSA), RFC
 8410 §4 (Ed25519).
 """
 
@@ -31,7 +31,7 @@ _COMPRESSED: Final = (b"\x00\x02", b"\x00\x03")
 
 
 def of_certificate(certificate: bytes) -> bytes:
-    """The SubjectPublicKeyInfo of a DER certificate. Raises `ValueError` for what is none."""
+    """The SubjectPublicKeyInfo of a DER certificate. Raises `ValueError` for other data."""
     at = der.inside(certificate, der.inside(certificate, 0))
     if certificate[at] == der.CONTEXT_0:
         at = der.behind(certificate, at)
@@ -40,7 +40,7 @@ def of_certificate(certificate: bytes) -> bytes:
 
 
 def of_request(request: bytes) -> bytes:
-    """The SubjectPublicKeyInfo of a DER signing request. Raises `ValueError` for what is none."""
+    """The SubjectPublicKeyInfo of a DER signing request. Raises `ValueError` for other data."""
     # version, subject
     return _after(request, der.inside(request, der.inside(request, 0)), 2)
 
@@ -53,23 +53,23 @@ def _after(data: bytes, at: int, elements: int) -> bytes:
 
 @lru_cache(maxsize=1024)
 def canonical(spki: bytes) -> bytes:
-    """The same key in the bytes in which keys are compared, those of `keys.public_key_der`. Raises `BadKey`
-    where that has to be read for it, and cannot."""
+    """The key in canonical form for comparisons, that of `keys.public_key_der`. Raises `BadKey` if it has to
+    be parsed for that, and is invalid."""
     algorithm, key = _parts(spki)
     is_usual = algorithm == _RSA or algorithm in _KINDS
     return spki if is_usual and not key.startswith(_COMPRESSED) else _encoded(spki)
 
 
 def plan_of(spki: bytes) -> KeyPlan | None:
-    """The kind of the key; None where it is one that we would not make. Raises `BadKey` where it has to be
-    read for it, and cannot."""
+    """The plan of the key; None for a key that we would not generate. Raises `BadKey` if it has to be parsed
+    for that, and is invalid."""
     algorithm, _ = _parts(spki)
     return _KINDS[algorithm] if algorithm in _KINDS else keys.plan_of(keys.load_public_key(spki))
 
 
 @lru_cache(maxsize=1024)
 def check(spki: bytes) -> None:
-    """Raises `BadKey` for what is no public key. The key of a certificate is that of its request as well."""
+    """Raises `BadKey` for an invalid public key. Cached: a certificate has the key of its request."""
     _encoded(spki)
 
 
@@ -81,7 +81,7 @@ def _encoded(spki: bytes) -> bytes:
 
 
 def _parts(spki: bytes) -> tuple[bytes, bytes]:
-    """Algorithm, and the bit string with the count of its unused bits."""
+    """The algorithm, and the bit string with its count of unused bits."""
     with border(BadKey, "the public key cannot be read", detail=True):
         at = der.inside(spki, 0)
         end = der.behind(spki, at)

@@ -1,6 +1,6 @@
-"""Temporary certificates: something to serve until the issuer has answered.
+"""Temporary certificates: served until the issuer has signed.
 
-Each is signed by a CA that is made for it and thrown away, so that nobody can come to trust it. A serial
+Each is signed by a CA that is created for it and discarded, so that no client can come to trust it. A serial
 number in the subject (not the certificate's own) marks it.
 
 Source: cert-manager `pkg/util/pki/temporarycertificate.go`.
@@ -48,5 +48,5 @@ def sign_temporarily(
 
 
 def is_temporary(certificate: CertificateFacts) -> bool:
-    """Whether it was made by `sign_temporarily`, here or by cert-manager."""
+    """Whether `sign_temporarily` or cert-manager made it."""
     return certificate.subject.serial_number == _MARK and certificate.issuer_text == f"CN={_CA_NAME}"

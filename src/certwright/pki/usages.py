@@ -1,4 +1,4 @@
-"""Key usages and extended key usages by their names on the wire.
+"""Key usages and extended key usages by their wire names.
 
 Source: RFC 5280 §4.2.1.3 (key usage) and §4.2.1.12 (extended key usage); the names are cert-manager's
 `KeyUsage` values.
@@ -15,10 +15,10 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, ObjectIdentifier
 from certwright.pki.errors import BadUsage
 
 Usage = str | ObjectIdentifier
-"""A bit of the key usage extension, by its name there, or the OID of an extended key usage."""
+"""A bit of the key usage extension, by its name, or the OID of an extended key usage."""
 
 USAGES: dict[str, Usage] = {
-    # Of two names for one thing the first is what `names_of` answers.
+    # Of two names for one usage, `names_of` returns the first.
     "digital signature": "digital_signature",
     "signing": "digital_signature",
     "content commitment": "content_commitment",
@@ -43,7 +43,7 @@ USAGES: dict[str, Usage] = {
     "microsoft sgc": ObjectIdentifier("1.3.6.1.4.1.311.10.3.3"),
     "netscape sgc": ObjectIdentifier("2.16.840.1.113730.4.1"),
 }
-"""Every usage name and what it stands for: the one table that the rest is derived from."""
+"""Every usage name and its meaning: the single source of the other tables."""
 
 DEFAULT_USAGES = ("digital signature", "key encipherment")
 CERT_SIGN = "cert sign"
@@ -55,7 +55,7 @@ _DEPENDENT = ("encipher_only", "decipher_only")
 
 
 def complete(usages: Iterable[str], *, is_ca: bool) -> tuple[str, ...]:
-    """The usages meant by a spec: the default ones where none are given, with `cert sign` for a CA."""
+    """The effective usages of a spec: the default ones if none are given, with `cert sign` for a CA."""
     given = tuple(usages) or DEFAULT_USAGES
     return (*given, CERT_SIGN) if is_ca and CERT_SIGN not in given else given
 
@@ -72,20 +72,20 @@ def _canonical(name: str) -> str:
 
 
 def lookup(name: str) -> Usage:
-    """What a name stands for. Raises `BadUsage` for an unknown one."""
+    """The usage of a name. Raises `BadUsage` for an unknown one."""
     try:
         return USAGES[name]
     except KeyError:
         raise BadUsage(f'"{name}" is not a key usage') from None
 
 
-# Few different ones are asked for.
+# Few distinct sets are requested.
 @lru_cache(maxsize=256)
 def extensions(names: tuple[str, ...]) -> tuple[x509.KeyUsage | None, x509.ExtendedKeyUsage | None]:
-    """The two extensions for these usages; None where one would be empty. Raises `BadUsage`."""
+    """The two extensions for these usages; None for an empty one. Raises `BadUsage`."""
     usages = [lookup(name) for name in names]
     bits = {usage for usage in usages if isinstance(usage, str)}
-    # In the order of the names given, each once, as Go's encoder has them.
+    # In the given order, each once, as in Go's encoder.
     oids = list(dict.fromkeys(usage for usage in usages if isinstance(usage, ObjectIdentifier)))
     return _key_usage(bits), x509.ExtendedKeyUsage(oids) if oids else None
 
@@ -102,11 +102,11 @@ def _key_usage(bits: set[str]) -> x509.KeyUsage | None:
     return x509.KeyUsage(**{bit: bit in bits for bit in _BITS})
 
 
-# Few different ones are in use, and each certificate and request that is read has two.
+# Few distinct sets are in use, and each certificate and request has two.
 @lru_cache(maxsize=256)
 def names_of(key_usage: x509.KeyUsage | None, extended: x509.ExtendedKeyUsage | None) -> tuple[str, ...]:
-    """The names for what two extensions say, in the order of `USAGES`; an unknown extended usage is named
-    by its OID, with dots, at the end."""
+    """The wire names for two extensions, in the order of `USAGES`; an unknown extended usage is named by its
+    dotted OID, at the end."""
     bits = {bit for bit in _BITS if _has(key_usage, bit)} if key_usage is not None else set()
     oids = set(extended) if extended is not None else set()
     known = [name for name, usage in USAGES.items() if usage in bits or usage in oids]
@@ -115,7 +115,7 @@ def names_of(key_usage: x509.KeyUsage | None, extended: x509.ExtendedKeyUsage | 
 
 
 def _has(key_usage: x509.KeyUsage, bit: str) -> bool:
-    # Asking for these two without keyAgreement is an error in `cryptography`.
+    # Reading these two without keyAgreement is an error in `cryptography`.
     if bit in _DEPENDENT and not key_usage.key_agreement:
         return False
     return bool(getattr(key_usage, bit))

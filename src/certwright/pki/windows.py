@@ -1,4 +1,4 @@
-"""Maintenance windows: the times in which a certificate may be renewed.
+"""Maintenance windows: the times at which a certificate may be renewed.
 
 Source: cert-manager `pkg/util/pki/renewaltime.go`.
 """
@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 
 from certwright.kit.cron import moments_after
 
-# A window may open every minute and stay open for weeks. Looking through so many openings takes 10 ms; the
-# answer is then still right, but a later one of them would leave more room.
+# A window may open every minute and stay open for weeks. Examining this many openings takes 10 ms; the
+# answer is then still correct, but a later opening might last longer.
 _MOST_OPENINGS = 1000
 
 _REMEMBERED = 4096
@@ -26,7 +26,7 @@ _REMEMBERED = 4096
 class Window:
     """Opens at the moments of `cron` on the clocks of `zone` (IANA name), and stays open for `length`.
 
-    It is open at the moment of opening, and not any more `length` later.
+    The interval is half-open: it includes the opening, but not the moment `length` later.
     """
 
     cron: str
@@ -35,7 +35,7 @@ class Window:
 
 
 class Slot(NamedTuple):
-    """A moment in an open window, and for how long (at least) that window stays open from then on."""
+    """A moment in an open window, and how long (at least) that window stays open from then on."""
 
     moment: datetime
     room: timedelta
@@ -43,12 +43,12 @@ class Slot(NamedTuple):
 
 @lru_cache(maxsize=_REMEMBERED)
 def slot(windows: tuple[Window, ...], moment: datetime, end: datetime) -> Slot | None:
-    """`moment` where a window is open then, otherwise when the next one opens; None: none does before `end`.
+    """`moment` if a window is open then, otherwise when the next one opens; None if none does before `end`.
 
-    Raises `ValueError` for a zone that does not exist. Takes some 100 µs; the same question again nothing.
+    Raises `ValueError` for an unknown zone. Takes some 100 µs; results are cached.
     """
     found = [one for window in windows if (one := _slot(window, moment)) is not None and one.moment < end]
-    # Of those that are open at the same moment, the one that stays open longest.
+    # Of several open windows, the one that stays open longest.
     return min(found, key=lambda one: (one.moment, -one.room), default=None)
 
 
