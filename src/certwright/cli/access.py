@@ -1,8 +1,7 @@
-"""Finding the server and talking to it.
+"""Kubeconfig selection and the connection to the server.
 
-Order: `--kubeconfig`, `$KUBECONFIG`, in a pod its ServiceAccount, `./certwright-data/kubeconfig`. Whatever
-goes wrong with the connection is told together with the file that was taken and why, since a wrong file is
-the usual cause.
+Order: `--kubeconfig`, `$KUBECONFIG`, in a pod its ServiceAccount, `./certwright-data/kubeconfig`. Connection
+errors name the chosen file and the reason for the choice, because a wrong file is the usual cause.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ USER_AGENT = f"certwright/{__version__}"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The kubeconfig that was taken (several files count as one), and how the user can recognise why.
+    """The chosen kubeconfig (several files count as one), and the reason for the choice, for messages.
 
-    No file at all stands for the ServiceAccount of the pod.
+    No file at all means the ServiceAccount of the pod.
     """
 
     paths: tuple[Path, ...]
@@ -46,14 +45,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A connected client, and the namespace that commands without `-n` mean."""
+    """A connected client, and the default namespace of commands without `-n`."""
 
     client: Client
     namespace: str
 
 
 def choose(option: Path | None, environment: Mapping[str, str], folder: Path) -> Choice:
-    """The kubeconfig to use. `folder` is the working directory. Raises `Failed` when there is none."""
+    """Choose the kubeconfig. `folder` is the working directory. Raises `Failed` if there is none."""
     if option is not None:
         return Choice((option,), "from --kubeconfig")
     if named := kubeconfig.from_environment(environment.get("KUBECONFIG", "")):
@@ -72,9 +71,9 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
 
 @asynccontextmanager
 async def session(options: ServerOptions) -> AsyncIterator[Session]:
-    """Connect to the server the user meant, and disconnect afterwards.
+    """Connect to the chosen server, and disconnect afterwards.
 
-    Raises `Failed`, also for a connection that breaks inside the block, or a kind that the server has not.
+    Raises `Failed`, also for a connection that breaks inside the block, or a kind that the server lacks.
     """
     choice = choose(options.kubeconfig, os.environ, Path.cwd())
     access = load(choice, options.context)
@@ -100,7 +99,7 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
 
 
 def load(choice: Choice, context: str | None) -> ClusterAccess:
-    """Read the chosen file. Raises `Failed`."""
+    """Read the chosen kubeconfig. Raises `Failed`."""
     if not choice.paths:
         return _of_the_pod(context)
     if not any(path.exists() for path in choice.paths):
@@ -125,7 +124,7 @@ def _of_the_pod(context: str | None) -> ClusterAccess:
 
 
 def connect(choice: Choice, access: ClusterAccess) -> Transport:
-    """A transport to the server. Raises `Failed` for credentials that cannot be used."""
+    """A transport to the server. Raises `Failed` for unusable credentials."""
     try:
         return kubeconfig.connect(access)
     except KubeconfigError as error:

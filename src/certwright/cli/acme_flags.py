@@ -1,5 +1,5 @@
-"""The flags of ACME, for `serve`, `run` and `controllers`: cert-manager's, and those of our listeners; and
-what issuers may make these processes do."""
+"""The ACME flags of `serve`, `run` and `controllers`: cert-manager's, those of our listeners, and the
+operator's policy for issuers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeFlags:
-    """What the user wants of ACME: the members of `app.AcmeSettings`."""
+    """The ACME settings: the members of `app.AcmeSettings`."""
 
     max_concurrent_challenges: int
     http01_listen: Address | None
@@ -59,7 +59,7 @@ def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parse_address(_context: click.Context, _option: click.Parameter, value: str | None) -> Address | None:
-    """`HOST:PORT`, `[IPV6]:PORT` or `:PORT`, which is every address of this machine."""
+    """Parse `HOST:PORT`, `[IPV6]:PORT` or `:PORT`, which is every address of this machine."""
     if value is None:
         return None
     host, colon, port = value.rpartition(":")
@@ -73,7 +73,7 @@ def parse_address(_context: click.Context, _option: click.Parameter, value: str 
 def parse_servers(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Each may hold several, with commas between."""
+    """Parse name servers; each value may contain several, comma-separated."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 

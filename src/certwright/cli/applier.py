@@ -1,4 +1,4 @@
-"""Create or change one object as a document describes it (`kubectl apply`, client-side)."""
+"""Client-side apply of one object (as `kubectl apply`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ESTABLISH_S = 5.0
 
 
 class Refused(Exception):
-    """The document cannot be applied; `sentences` say why, one per thing that is wrong."""
+    """The document cannot be applied; `sentences` give the reasons, one per problem."""
 
     def __init__(self, sentences: list[str]) -> None:
         super().__init__("; ".join(sentences))
@@ -36,17 +36,17 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a document."""
+    """The result of applying a document."""
 
     kind: Kind[Json]
     namespace: str
     name: str
     verb: Verb
     revision: int
-    """The resourceVersion that it has now."""
+    """The new resourceVersion."""
 
     def __str__(self) -> str:
-        """`certificate.cert-manager.io/web created`, as kubectl says it."""
+        """`certificate.cert-manager.io/web created`, as in kubectl."""
         return f"{reference(self.kind, self.name)} {self.verb}"
 
 
@@ -56,12 +56,12 @@ def reference(kind: Kind[Any], name: str) -> str:
 
 
 def where(document: Document) -> str:
-    """The place of a document for error messages: `quickstart.yaml: document 2, line 12`."""
+    """The position of a document for error messages: `quickstart.yaml: document 2, line 12`."""
     return f"{document.source}: document {document.index}, line {document.line}"
 
 
 def what(content: Mapping[str, Any]) -> str:
-    """The object a document is about, as far as it says so: `Certificate default/web`."""
+    """The object that a document names, as far as it does: `Certificate default/web`."""
     metadata = content.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = "/".join(str(part) for part in (metadata.get("namespace"), metadata.get("name")) if part)
@@ -69,7 +69,7 @@ def what(content: Mapping[str, Any]) -> str:
 
 
 class Applier:
-    """Applies documents one after the other to one server."""
+    """Applies documents in sequence to one server."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Applier:
         self._defined_kinds = False
 
     async def apply(self, document: Document) -> Applied:
-        """Create or change what `document` describes. Raises `Refused`, and `errors.Unreachable`."""
+        """Create or update the object in `document`. Raises `Refused`, and `errors.Unreachable`."""
         content = document.content
         kind = await self._kind(content)
         name = _name_of(content)
@@ -103,14 +103,14 @@ class Applier:
                 await self._ensure_namespace(namespace)
             applied = await self._create_or_change(kind, namespace, name, wanted)
         except errors.ApiError as error:
-            # What a Secret holds is for nobody's screen.
+            # Never print the content of a Secret.
             shown = None if kind.kind == "Secret" else content
             raise Refused(explain(error, await self._schema(kind), shown)) from error
         self._defined_kinds |= kind.kind == "CustomResourceDefinition"
         return applied
 
     def place(self, applied: Applied) -> str:
-        """` (namespace shop)` for what went to another namespace than the usual one."""
+        """` (namespace shop)` for an object outside the default namespace."""
         usual = applied.namespace in ("", self._default_namespace)
         return "" if usual else f" (namespace {applied.namespace})"
 
@@ -127,7 +127,7 @@ class Applier:
                 verb, now = await self._change(kind, live, wanted)
                 return Applied(kind, namespace, name, verb, revision_of(now))
             except (errors.AlreadyExists, errors.Conflict):
-                # Somebody was faster; look again. A conflict that stays is the user's own resourceVersion.
+                # Another writer was faster: retry. A permanent conflict is the user's own resourceVersion.
                 if attempt == _CREATE_ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
@@ -168,7 +168,7 @@ class Applier:
         return self._kinds[key]
 
     async def _discover(self, api_version: str, kind: str) -> Kind[Json]:
-        # A kind that was defined a moment ago, in the same file say, is served once it is established.
+        # A CRD that was just created, e.g. by the same file, is served once it is established.
         deadline = self._clock.monotonic() + (_ESTABLISH_S if self._defined_kinds else 0)
         while True:
             try:
@@ -199,7 +199,7 @@ class Applier:
         self._namespaces.add(namespace)
 
     async def _schema(self, kind: Kind[Json]) -> Json | None:
-        """The kind's schema where the server keeps one as a CRD: only needed once something is wrong."""
+        """The kind's schema if the server has it as a CRD: only needed for an error."""
         path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.resource}"
         try:
             response = await self._client.raw("GET", path)
@@ -228,18 +228,18 @@ def _name_of(content: Json) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value as it may stand in a manifest: YAML takes `no` and `n` for false, which surprises most."""
+    """A value in manifest notation: YAML parses `no` and `n` as false, which surprises most users."""
     return msgspec.json.encode(value).decode()
 
 
 def _placed(content: Json, namespace: str) -> Json:
-    """The document's content with the namespace that it goes to, as kubectl notes it too."""
+    """The document's content with its effective namespace, which kubectl records too."""
     if not namespace:
         return content
     return {**content, "metadata": {**content["metadata"], "namespace": namespace}}
 
 
 def refuse_at(document: Document, refusal: Refused) -> list[str]:
-    """The sentences of a refusal, each with the place and the object it is about."""
+    """The sentences of a refusal, each with the position and the object."""
     prefix = f"{where(document)}: {what(document.content)}"
     return [f"{prefix}: {sentence}" for sentence in refusal.sentences]

@@ -1,4 +1,4 @@
-"""What `approve` and `deny` share: one condition on requests that nobody has decided about."""
+"""Common code of `approve` and `deny`: sets one condition on undecided requests."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from certwright.kube.api import errors
 Json = dict[str, Any]
 _ATTEMPTS = 5
 _TYPES = ("Approved", "Denied")
-# cmctl's word, so that whoever looks for it in conditions finds ours too.
+# cmctl's reason, so that searches for it in conditions also find ours.
 _REASON = "KubectlCertManager"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`type` is the condition's."""
+    """A decision. `type` is the condition's."""
 
     type: str
     reason: str
@@ -54,7 +54,7 @@ def decision_options(verb: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 async def decide(server: ServerOptions, names: tuple[str, ...], decision: Decision) -> None:
-    """Decide about each request and say so. Raises `AlreadyTold` where one of them could not be."""
+    """Decide on each request and report it. Raises `AlreadyTold` if one of them failed."""
     async with session(server) as here:
         results = [await _decide(here, name, decision) for name in names]
     if not all(results):
@@ -85,7 +85,7 @@ async def _decide(here: Session, name: str, decision: Decision) -> bool:
 
 
 def _tell_decided(words: str, before: str, decision: Decision) -> bool:
-    """A decision is final; the same one again is nothing to complain of."""
+    """Report a decided request: decisions are final, and repeating one is not an error."""
     found = f"{words} is {before.lower()} already"
     if before == decision.type:
         click.echo(found)
@@ -95,7 +95,7 @@ def _tell_decided(words: str, before: str, decision: Decision) -> bool:
 
 
 def _mark(request: Json, decision: Decision, now: datetime) -> Json:
-    """The merge patch that adds the condition; it only holds for the state that was read."""
+    """The merge patch that adds the condition; valid only for the resourceVersion that was read."""
     condition = {
         "type": decision.type,
         "status": "True",

@@ -1,4 +1,4 @@
-"""What `backup` and `restore` share: where the store is, and how their work ends."""
+"""Common options of `backup` and `restore`, and their error handling."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFlags:
-    """Which store the user means, as `serve` was told."""
+    """The store, by the flags of `serve`."""
 
     data_dir: Path
     store: str | None
@@ -51,7 +51,7 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def options(store: StoreFlags, etcd: etcd_flags.EtcdFlags) -> app.ServeOptions:
-    """The options of the server whose store it is. Raises `Failed`."""
+    """The options of the server that uses the store. Raises `Failed`."""
     if store.store == "memory":
         raise Failed("--store memory keeps nothing that could be saved or restored")
     from certwright import app  # see `backup`
@@ -60,7 +60,7 @@ def options(store: StoreFlags, etcd: etcd_flags.EtcdFlags) -> app.ServeOptions:
 
 
 def outcome(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work. Raises `Failed`."""
+    """Run the work. Raises `Failed`."""
     from certwright import app  # see `backup`
 
     try:

@@ -1,4 +1,4 @@
-"""The flags of controllers that work beside an API server: how often they ask, and which replica works."""
+"""Flags of controllers beside an API server: client throttling, leader election and sharding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from certwright.cli.options import TRUTH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFlags:
-    """What the user wants: the members of `app.ClusterSettings`. `identity` None: a new one at each start."""
+    """The settings: the members of `app.ClusterSettings`. `identity` None: a new one at each start."""
 
     kube_api_qps: float
     kube_api_burst: int

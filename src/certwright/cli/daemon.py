@@ -1,4 +1,4 @@
-"""What the commands that keep running share: options, the signals that end them, and the end itself."""
+"""Common code of long-running commands: options, signals, and shutdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 _CLOSE_S = 1.8
-"""What is left of the two seconds within which Ctrl-C has to end the program."""
+"""The rest of the two seconds within which Ctrl-C has to end the program."""
 
 T = TypeVar("T")
 Closer = Callable[[], Awaitable[None]]
@@ -72,7 +72,7 @@ ENCRYPT_SECRETS = click.option(
 
 
 def parse_duration_option(_context: click.Context, _option: click.Parameter, value: str) -> timedelta:
-    """A duration such as `90s` or `1h30m`."""
+    """Parse a duration such as `90s` or `1h30m`."""
     try:
         duration = parse_duration(value)
     except ValueError as error:
@@ -84,7 +84,7 @@ def parse_duration_option(_context: click.Context, _option: click.Parameter, val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerFlags:
-    """What the user wants of the controllers."""
+    """The settings of the controllers."""
 
     controllers: str
     cluster_resource_namespace: str
@@ -182,7 +182,7 @@ _CONTROLLER_OPTIONS = (
 
 
 def log_options(*, level: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--log-level`, which is `level` where the user says nothing, and `--log-format`."""
+    """Add `--log-level`, with the default `level`, and `--log-format`."""
     options = (
         click.option(
             "--log-level",
@@ -205,7 +205,7 @@ def log_options(*, level: str) -> Callable[[Callable[..., Any]], Callable[..., A
 def parse_listen(
     _context: click.Context, _option: click.Parameter, value: str | None
 ) -> tuple[str, int] | None:
-    """`HOST:PORT`, `[IPV6]:PORT` or `:PORT`."""
+    """Parse `HOST:PORT`, `[IPV6]:PORT` or `:PORT`."""
     if value is None:
         return None
     host, colon, port = value.rpartition(":")
@@ -217,10 +217,10 @@ def parse_listen(
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether nobody listens there now. Somebody may, a moment later."""
+    """Whether the port is free now. Another process may take it a moment later."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do, so that connections that linger from the last run are no hindrance.
+        # As servers do, so that lingering connections of the last run do not interfere.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -230,7 +230,7 @@ def is_free(host: str, port: int) -> bool:
 
 
 class Stop:
-    """Set once by SIGINT or SIGTERM; a second signal ends the program on the spot."""
+    """Set once by SIGINT or SIGTERM; a second signal ends the program immediately."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
@@ -244,7 +244,7 @@ class Stop:
         self.event.set()
 
     async def unless_stopped(self, start: Coroutine[Any, Any, T]) -> T | None:
-        """The result of `start`; None when a signal came first, which cancels it. Raises what it raises."""
+        """The result of `start`; None if a signal came first, which cancels it. Raises what it raises."""
         starting = asyncio.ensure_future(start)
         asked = asyncio.ensure_future(self.event.wait())
         try:
@@ -259,7 +259,7 @@ class Stop:
         return starting.result()
 
     async def wait_or(self, failed: Coroutine[Any, Any, BaseException]) -> None:
-        """Return when a signal came. Raises `Failed` when `failed` says first that a part has died."""
+        """Return on a signal. Raises `Failed` if `failed` reports first that a task has died."""
         broken = asyncio.ensure_future(failed)
         asked = asyncio.ensure_future(self.event.wait())
         try:
@@ -272,7 +272,7 @@ class Stop:
 
 
 async def close(closer: Closer) -> None:
-    """Stop what is running, within the time that the user is willing to wait."""
+    """Stop what is running, within the shutdown time."""
     try:
         async with asyncio.timeout(_CLOSE_S):
             await closer()
@@ -283,9 +283,9 @@ async def close(closer: Closer) -> None:
 
 
 def leave(status: int = 0) -> None:
-    """End the process although a thread is still at work (a long key generation, say) for nobody.
+    """End the process although a thread is still running, e.g. a long key generation with no further use.
 
-    Does nothing where no thread is left: then the ordinary way out is as quick.
+    Does nothing without such a thread, because the ordinary exit is then as fast.
     """
     if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
         sys.stdout.flush()

@@ -1,6 +1,6 @@
-"""Why a certificate is as it is, in one sentence, and what to do about it.
+"""Diagnosis of a certificate: why it is in its state, in one sentence, and how to fix it.
 
-Works on objects as they come over the wire, so that it tells the same story on any API server.
+Works on objects as JSON, so that the diagnosis is the same on any API server.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _OTHER_KIND = {
     "Issuer": "a ClusterIssuer of that name",
     "ClusterIssuer": "an Issuer of that name in its namespace",
 }
-# How conditions of cert-manager's and of ours begin; the story has said that it failed.
+# The beginnings of cert-manager's conditions and ours; the diagnosis has reported the failure.
 _WILL_BE_RETRIED = "The certificate request has failed to complete and will be retried: "
 _ORDERED = re.compile(
     r"Waiting on certificate issuance from order [^/ ]+/(?P<name>[^: ]+)(?:: (?P<why>.*))?", re.DOTALL
 )
 
-# cert-manager's defaults of --certificate-request-minimum-backoff-duration and -maximum-. Controllers that
-# were told otherwise try at another time than said here.
+# cert-manager's defaults of --certificate-request-minimum-backoff-duration and -maximum-. Controllers with
+# other settings retry at another time than stated here.
 _BACKOFF_MIN = timedelta(hours=1)
 _BACKOFF_MAX = timedelta(hours=32)
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """`cause` is one sentence without its full stop; `advice` says what to do, empty for nothing."""
+    """`cause` is one sentence without its full stop; `advice` is the fix, empty if there is none."""
 
     cause: str
     advice: str = ""
@@ -49,9 +49,9 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What belongs to a certificate. None: does not exist (or, for an issuer of a foreign group, is not ours
-    to look at). `order` and `challenges` are there where an ACME issuer is asked. `namesake`: where the
-    issuer does not exist, the one of the other kind (`ClusterIssuer` for `Issuer`) that has its name."""
+    """The objects related to a certificate. None: does not exist (or, for an issuer of a foreign group, is
+    unknown to us). `order` and `challenges` exist with an ACME issuer. `namesake`: if the issuer does not
+    exist, the one of the other kind (`ClusterIssuer` for `Issuer`) with its name."""
 
     certificate: Json
     issuer: Json | None = None
@@ -79,7 +79,7 @@ def name_of(obj: Json) -> str:
 
 
 def certificate_revision(request: Json) -> int:
-    """The revision that a CertificateRequest is for (1, 2, …); 0 where it does not say."""
+    """The revision that a CertificateRequest is for (1, 2, …); 0 if unknown."""
     text = ((request.get("metadata") or {}).get("annotations") or {}).get(_REVISION, "")
     return int(text) if text.isascii() and text.isdigit() else 0
 
@@ -102,7 +102,7 @@ def issuer_ref(certificate: Json) -> dict[str, str]:
 
 
 def tell(around: Around, now: datetime) -> Story:
-    """The story of one certificate."""
+    """Diagnose one certificate."""
     certificate = around.certificate
     if (certificate.get("metadata") or {}).get("deletionTimestamp"):
         return Story("it is being deleted")
@@ -148,7 +148,7 @@ def _renews(status: Json, now: datetime) -> str:
 
 
 def _under_way(around: Around) -> Story:
-    """Issuing=True: the first thing that is missing is what it waits for."""
+    """Issuing=True: it waits for the first missing object."""
     if blocked := _issuer_trouble(around):
         return blocked
     request = around.request
@@ -174,7 +174,7 @@ def _under_way(around: Around) -> Story:
 
 
 def _ordered(around: Around, told: re.Match[str]) -> Story:
-    """What is told of a request that waits for its order at an ACME server."""
+    """The diagnosis of a request that waits for its order at an ACME server."""
     if not told["why"]:
         return Story(f"its order {told['name']} is under way at the ACME server")
     return Story(f"its order {told['name']} waits: {told['why']}", proofs.advice(around.challenges))
@@ -194,7 +194,7 @@ def _namespace(around: Around) -> str:
 
 
 def _here(around: Around) -> str:
-    """The option that has a command look where the certificate is."""
+    """The namespace option for a command about the certificate."""
     return f" -n {_namespace(around)}"
 
 
@@ -231,7 +231,7 @@ def _failed(around: Around, now: datetime) -> Story:
     assert failed_at is not None
     attempts = max(int(_status(around).get("failedIssuanceAttempts") or 1), 1)
     text = str(condition(certificate, "Issuing").get("message", ""))
-    # Written by our controllers; cert-manager leaves the reader to reckon.
+    # Written by our controllers; with cert-manager it has to be computed.
     wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
     next_try = causes.next_attempt(text) or min(failed_at, now) + wait
     message = sentence(causes.without_next_attempt(text).removeprefix(_WILL_BE_RETRIED))
@@ -248,7 +248,7 @@ def _failed(around: Around, now: datetime) -> Story:
 
 
 def _held(around: Around, now: datetime) -> Story | None:
-    """It would be issued now, but its issuer has to be spared."""
+    """The certificate is due, but the circuit breaker of its issuer is open."""
     issuing = condition(around.certificate, "Issuing")
     text = str(issuing.get("message", ""))
     next_try = causes.next_attempt(text)

@@ -1,4 +1,4 @@
-"""How a command ends when it does not do what was asked.
+"""Errors and exit statuses of commands.
 
 click.ClickException
 ├── click.UsageError    wrong use: exit status 2
@@ -14,7 +14,7 @@ import click
 
 
 class Failed(click.ClickException):
-    """The command could not do it; the text is one sentence for the person who typed it."""
+    """The command failed; the text is one sentence for the user."""
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print `error: ` and the sentence."""
@@ -22,7 +22,7 @@ class Failed(click.ClickException):
 
 
 class AlreadyTold(click.ClickException):
-    """Something failed and has been told; only the exit status is left."""
+    """A failure that has been reported already; only the exit status remains."""
 
     def __init__(self) -> None:
         super().__init__("")
@@ -32,7 +32,7 @@ class AlreadyTold(click.ClickException):
 
 
 def tell_error(sentence: str, *, file: IO[Any] | None = None) -> None:
-    """Print one sentence on standard error, as all errors look."""
+    """Print one sentence on standard error, in the format of all errors."""
     click.echo(f"error: {sentence}", err=True, file=file)
 
 

@@ -1,4 +1,4 @@
-"""The flags of `serve --store etcd://…`: kube-apiserver's where it has them, and etcdctl's user."""
+"""The flags of `serve --store etcd://…`: kube-apiserver's if it has them, and etcdctl's user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from certwright.cli import daemon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdFlags:
-    """How the user wants etcd to be spoken to: the members of `app.EtcdOptions`."""
+    """The connection settings of etcd: the members of `app.EtcdOptions`."""
 
     prefix: str
     ca_file: Path | None

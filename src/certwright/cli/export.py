@@ -1,7 +1,7 @@
-"""Secrets as files: `DIR/<namespace>/<certificate>/<key>`, each replaced whole or not at all.
+"""Export of Secrets as files: `DIR/<namespace>/<certificate>/<key>`, each replaced atomically.
 
-Everything but certificates (`*.crt`) is readable by its owner only, since it is or may hold key material. A
-Secret that is deleted leaves its files alone: whoever serves with them can go on until the next one comes.
+Only the owner can read files other than certificates (`*.crt`), because they are or may contain key material.
+The files of a deleted Secret stay: servers can use them until the next Secret exists.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
 
-# RFC 1123 subdomains: what the API server accepts as a name. A name of another kind never becomes a path.
+# RFC 1123 subdomains: names that the API server accepts. Other names never become a path.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-# Kubernetes' `IsConfigMapKey`, and no dot in front, so that no file is hidden and `..` is no way up.
+# Kubernetes' `IsConfigMapKey`, without a leading dot, so that no file is hidden and `..` is impossible.
 _KEY = re.compile(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,252}")
-# What a certificate's Secret may hold; of these, files that have no key any more are removed.
+# The possible keys of a certificate's Secret: only files of these are removed.
 _KNOWN = frozenset(
     (
         *("tls.crt", "tls.key", "ca.crt", "key.der", "tls-combined.pem"),
@@ -31,7 +31,7 @@ class UnsafeName(ValueError):
 
 
 def folder_of(root: Path, namespace: str, certificate: str) -> Path:
-    """Where a certificate's files go. Raises `UnsafeName`."""
+    """The folder of a certificate's files. Raises `UnsafeName`."""
     for what, name in (("namespace", namespace), ("certificate", certificate)):
         if not _NAME.fullmatch(name):
             raise UnsafeName(f"{what} {name!r} is not exported: it is not a DNS-1123 name")
@@ -39,14 +39,14 @@ def folder_of(root: Path, namespace: str, certificate: str) -> Path:
 
 
 class Exporter:
-    """Keeps folders as their Secrets are. Does blocking file work: call it in a thread."""
+    """Synchronizes folders with their Secrets. Does blocking file I/O: call it in a thread."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._written: dict[Path, set[str]] = {}
 
     def write(self, namespace: str, certificate: str, data: Mapping[str, bytes]) -> list[str]:
-        """Bring one certificate's folder up to date, and return the names of the files that changed.
+        """Update one certificate's folder, and return the names of the changed files.
 
         Raises `UnsafeName` before anything is written, and `OSError`.
         """
@@ -55,7 +55,7 @@ class Exporter:
             if not _KEY.fullmatch(key):
                 raise UnsafeName(f"key {key!r} of {namespace}/{certificate} is not exported: not a file name")
         folder.mkdir(parents=True, exist_ok=True)
-        # The key goes first: a server that loads both when the certificate changes finds the new pair.
+        # The key is written first: a server that reloads both when the certificate changes gets the new pair.
         order = sorted(data, key=lambda key: (key.endswith(".crt"), key))
         changed = [key for key in order if _replace(folder / key, data[key])]
         gone = (_KNOWN | self._written.get(folder, set())) - set(data)

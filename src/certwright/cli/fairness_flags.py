@@ -1,4 +1,4 @@
-"""The flags of `serve` that say how many requests it answers at a time; named as kube-apiserver's."""
+"""The flags of `serve` for concurrent requests, with kube-apiserver's names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from certwright.cli.options import TRUTH
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairnessFlags:
-    """What the user wants: the members of `app.InFlight`."""
+    """The settings: the members of `app.InFlight`."""
 
     max_requests: int
     max_mutating_requests: int

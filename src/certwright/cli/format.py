@@ -1,4 +1,4 @@
-"""Times and counts in words."""
+"""Times and counts as text."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME = ((_YEAR, "year"), (_DAY, "day"), (_HOUR, "hour"), (_MINUTE, "minute"), (
 
 
 def parse_time(value: Any) -> datetime | None:
-    """An API time (RFC 3339), or None for anything that is not one."""
+    """An API time (RFC 3339), or None for anything else."""
     if not isinstance(value, str):
         return None
     try:
@@ -36,7 +36,7 @@ def parse_time(value: Any) -> datetime | None:
 
 
 def age(moment: datetime | None, now: datetime) -> str:
-    """The time since `moment` as kubectl writes it: `45s`, `5m10s`, `3h5m`, `12d`; `<unknown>` for None."""
+    """The time since `moment` in kubectl's format: `45s`, `5m10s`, `3h5m`, `12d`; `<unknown>` for None."""
     if moment is None:
         return "<unknown>"
     seconds = max(0, int((now - moment).total_seconds()))
@@ -53,7 +53,7 @@ def _two_units(seconds: int, first: int, second: int) -> str:
 
 
 def span(length: timedelta) -> str:
-    """A length in its largest sensible unit, to the nearest one: `60 days`, `1 hour`, `90 minutes`."""
+    """A duration, rounded, in its largest sensible unit: `60 days`, `1 hour`, `90 minutes`."""
     seconds = max(0, round(length.total_seconds()))
     for unit, name in _NAME:
         if seconds >= 2 * unit or seconds == unit:
@@ -87,5 +87,5 @@ def listed(items: Iterable[str], *, last: str = "and") -> str:
 
 
 def sentence(text: str) -> str:
-    """`text` on one line without the full stop at its end, so that it can stand inside another sentence."""
+    """`text` on one line without its final full stop, so that it fits into another sentence."""
     return " ".join(text.split()).rstrip(".")

@@ -1,7 +1,7 @@
-"""From a refusal of the API server to sentences that name field, value and fix.
+"""API server errors as sentences that name field, value and fix.
 
-The server says what is wrong in Kubernetes' words. What would be right is in the kind's schema, so that a
-hint needs no list of our own.
+The server reports the error in Kubernetes' words. The fix comes from the kind's schema, so there is no
+separate list.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ Schema = Mapping[str, Any]
 
 
 def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] | None = None) -> list[str]:
-    """One sentence per thing that is wrong, each with its field first and, where we know it, the fix last.
+    """One sentence per error, each with its field first and the fix, if known, last.
 
-    `schema` is the kind's OpenAPI schema (`openAPIV3Schema` of its CRD), where there is one. `content` is the
-    object as it was written; None for one whose values must not be shown.
+    `schema` is the kind's OpenAPI schema (`openAPIV3Schema` of its CRD), if there is one. `content` is the
+    object as written; None if its values must not be shown.
     """
     unknown = [_unknown_field(path, schema) for path in _UNKNOWN.findall(error.message)]
     doubled = [f"{path}: is there twice; keep one of the two" for path in _DUPLICATE.findall(error.message)]
@@ -90,7 +90,7 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
 
 
 def _with_value(path: str, message: str, content: Mapping[str, Any] | None) -> str:
-    """Where Kubernetes tells only of what type a value is: the value."""
+    """The message with the value, if Kubernetes reports only its type."""
     wanted = _WANTED.search(message)
     value = _value_at(content, path)
     if not wanted or value is None:
@@ -102,7 +102,7 @@ def _with_value(path: str, message: str, content: Mapping[str, Any] | None) -> s
 
 
 def _value_at(content: Any, path: str) -> Any:
-    """The value of the field at `path`; None where it cannot be found."""
+    """The value of the field at `path`; None if it is missing."""
     here = content
     for part in _PART.findall(path):
         if isinstance(here, Mapping):
@@ -115,14 +115,14 @@ def _value_at(content: Any, path: str) -> Any:
 
 
 def _nearest(word: str, words: list[str]) -> str:
-    """The one of `words` that was probably meant, however it is spelt; "" for none."""
+    """The one of `words` that was probably meant, whatever its case; "" for none."""
     bare = {re.sub(r"[^a-z0-9]", "", known.lower()): known for known in words}
     near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), bare, n=1)
     return bare[near[0]] if near else ""
 
 
 def _valid_name(message: str) -> str:
-    """The nearest DNS-1123 name to the one that is refused; "" where the refusal is about something else."""
+    """The nearest DNS-1123 name to the rejected one; "" if the error is about something else."""
     match = re.match(r'Invalid value: "((?:[^"\\]|\\.)*)": a lowercase RFC 1123 (subdomain|label)', message)
     if not match:
         return ""
@@ -132,7 +132,7 @@ def _valid_name(message: str) -> str:
 
 
 def _find(schema: Schema | None, path: str) -> Schema:
-    """The schema of the field at `path`; empty where it is not described."""
+    """The schema of the field at `path`; empty if there is none."""
     here: Schema = schema or {}
     for part in _PART.findall(path):
         if part.isdigit() and "items" in here:
@@ -150,7 +150,7 @@ def _properties(schema: Schema) -> Mapping[str, Schema]:
 
 
 def _paths_to(schema: Schema | None, name: str, path: str, *, depth: int = 4) -> Iterator[str]:
-    """Where a field called `name` is described, nearest to the root first, `status` left out."""
+    """The paths of fields called `name`, nearest to the root first, without `status`."""
     inner = [(key, value) for key, value in _properties(schema or {}).items() if (path or key != "status")]
     for key, _ in inner:
         if key == name:

@@ -1,4 +1,4 @@
-"""A live copy of everything that certificates are about, and word of each that may have changed."""
+"""Informers of everything related to certificates, with notification of changes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def _owners(obj: Json) -> Iterable[str]:
 
 
 class Mirror:
-    """Follows certificates, requests, issuers and Secrets of one server, in all namespaces.
+    """Watches certificates, requests, issuers and Secrets of one server, in all namespaces.
 
-    `changed` is set whenever anything may look different; whoever waits for it clears it.
+    `changed` is set after any possible change; the caller that waits for it clears it.
     """
 
     def __init__(self, client: Client, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class Mirror:
         self._requests = self._follow(client, related.REQUESTS, clock)
         self._issuers = self._follow(client, related.ISSUERS, clock)
         self._cluster_issuers = self._follow(client, related.CLUSTER_ISSUERS, clock)
-        # Typed, since its values are wanted as bytes.
+        # Typed, because the caller needs its values as bytes.
         self._secrets: Informer[Secret] = Informer(client, SECRETS, clock)
         self._secrets.add_handler(lambda _old, _new: self.changed.set())
         self._tasks.start(self._secrets.run(), name="mirror of secrets")
@@ -50,17 +50,17 @@ class Mirror:
         return informer
 
     async def synced(self) -> None:
-        """Return when everything that the server has is here."""
+        """Return when all informers are synced."""
         for informer in (self._certificates, self._requests, self._issuers, self._cluster_issuers):
             await informer.synced.wait()
         await self._secrets.synced.wait()
 
     def certificates(self) -> list[ObjectKey]:
-        """The certificates that there are, by namespace and name."""
+        """The existing certificates, by namespace and name."""
         return sorted(self._certificates.cache.keys())
 
     def around(self, key: ObjectKey) -> Around | None:
-        """A certificate and what belongs to it, the Secret left out; None where it does not exist."""
+        """A certificate and its related objects, without the Secret; None if it does not exist."""
         certificate = self._certificates.cache.get(key)
         if certificate is None:
             return None
@@ -78,11 +78,11 @@ class Mirror:
         return self._issuers.cache.get(ObjectKey(namespace, ref["name"]))
 
     def secret(self, key: ObjectKey) -> Secret | None:
-        """The Secret that a certificate names, if it is there."""
+        """The Secret that a certificate names, if it exists."""
         certificate = self._certificates.cache.get(key)
         name = ((certificate or {}).get("spec") or {}).get("secretName", "")
         return self._secrets.cache.get(ObjectKey(key.namespace, name))
 
     async def close(self) -> None:
-        """Stop following."""
+        """Stop the informers."""
         await self._tasks.close()

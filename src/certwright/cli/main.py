@@ -1,6 +1,6 @@
-"""The program: a table of commands, each loaded only when it is asked for.
+"""The program: a table of commands, each imported only when it is used.
 
-`certwright --help` imports click and nothing else, which is why the one-line descriptions stand here; a test
+`certwright --help` imports click and nothing else, so the one-line descriptions are here; a test
 compares them with the commands' own.
 """
 
@@ -54,7 +54,7 @@ _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
 class Program(click.Group):
-    """The group of all commands, and the one place where errors become sentences and exit statuses."""
+    """The group of all commands, and the only place that converts errors to sentences and exit statuses."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """The names of all commands, in the order of the help."""
@@ -65,7 +65,7 @@ class Program(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's signature
         cmd_name: str,
     ) -> click.Command | None:
-        """Import the command's module; None for a name that is not in the table."""
+        """Import the command's module; None for an unknown name."""
         if cmd_name not in _SHORT:
             return None
         module = importlib.import_module(f"certwright.cli.commands.{cmd_name}")
@@ -75,7 +75,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but an unknown name is answered with the nearest one."""
+        """As in click, but the error for an unknown name suggests the nearest one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in _SHORT:
             near = difflib.get_close_matches(name, _SHORT, n=1)
@@ -94,7 +94,7 @@ class Program(click.Group):
                 formatter.write_dl(list(commands.items()), col_spacing=3)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. To have one's output read no further is no failure, which to click it is."""
+        """Run the command. A closed output pipe is not a failure, unlike in click."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -120,7 +120,7 @@ def debugging() -> bool:
 
 
 def _tell(error: BaseException) -> int:
-    """Print what has to be said about `error`, and return the exit status."""
+    """Print the message for `error`, and return the exit status."""
     if debugging() and not isinstance(error, click.ClickException | click.exceptions.Exit):
         traceback.print_exception(error)
     match error:
@@ -171,7 +171,7 @@ def _flush() -> None:
 
 
 def _drop_output() -> None:
-    """Whoever read our output has seen enough; Python's own flush at exit must not complain either."""
+    """Discard further output: the reader has closed the pipe, and Python's flush at exit must not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -185,7 +185,7 @@ def _drop_output() -> None:
 def program(*, debug: bool) -> None:
     """Declare X.509 certificates in YAML; have them issued, stored and renewed.
 
-    Speaks cert-manager's Kubernetes API, with a Kubernetes cluster or without one.
+    Uses cert-manager's Kubernetes API, with or without a Kubernetes cluster.
 
     \b
     First steps:

@@ -1,7 +1,7 @@
-"""What `apply` has to change: a three-way merge of JSON objects.
+"""Client-side apply as a three-way merge of JSON objects.
 
-Three states meet: what the user wrote the last time (kept in an annotation), what the user writes now, and
-what the server has. Fields that others added stay; fields that the user has taken out go.
+Inputs: the last applied object (from an annotation), the new object, and the live object. Fields that other
+clients added stay; fields that the user has removed are deleted.
 
 Source: Kubernetes documentation, "Declarative Management of Kubernetes Objects", "How apply calculates
 differences"; the result is a JSON merge patch (RFC 7386).
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-"""kubectl's own annotation, so that the two programs may take turns on one object."""
+"""kubectl's own annotation, so that both programs can be used on one object."""
 
 # Go's encoding/json writes these as escapes; kubectl compares the annotation as text.
 _GO_ESCAPES = str.maketrans(
@@ -32,9 +32,9 @@ _GO_ESCAPES = str.maketrans(
 def three_way_patch(
     last: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The JSON merge patch that takes `live` to `wanted`, given what was wanted the `last` time.
+    """The JSON merge patch from `live` to `wanted`, given the `last` applied object.
 
-    Empty when there is nothing to do. Lists are replaced whole, as a merge patch can do nothing else.
+    Empty if nothing changes. Lists are replaced as a whole, a limit of merge patches.
     """
     patch = {name: None for name in last if name not in wanted and live.get(name) is not None}
     return patch | _additions(last, wanted, live)
@@ -55,12 +55,12 @@ def _additions(last: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping
 
 
 def _differs(wanted: Any, live: Any) -> bool:
-    # Python holds True == 1; JSON does not.
+    # In Python True == 1, but not in JSON.
     return wanted != live or (isinstance(wanted, bool) != isinstance(live, bool))
 
 
 def with_last_applied(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """`wanted` with itself noted in its annotation, letter for letter as kubectl notes it."""
+    """`wanted` with itself in its annotation, byte for byte as in kubectl."""
     metadata = dict(wanted.get("metadata") or {})
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
     bare = {**wanted, "metadata": {**metadata, "annotations": annotations}}
@@ -69,7 +69,7 @@ def with_last_applied(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def last_applied(live: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What was applied the last time, from the annotation; None where it is absent or broken."""
+    """The last applied object, from the annotation; None if it is missing or invalid."""
     annotations = (live.get("metadata") or {}).get("annotations") or {}
     try:
         last = msgspec.json.decode(annotations.get(LAST_APPLIED, ""))

@@ -1,4 +1,4 @@
-"""Options that several commands share, and how a coroutine becomes a command."""
+"""Options that several commands share, and the adapter from coroutines to commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """How the user said where the server is. None: not said."""
+    """The options that select the server. None: not given."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -92,7 +92,7 @@ def selector_option(command: F) -> F:
 
 
 class _Truth(click.types.BoolParamType):
-    """As click's, but a refusal does not list all twelve words that are understood."""
+    """As click's, but an error does not list all twelve accepted words."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> bool:
         """See `click.ParamType`."""
@@ -130,7 +130,7 @@ def parse_timeout(_context: click.Context, _option: click.Parameter, value: str)
 
 
 def file_option(*, required: bool) -> Callable[[F], F]:
-    """Add `-f/--filename`, which may be repeated, as `manifests: Manifests`, None where it is not given."""
+    """Add `-f/--filename`, which may be repeated, as `manifests: Manifests`, None if it is not given."""
     return click.option(
         "-f",
         "--filename",
@@ -146,20 +146,20 @@ def file_option(*, required: bool) -> Callable[[F], F]:
 def read_manifests(
     _context: click.Context, _option: click.Parameter, names: tuple[str, ...]
 ) -> Manifests | None:
-    """Read the files while the command line is read: before any event loop, which would not see Ctrl-C
+    """Read the files while parsing the command line: before any event loop, which would not see Ctrl-C
     while it waits for standard input."""
-    from certwright.cli import sources  # the YAML reader, which --help has no use for
+    from certwright.cli import sources  # the YAML reader, which --help does not need
 
     return sources.read(names) if names else None
 
 
 class Folder(click.Group):
-    """A command that only holds others, and says which where it is asked for something else."""
+    """A group of subcommands, which lists them in the error for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but an unknown name is answered with what could stand there."""
+        """As in click, but the error for an unknown name lists the valid ones."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in self.commands:
             could = " or ".join(f"`{ctx.command_path} {known}`" for known in sorted(self.commands))
@@ -168,7 +168,7 @@ class Folder(click.Group):
 
 
 def asynchronous(command: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run the coroutine function to its end; commands that only ask the server use this."""
+    """Run the coroutine function to its end; for commands that are only clients of the server."""
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What `certwright run` knows of its certificates at a moment: stories, files, rows of the final table."""
+"""The state of the certificates of `certwright run`: diagnoses, files, rows of the final table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CERTIFICATE_NAME = "cert-manager.io/certificate-name"
 
 
 class Overview:
-    """Reads the mirror, and keeps the export folder as the Secrets are."""
+    """Reads the informers, and synchronizes the export folder with the Secrets."""
 
     def __init__(self, mirror: Mirror, export: Path, clock: Clock) -> None:
         self.mirror = mirror
@@ -35,11 +35,11 @@ class Overview:
         self._applied: dict[ObjectKey, int] = {}
 
     def expect(self, key: ObjectKey, revision: int) -> None:
-        """What the mirror has of this certificate only counts from this resourceVersion on."""
+        """Ignore cached states of this certificate before this resourceVersion."""
         self._applied[key] = revision
 
     def story(self, key: ObjectKey) -> Story:
-        """Why the certificate is as it is; not ready while its latest change has not been looked at."""
+        """The diagnosis of the certificate; not ready until its latest change has been processed."""
         around = self.mirror.around(key)
         if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
             return Story("it is not there (any more)" if around is None else "it has just been changed")
@@ -47,7 +47,7 @@ class Overview:
         return Story("the change is not looked at yet") if story.ready and not _seen(around) else story
 
     def outcome(self, key: ObjectKey) -> str:
-        """The story with moments instead of distances, so that it only changes when something happened."""
+        """The diagnosis with absolute times, so that it changes only when something happened."""
         around = self.mirror.around(key)
         if around is None:
             return "it is not there any more"
@@ -60,7 +60,7 @@ class Overview:
         return f"revision {status.get('revision', 1)} is valid until {at(expires)}{tail}"
 
     async def export_changes(self) -> list[ObjectKey]:
-        """Write the files of every certificate whose Secret has changed; return which. Raises `Failed`."""
+        """Write the files of every certificate whose Secret has changed; returns which. Raises `Failed`."""
         changed = []
         for key in self.mirror.certificates():
             secret = self.mirror.secret(key)
@@ -74,8 +74,8 @@ class Overview:
         return changed
 
     async def export_now(self, client: Client, keys: Iterable[ObjectKey]) -> None:
-        """Write the files of these certificates as their Secrets are on the server, whatever the mirror has
-        seen of them yet: Ready may be known before the Secret is. Raises `Failed`."""
+        """Write the files of these certificates from their Secrets on the server, not from the cache: Ready
+        may be cached before the Secret is. Raises `Failed`."""
         for key in keys:
             around = self.mirror.around(key)
             if around is None:
@@ -100,7 +100,7 @@ class Overview:
         return False
 
     def folder(self, key: ObjectKey) -> Path | None:
-        """Where the certificate's files are, once they are there."""
+        """The folder of the certificate's files, once they exist."""
         return folder_of(self._export_root, *key) if key in self._exported else None
 
     def has_dns_names(self, key: ObjectKey) -> bool:
@@ -109,7 +109,7 @@ class Overview:
         return around is not None and bool((around.certificate.get("spec") or {}).get("dnsNames"))
 
     def row(self, key: ObjectKey) -> Row | None:
-        """Its line of the final table; None where the certificate has gone."""
+        """Its row of the final table; None if the certificate was deleted."""
         around = self.mirror.around(key)
         if around is None:
             return None
@@ -129,13 +129,13 @@ class Overview:
 
 
 def _belongs(secret: Secret, key: ObjectKey) -> bool:
-    """Whether it holds a certificate, and not that of another Certificate that names the same Secret."""
+    """Whether it contains a certificate, and not that of another Certificate that names the same Secret."""
     owner = secret.metadata.annotations.get(_CERTIFICATE_NAME, key.name)
     return owner == key.name and bool(secret.data.get("tls.crt"))
 
 
 def _seen(around: Around) -> bool:
-    """Whether the Ready condition was found on the certificate as it is written now."""
+    """Whether the Ready condition is of the current generation of the certificate."""
     seen = condition(around.certificate, "Ready").get("observedGeneration")
     return seen is None or seen >= around.certificate["metadata"].get("generation", 0)
 

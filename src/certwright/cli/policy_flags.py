@@ -1,6 +1,6 @@
-"""The flags that say what issuers and Challenges may make a process do: run programs, write files, use http.
+"""The operator's policy flags: whether issuers and Challenges may run programs, write files, use http.
 
-An issuer may be written by a tenant; these flags are the operator's word. See `docs/security.md`.
+A tenant may write an issuer; only the operator sets these flags. See `docs/security.md`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Programs = dict[str, tuple[str, ...]]
 
 
 def parse_programs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Programs:
-    """Each is `NAME=COMMAND ARGUMENTS`, quoted as for a shell."""
+    """Parse `NAME=COMMAND ARGUMENTS`, quoted as for a shell."""
     found: Programs = {}
     for value in values:
         name, equals, line = value.partition("=")
@@ -43,7 +43,7 @@ def parse_programs(_context: click.Context, _option: click.Parameter, values: tu
 
 
 def parse_environment(_context: click.Context, _option: click.Parameter, path: Path | None) -> dict[str, str]:
-    """The variables in a file of lines `KEY=VALUE`; empty lines and those that begin with # are left out."""
+    """Parse a file of lines `KEY=VALUE`; skips empty lines and those that begin with #."""
     if path is None:
         return {}
     try:
@@ -55,7 +55,7 @@ def parse_environment(_context: click.Context, _option: click.Parameter, path: P
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         key, equals, value = line.partition("=")
-        # Never the line itself: it may hold a credential.
+        # Never the line itself: it may contain a credential.
         if not equals or not _VARIABLE.fullmatch(key):
             raise click.BadParameter(f"{path}, line {number}: write KEY=VALUE")
         if key.startswith(_RESERVED):
@@ -69,7 +69,7 @@ def parse_environment(_context: click.Context, _option: click.Parameter, path: P
 def parse_directories(
     _context: click.Context, _option: click.Parameter, values: tuple[Path, ...]
 ) -> tuple[str, ...]:
-    """Each must exist; a relative one is below the working directory."""
+    """Each directory must exist; a relative one is below the working directory."""
     for value in values:
         if not value.is_dir():
             raise click.BadParameter(f"`{value}` is not a directory")
@@ -77,8 +77,8 @@ def parse_directories(
 
 
 def take_policy(given: dict[str, Any]) -> OperatorPolicy:
-    """What the flags come to; they are taken out of `given`."""
-    # Loads the kinds of issuers: not needed for --help.
+    """The policy of the flags, which are removed from `given`."""
+    # Loads the kinds of issuers, which --help does not need.
     from certwright.kit.outgoing import ServerRules
     from certwright.resources.operator_policy import OperatorPolicy
 

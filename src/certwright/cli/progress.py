@@ -1,4 +1,4 @@
-"""How certificates come on: as lines where output is kept, as a live table where somebody watches."""
+"""Progress of certificates: as lines for logs and pipes, as a live table for terminals."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _LEAVE_LINES = 6
 
 
 class Board(Protocol):
-    """Shows the stories of certificates while they change."""
+    """Shows the diagnoses of certificates while they change."""
 
     def show(self, stories: Mapping[ObjectKey, Story]) -> None:
-        """These are the stories now."""
+        """Show the current diagnoses."""
 
     def say(self, line: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """End the display."""
 
 
 class Lines:
@@ -36,7 +36,7 @@ class Lines:
         self._told: dict[ObjectKey, str] = {}
 
     def show(self, stories: Mapping[ObjectKey, Story]) -> None:
-        """Print the certificates whose story has changed."""
+        """Print the certificates whose diagnosis has changed."""
         for key, story in stories.items():
             if self._told.get(key) != str(story):
                 self._told[key] = str(story)
@@ -51,10 +51,10 @@ class Lines:
 
 
 class Live:
-    """A table that is drawn again in place, for a terminal."""
+    """A table that is redrawn in place, for a terminal."""
 
     def __init__(self) -> None:
-        # 70 ms and 7 MB that are only spent where a table is drawn.
+        # rich costs 70 ms and 7 MB, spent only for a live table.
         from rich.console import Console
         from rich.live import Live as RichLive
 
@@ -63,7 +63,7 @@ class Live:
         self._live.start()
 
     def show(self, stories: Mapping[ObjectKey, Story]) -> None:
-        """Draw the table: those that are not ready first, as many as the window has room for."""
+        """Draw the table: certificates that are not ready first, as many as fit into the window."""
         from rich.table import Table
         from rich.text import Text
 
@@ -87,18 +87,18 @@ class Live:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the table away."""
+        """Remove the table."""
         self._live.stop()
 
 
 def board(*, terminal: bool) -> Board:
-    """The board that fits standard output."""
+    """The board for standard output."""
     return Live() if terminal else Lines()
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the final table."""
+    """One row of the final table."""
 
     key: ObjectKey
     ready: bool
@@ -112,7 +112,7 @@ _TITLES = ("NAME", "READY", "ISSUER", "NOT AFTER (UTC)", "RENEWS AT (UTC)", "FIL
 
 
 def print_table(rows: Sequence[Row], *, terminal: bool) -> None:
-    """The final table: coloured on a terminal, plain elsewhere."""
+    """Print the final table: coloured on a terminal, plain elsewhere."""
     cells = [
         (str(r.key), "yes" if r.ready else "NO", r.issuer, r.not_after, r.renews_at, r.files) for r in rows
     ]

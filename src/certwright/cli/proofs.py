@@ -1,4 +1,4 @@
-"""What whoever owns a name can do about a proof of it that an ACME server would not see."""
+"""Advice for the owner of a name whose self-check fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ADVICE = {
 
 
 def advice(challenges: Iterable[Json]) -> str:
-    """What to do about the first of these Challenges that says why it waits; empty for nothing."""
+    """The fix for the first of these Challenges with a reason; empty if there is none."""
     for challenge in challenges:
         status = challenge.get("status") or {}
         if status.get("state") == "valid" or not status.get("reason"):

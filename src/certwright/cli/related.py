@@ -1,4 +1,4 @@
-"""Gathering what is known about one certificate: its issuer, current request, Secret and events."""
+"""Objects related to one certificate: its issuer, current request, Secret and events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 def _as_json(kind: AnyKind) -> Kind[Json]:
-    # Plain JSON rather than the structs of `resources`: what a newer server adds must be shown, not lost.
+    # Plain JSON rather than the structs of `resources`: fields of a newer server must be shown, not dropped.
     return replace(kind, type=dict)
 
 
@@ -35,7 +35,7 @@ CHALLENGES = _as_json(table.CHALLENGES)
 
 
 async def around(client: Client, certificate: Json) -> Around:
-    """Everything that the story of `certificate` needs. Raises `ApiError` where reading is not allowed."""
+    """Fetch everything that the diagnosis of `certificate` needs. Raises `ApiError` if it is forbidden."""
     namespace = certificate["metadata"]["namespace"]
     secret_name = (certificate.get("spec") or {}).get("secretName", "")
     ref = issuer_ref(certificate)
@@ -58,7 +58,7 @@ async def around(client: Client, certificate: Json) -> Around:
 
 
 def of_the_other_kind(ref: Mapping[str, str]) -> dict[str, str]:
-    """What the user may have meant: a ClusterIssuer instead of an Issuer, and the other way."""
+    """The reference that the user may have meant: a ClusterIssuer for an Issuer, and the other way."""
     return {**ref, "kind": "Issuer" if ref["kind"] == "ClusterIssuer" else "ClusterIssuer"}
 
 
@@ -66,7 +66,7 @@ async def _namesake(client: Client, ref: Mapping[str, str], namespace: str) -> J
     try:
         return await _issuer(client, of_the_other_kind(ref), namespace)
     except errors.Forbidden:
-        # Who may read Issuers need not be allowed to read ClusterIssuers; it is only a hint.
+        # A user may read Issuers but not ClusterIssuers; it is only a hint.
         return None
 
 
@@ -79,7 +79,7 @@ async def _issuer(client: Client, ref: Mapping[str, str], namespace: str) -> Jso
 
 
 async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: str = "") -> Json | None:
-    """The object, or None where there is none of that name."""
+    """The object, or None if there is none of that name."""
     if not name:
         return None
     try:
@@ -89,7 +89,7 @@ async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: st
 
 
 def current_request(certificate: Json, requests: list[Json]) -> Json | None:
-    """The request for the highest revision among those that belong to the certificate."""
+    """The request of the certificate with the highest revision."""
     own = [request for request in requests if _belongs(request, certificate)]
     return max(own, key=certificate_revision, default=None)
 
@@ -115,6 +115,6 @@ async def events_of(client: Client, obj: Json) -> list[Json]:
 
 
 def last_seen(event: Json) -> tuple[str, int]:
-    """What sorts events by when they were seen last: the API's own text, then the order of writing."""
+    """The sort key of events by last occurrence: the API's timestamp, then the order of writing."""
     created = event["metadata"].get("creationTimestamp")
     return str(event.get("lastTimestamp") or event.get("eventTime") or created or ""), revision_of(event)

@@ -1,4 +1,4 @@
-"""Which objects the words after a command mean: `certificates`, `cert web api`, `cert/web secret/web-tls`."""
+"""Resource arguments of commands: `certificates`, `cert web api`, `cert/web secret/web-tls`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind, where to look for it, and the names asked for (empty: all of them)."""
+    """A kind, its namespace, and the requested names (empty: all of them)."""
 
     kind: Kind[Json]
     namespace: str
@@ -28,7 +28,7 @@ class Target:
 
 
 def split(words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-    """Kind words with the names asked for. Raises `click.UsageError`."""
+    """Kinds with their requested names. Raises `click.UsageError`."""
     if any("/" in word for word in words):
         pairs = [word.split("/") for word in words]
         if any(len(pair) != 2 or not all(pair) for pair in pairs):
@@ -43,7 +43,7 @@ def split(words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
 
 
 async def resolve(session: Session, words: Sequence[str], *, all_namespaces: bool = False) -> list[Target]:
-    """The targets that `words` mean on this server. Raises `click.UsageError` and what discovery raises."""
+    """The targets of `words` on this server. Raises `click.UsageError` and the errors of discovery."""
     targets = []
     for word, names in split(words):
         if names and all_namespaces:
@@ -55,9 +55,9 @@ async def resolve(session: Session, words: Sequence[str], *, all_namespaces: boo
 
 
 async def fetch(session: Session, kind: Kind[T], name: str) -> T:
-    """The object of that name in the namespace that the user means.
+    """The object of that name in the selected namespace.
 
-    Raises `Failed`, which names the namespace: to be in another one is the usual reason why it is not there.
+    Raises `Failed`, which names the namespace, because a wrong namespace is the usual reason.
     """
     try:
         return await session.client.get(kind, name, session.namespace)

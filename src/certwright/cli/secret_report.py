@@ -1,4 +1,4 @@
-"""What the certificates and the key in a Secret say, in lines. Never the private key itself."""
+"""Report on the certificates and the key in a Secret. Never prints the private key itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts that descriptions are made of: fields, conditions, events, nested values. Pure text."""
+"""Sections of descriptions: fields, conditions, events, nested values. Pure text."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _INDENT = "  "
 
 
 def indented(lines: Iterable[str], *, by: int = 1) -> list[str]:
-    """The lines, moved to the right by so many steps; empty ones stay empty."""
+    """The lines, indented by `by` levels; empty ones stay empty."""
     return [f"{_INDENT * by}{line}" if line else line for line in lines]
 
 
 def fields(pairs: Iterable[tuple[str, str]]) -> list[str]:
-    """`Name:   value` lines with the values under each other; pairs without a value are left out."""
+    """Aligned `Name:   value` lines; omits pairs without a value."""
     return lines_of((f"{label}:", value) for label, value in pairs if value)
 
 
 def section(title: str, lines: Sequence[str]) -> list[str]:
-    """A titled block with an empty line before it, or nothing for no lines."""
+    """A titled block after an empty line, or nothing without lines."""
     return ["", title, *indented(lines)] if lines else []
 
 
@@ -57,7 +57,7 @@ def _short(text: str, limit: int = 60) -> str:
 
 
 def conditions(obj: Json, now: datetime) -> list[str]:
-    """The conditions as a table: type, status, reason, since when, message."""
+    """The conditions as a table: type, status, reason, age, message."""
     items = (obj.get("status") or {}).get("conditions") or []
     if not items:
         return []
@@ -78,7 +78,7 @@ def _condition(item: Json, now: datetime) -> tuple[str, ...]:
 
 
 def events(items: Iterable[Json], now: datetime) -> list[str]:
-    """Events as a table, in the order given: type, reason, age and number, message."""
+    """Events as a table, in the given order: type, reason, age and count, message."""
     rows = [_event(item, now) for item in items]
     return lines_of([("TYPE", "REASON", "AGE", "MESSAGE"), *rows]) if rows else []
 

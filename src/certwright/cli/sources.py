@@ -1,4 +1,4 @@
-"""Manifests from where the user said: files, folders, standard input."""
+"""Manifest sources: files, folders, standard input."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True, slots=True)
 class Manifests:
-    """The documents of all sources in order; what cannot be read is a `DocumentError` in its place."""
+    """The documents of all sources in order; an unreadable one is a `DocumentError` in its place."""
 
     names: tuple[str, ...]
     documents: tuple[Document | DocumentError, ...]
 
     @property
     def readable(self) -> bool:
-        """Whether there is any document that can be worked with."""
+        """Whether there is any readable document."""
         return any(isinstance(document, Document) for document in self.documents)
 
 
 def read(names: Iterable[str]) -> Manifests:
-    """Read files, folders, and standard input for `-`. Waits for standard input to end."""
+    """Read files, folders, and standard input for `-`. Blocks until the end of standard input."""
     names = tuple(names)
     documents = tuple(document for name in names for document in _read_source(name))
     return Manifests(tuple(_STDIN if name == "-" else name for name in names), documents)

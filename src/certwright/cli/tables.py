@@ -1,4 +1,4 @@
-"""Columns of text: the server's Table representation, and tables of our own."""
+"""Text tables: the server's Table representation, and our own tables."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 _GAP = "   "
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-"""What to accept in order to get a Table (Kubernetes API concepts, "Receiving resources as Tables")."""
+"""The Accept header for a Table (Kubernetes API concepts, "Receiving resources as Tables")."""
 
 
 def aligned(rows: Iterable[Sequence[str]], *, at_least: Sequence[int] = ()) -> tuple[list[str], list[int]]:
     """The rows as lines, each column as wide as its widest cell, and those widths.
 
-    `at_least` are the widths of lines printed before, so that later ones stand under them.
+    `at_least` are the column widths of earlier lines, so that later ones align with them.
     """
     cells = [list(row) for row in rows]
     if not cells:
@@ -33,7 +33,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 class ServerTable:
-    """A Table as the server sends it, and how it is shown."""
+    """A Table of the server, with its display options."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         self._columns: list[dict[str, Any]] = content.get("columnDefinitions") or []
@@ -41,16 +41,16 @@ class ServerTable:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no row."""
+        """Whether there are no rows."""
         return not self._rows
 
     def header(self, *, wide: bool, namespaces: bool) -> list[str]:
-        """The names of the columns shown. Columns of priority 0 always are, others only in a wide table."""
+        """The names of the visible columns. Columns of priority 0 always are, others only in a wide table."""
         names = [str(self._columns[i].get("name", "")).upper() for i in self._shown(wide=wide)]
         return ["NAMESPACE", *names] if namespaces else names
 
     def rows(self, *, wide: bool, namespaces: bool, prefix: str = "") -> list[list[str]]:
-        """The cells shown, as text. `prefix` goes before the name (`certificate.cert-manager.io/`)."""
+        """The visible cells as text. `prefix` precedes the name (`certificate.cert-manager.io/`)."""
         shown = self._shown(wide=wide)
         return [self._row(row, shown, namespaces=namespaces, prefix=prefix) for row in self._rows]
 
@@ -72,7 +72,7 @@ class ServerTable:
 
 
 def cell_text(value: Any) -> str:
-    """One cell on one line, as kubectl shows it."""
+    """One cell on one line, as in kubectl."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""One object as it changes: list, watch, and list again when the watch has lost its place."""
+"""Reflector for one object: list, watch, and list again after the watch has expired."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Json = dict[str, Any]
 async def follow(
     client: Client, kind: Kind[Json], name: str, namespace: str
 ) -> AsyncGenerator[Json | None, None]:
-    """The object's state now and after every change; None while it does not exist. Never ends by itself.
+    """Yield the object's state now and after every change; None while it does not exist. Never ends.
 
-    Raises `ApiError` and `Unreachable`. Must be closed when it is left early (`contextlib.aclosing`).
+    Raises `ApiError` and `Unreachable`. The caller must close it when leaving early (`contextlib.aclosing`).
     """
     fields = f"metadata.name={name}"
     while True:

@@ -18,13 +18,13 @@ from certwright.kube.api.manifests import DocumentError
 @namespaced_server_options
 @asynchronous
 async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool) -> None:
-    """Create or change the objects that files describe, and say of each what was done.
+    """Create or change the objects that files describe, and report each result.
 
-    Fields that were in the file the last time and are not in it now are taken away; fields that others have
-    set stay. It keeps the same notes as `kubectl apply`, so the two may take turns.
+    Fields that the file no longer contains are removed; fields that other clients have set stay. The
+    annotation is the one of `kubectl apply`, so you can use both commands on the same objects.
 
-    A document that cannot be applied is told with its file, line, field and fix; all others go through, and
-    the exit status is 1.
+    A document that cannot be applied is reported with its file, line, field and fix; all others are applied,
+    and the exit status is 1.
 
     \b
     Examples:
@@ -45,7 +45,7 @@ async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool)
 
 
 async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -> tuple[list[Applied], int]:
-    """Apply every document, print what became of it, and return what was applied and how many were not."""
+    """Apply every document, print the results, and return the applied ones and the number of failures."""
     applied: list[Applied] = []
     failures = 0
     for document in manifests.documents:

@@ -16,7 +16,7 @@ from certwright.cli.options import ServerOptions, asynchronous, namespaced_serve
 async def command(*, server: ServerOptions, names: tuple[str, ...], reason: str, message: str) -> None:
     """Allow certificate requests to be signed.
 
-    Needed where nobody approves them by themselves (`--controllers=*,-certificaterequests-approver`). You
+    Needed if requests are not approved automatically (`--controllers=*,-certificaterequests-approver`). You
     need the right to `approve` for the issuer. A decision is final.
 
     \b

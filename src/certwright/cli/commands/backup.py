@@ -16,10 +16,10 @@ from certwright.cli.errors import AlreadyTold, tell_warning
 def command(*, file: Path, store: backup_options.StoreFlags, etcd: etcd_flags.EtcdFlags) -> None:
     """Save all objects, and the server's own keys, in FILE, whether or not the server is running.
 
-    It reads the store itself, so it runs where the server does, as the same user; say --data-dir and --store
-    as to `certwright serve`. What it saves is of one moment. Secrets are encrypted in FILE as they are in the
-    store, and only its owner can read it. The key of the Secrets is not in it: keep a copy of that, apart
-    from FILE.
+    Reads the store directly: run it on the server's machine, as the same user, with the --data-dir and
+    --store of `certwright serve`. The backup is a consistent snapshot. Secrets are encrypted in FILE as they
+    are in the store, and only its owner can read it. FILE does not contain the key of the Secrets: keep a
+    copy of that key, apart from FILE.
 
     An object whose stored form is damaged is left out: a warning names it, and the exit status is 1, although
     FILE is good for all others.
@@ -30,7 +30,7 @@ def command(*, file: Path, store: backup_options.StoreFlags, etcd: etcd_flags.Et
       certwright backup --data-dir /var/lib/certwright /mnt/backups/certwright.backup
       certwright backup --store etcds://e1:2379 --etcd-cafile ca.crt certwright.backup
     """
-    # The stores and all their libraries: not needed for --help.
+    # Loads the stores and all their libraries, which --help does not need.
     from certwright import app
 
     done = backup_options.outcome(app.back_up(backup_options.options(store, etcd), file))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from certwright import app
 
 _SOON_S = 2.0
-"""How long one waits in silence for the lease."""
+"""How long to wait for the lease before a message."""
 
 
 def _address(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, int] | None:
@@ -30,8 +30,8 @@ def _address(_context: click.Context, _option: click.Parameter, value: str) -> t
     host, _, port = value.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise click.BadParameter("write HOST:PORT, for instance 127.0.0.1:9402")
-    # Without a host: all addresses, as cert-manager's :9402 means.
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - only where the user asks for it
+    # Without a host: all addresses, as in cert-manager's :9402.
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - only if the user asks for it
 
 
 async def _serve_metrics(running: app.RunningControllers, address: tuple[str, int]) -> None:
@@ -49,7 +49,7 @@ def _settings(flags: cluster_flags.ClusterFlags) -> app.ClusterSettings:
 
     given = asdict(flags)
     terms = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
-    # Two processes on one machine are two, and so is one before and after a restart, unless it has a name.
+    # Unless it has a name, each process has its own identity, also on one machine and after a restart.
     identity = given.pop("identity") or f"{socket.gethostname()}_{random_suffix(10)}"
     return app.ClusterSettings(
         identity=identity,
@@ -59,7 +59,7 @@ def _settings(flags: cluster_flags.ClusterFlags) -> app.ClusterSettings:
 
 
 async def _tell(running: app.RunningControllers, where: str) -> None:
-    """Say when they are at work, and that they wait, if they have to."""
+    """Report when the controllers lead, and that they wait, if they do."""
     try:
         async with asyncio.timeout(_SOON_S):
             await running.wait_leading()
@@ -105,8 +105,8 @@ def command(
     """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
 
     That may be `certwright serve --controllers ''`, or a Kubernetes cluster with the definitions of
-    `certwright crds`; in a pod it is the pod's own cluster. Of several that run, one works and the others
-    wait. The flags are named as cert-manager's.
+    `certwright crds`; in a pod it is the pod's own cluster. Of several replicas, one leads and the others
+    wait. The flags have cert-manager's names.
 
     \b
     Examples:
@@ -114,7 +114,7 @@ def command(
       certwright controllers --controllers '*,-issuers'
     """
     logs.set_up(level=log_level, form=log_format)
-    # The controllers and all their libraries: not needed for --help.
+    # Loads the controllers and all their libraries, which --help does not need.
     from certwright import app
     from certwright.cli import access
 

@@ -12,7 +12,7 @@ from certwright.resources.crds import custom_resource_definitions
 def command() -> None:
     """Print the six CustomResourceDefinitions of cert-manager's kinds as YAML, for a Kubernetes cluster.
 
-    With them on a cluster, `certwright controllers --kubeconfig FILE` issues certificates there.
+    After that, `certwright controllers --kubeconfig FILE` issues certificates in that cluster.
 
     \b
     Example:

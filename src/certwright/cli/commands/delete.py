@@ -58,7 +58,7 @@ async def command(
 ) -> None:
     """Delete objects by name, by label, or those that files describe.
 
-    The Secret of a deleted Certificate stays, as with cert-manager; delete it by name if it is not wanted.
+    The Secret of a deleted Certificate stays, as with cert-manager; delete it by name if you do not need it.
 
     \b
     Examples:
@@ -80,7 +80,7 @@ async def command(
 
 
 class _Deleter:
-    """Deletes one object after the other and remembers whether all went well."""
+    """Deletes objects in sequence and records failures."""
 
     here: Session
 
@@ -92,7 +92,7 @@ class _Deleter:
     async def delete_words(
         self, words: tuple[str, ...], selector: str, *, everything: bool, everywhere: bool
     ) -> None:
-        """Delete what the words and the selector choose."""
+        """Delete the objects that the arguments and the selector choose."""
         for target in await resolve(self.here, words, all_namespaces=everywhere):
             if not target.names and not selector and not everything:
                 raise click.UsageError(f"which {target.kind.plural}? Give names, -l SELECTOR, or --all")
@@ -105,7 +105,7 @@ class _Deleter:
                 await self._delete(target.kind, namespace, name)
 
     async def delete_all(self, manifests: Manifests) -> None:
-        """Delete what the documents describe, last one first: what uses another goes before it."""
+        """Delete the objects in the documents, in reverse order: dependents before their dependencies."""
         for document in reversed(manifests.documents):
             if isinstance(document, Document):
                 await self._delete_document(document)

@@ -16,8 +16,8 @@ from certwright.cli.options import ServerOptions, asynchronous, namespaced_serve
 async def command(*, server: ServerOptions, names: tuple[str, ...], reason: str, message: str) -> None:
     """Forbid certificate requests to be signed.
 
-    The issuance fails, with your message in the Certificate's condition, and is tried again with a new
-    request after an hour, then after two, and so on. You need the right to `approve` for the issuer. A
+    The issuance fails, with your message in the Certificate's condition, and is retried with a new request
+    after an hour, then after two, and so on. You need the right to `approve` for the issuer. A
     decision is final.
 
     \b

@@ -38,9 +38,9 @@ _APART = ("apiVersion", "kind", "metadata", "status", "data", "stringData", "bin
 async def command(
     *, server: ServerOptions, words: tuple[str, ...], selector: str, all_namespaces: bool
 ) -> None:
-    """Show objects in full: metadata, spec, conditions, the rest of the status, and what happened to them.
+    """Show objects in full: metadata, spec, conditions, the rest of the status, and their events.
 
-    Values of Secrets are never shown, only their sizes; `certwright inspect secret NAME` looks inside.
+    Values of Secrets are never shown, only their sizes; use `certwright inspect secret NAME` for more.
 
     \b
     Examples:
@@ -89,7 +89,7 @@ def _is_certificate(obj: Json) -> bool:
 
 
 def description(obj: Json, events: list[Json], around: Around | None, now: datetime) -> list[str]:
-    """The lines that describe an object; for a Certificate its story stands at the end of the head."""
+    """The lines that describe an object; a Certificate's diagnosis is at the end of the head."""
     head = [("Kind", f"{obj.get('kind')} ({obj.get('apiVersion')})"), *sections.metadata_fields(obj, now)]
     if around is not None:
         told = tell(around, now)

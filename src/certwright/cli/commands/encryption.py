@@ -22,9 +22,9 @@ _LOOK_EVERY_S = 0.5
 def command() -> None:
     """Show how Secrets are encrypted in the store, and change the keys.
 
-    A server encrypts Secrets before they reach its disk (AES-256-GCM), with a data key that lies in the
-    store; that is encrypted with the key in DIR/encryption.key, $CERTWRIGHT_ENCRYPTION_KEY or the file that
-    --encryption-key-file of `certwright serve` names.
+    A server encrypts Secrets before it writes them to disk (AES-256-GCM), with a data key in the store. The
+    data key is encrypted with the key in DIR/encryption.key, $CERTWRIGHT_ENCRYPTION_KEY or the file of
+    --encryption-key-file of `certwright serve`.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def command() -> None:
 @server_options
 @asynchronous
 async def status(*, server: ServerOptions, output: str | None) -> None:
-    """Show whether Secrets are encrypted, with which keys, and how far a rotation is.
+    """Show whether Secrets are encrypted, with which keys, and the progress of a rotation.
 
     \b
     Examples:
@@ -59,14 +59,14 @@ async def status(*, server: ServerOptions, output: str | None) -> None:
 @server_options
 @asynchronous
 async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
-    """Make a new data key and encrypt all Secrets anew with it, while the server goes on serving.
+    """Create a data key and re-encrypt all Secrets with it, while the server continues to serve.
 
-    It may be broken off at any time, and so may the server: the server finishes the work. Only when no
-    Secret needs the old key any more it is dropped. Backups from before hold the data key that they were made
-    with, and need the key file only.
+    You can interrupt the command or the server at any time: the server finishes the work. The old key is
+    removed once no Secret needs it. Older backups contain the data key that they were made with, and need
+    only the key file.
 
-    With --key-file the key in the server's key file is replaced, and the data key encrypted with the new one;
-    Secrets are not touched. Older backups need the old key: keep that.
+    With --key-file the server replaces the key in its key file, and encrypts the data key with the new one;
+    Secrets are not touched. Older backups need the old key: keep it.
 
     \b
     Examples:

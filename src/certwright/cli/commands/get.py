@@ -56,7 +56,7 @@ async def command(
     """List objects of a kind, or print one or several.
 
     KIND is a plural, a singular, a short name or a category: certificates, certificate, cert, cert-manager.
-    Also KIND/NAME works.
+    KIND/NAME works too.
 
     \b
     Examples:
@@ -85,7 +85,7 @@ async def command(
 
 
 class _Getter(ABC):
-    """What both ways of showing have in common."""
+    """Base class of both output forms."""
 
     def __init__(self, here: Session, selector: str) -> None:
         self._client = here.client
@@ -94,11 +94,11 @@ class _Getter(ABC):
 
     @abstractmethod
     async def show(self, targets: list[Target]) -> None:
-        """Print what is there now."""
+        """Print the current objects."""
 
     @abstractmethod
     async def follow(self, target: Target) -> None:
-        """Print what changes, until the server ends the watch."""
+        """Print changes, until the server ends the watch."""
 
     def _fields(self, target: Target) -> str:
         return f"metadata.name={target.names[0]}" if target.names else ""
@@ -173,7 +173,7 @@ class _Objects(_Getter):
 
 
 class _Tables(_Getter):
-    """Tables whose columns the server has chosen."""
+    """Tables with the server's columns."""
 
     def __init__(self, here: Session, selector: str, *, wide: bool, namespaces: bool, several: bool) -> None:
         super().__init__(here, selector)

@@ -15,7 +15,7 @@ from certwright.kube.api.core_kinds import SECRETS
 
 @click.group(cls=Folder, short_help="Show what is inside a certificate's Secret.")
 def command() -> None:
-    """Look inside things that hold certificates.
+    """Show the content of objects with certificates.
 
     \b
     Example:
@@ -28,7 +28,7 @@ def command() -> None:
 @namespaced_server_options
 @asynchronous
 async def secret(*, server: ServerOptions, name: str) -> None:
-    """Show what the certificates in a Secret say, and whether the private key belongs to them.
+    """Show the certificates in a Secret, and whether the private key matches them.
 
     The private key itself is never shown.
 
@@ -36,7 +36,7 @@ async def secret(*, server: ServerOptions, name: str) -> None:
     Example:
       certwright inspect secret web-tls
     """
-    # cryptography: only when there is something to look into.
+    # Loads cryptography, which --help does not need.
     from certwright.cli.secret_report import report
     from certwright.pki.errors import PkiError
 

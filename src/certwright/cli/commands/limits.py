@@ -25,7 +25,7 @@ from certwright.resources import names
 Json = dict[str, Any]
 
 _ORDER_LIMITS = ("newOrders", "refused")
-# There are as many sets and names as certificates: only those that are used up are told without --all.
+# There are as many sets and names as certificates: without --all only exhausted ones are listed.
 _MANY = ("certificatesPerSet", "failedValidations")
 _HEADER = ("SERVER", "LIMIT", "FOR", "USED", "PER", "WAITING", "NEXT", "USED BY")
 
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the limit is exhausted."""
         return self.used >= self.rate.count
 
 
@@ -64,11 +64,11 @@ class Account:
 @namespaced_server_options
 @asynchronous
 async def command(*, server: ServerOptions, issuer: str | None, everything: bool, output: str | None) -> None:
-    """Show what ACME servers allow, what of it has been used, and when the next order can go.
+    """Show the rate limits of ACME servers, their usage, and when the next order can be placed.
 
-    USED BY counts the Orders that are here, by namespace; other clusters may use the same limits. NEXT is
-    when an order that comes now can go, after those that wait. What servers allow can be told to the
-    controllers with --acme-limits.
+    USED BY counts this server's Orders by namespace; other clusters may use the same limits. NEXT is when a
+    new order can be placed, after those that wait. Set the limits of a server with --acme-limits of the
+    controllers.
 
     \b
     Examples:
@@ -131,7 +131,7 @@ def _concerns(row: Row, chosen: Account) -> bool:
 def read(
     kept: Json, orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], now: datetime
 ) -> Iterator[Row]:
-    """The rows of one ConfigMap. Raises `Failed` for one that cannot be read."""
+    """The rows of one ConfigMap. Raises `Failed` if it is unreadable."""
     data = kept.get("data") or {}
     try:
         rules = msgspec.json.decode(data["limits.json"])["limits"]
@@ -177,7 +177,7 @@ class _Use:
 def _uses(
     orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], server: str
 ) -> Iterator[_Use]:
-    """The Orders that have been made at that server."""
+    """The Orders that were placed at that server."""
     for order in orders:
         meta, spec, status = order["metadata"], order["spec"], order.get("status") or {}
         reference, namespace = spec["issuerRef"], str(meta["namespace"])

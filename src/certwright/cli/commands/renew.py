@@ -22,7 +22,7 @@ from certwright.kube.api import errors
 
 Json = dict[str, Any]
 _ATTEMPTS = 5
-# The words of cmctl, so that whoever looks for them in conditions and logs finds ours too.
+# cmctl's reason and message, so that searches for them in conditions and logs also find ours.
 _REASON = "ManuallyTriggered"
 _MESSAGE = "Certificate re-issuance manually triggered"
 
@@ -44,11 +44,11 @@ async def command(
     selector: str,
     all_namespaces: bool,
 ) -> None:
-    """Have certificates issued anew now, whatever time is left on them.
+    """Re-issue certificates now, whatever their remaining lifetime.
 
-    Marks each with the condition Issuing, as `cmctl renew` does; the controllers do the rest. This also ends
-    the waiting time after a failure, and that of an order which waits for its CA. The old certificate stays
-    in its Secret until the new one is there.
+    Sets the condition Issuing on each, as `cmctl renew` does; the controllers do the rest. This also ends
+    the backoff after a failure, and that of an order which waits for its CA. The old certificate stays
+    in its Secret until it is replaced.
 
     \b
     Examples:
@@ -80,12 +80,12 @@ async def _choose(
 
 
 async def _renew(here: Session, namespace: str, name: str) -> bool:
-    """Mark one certificate; whether that worked."""
+    """Mark one certificate; returns whether that succeeded."""
     words = f"certificate {namespace}/{name}"
     try:
         for attempt in range(_ATTEMPTS):
             certificate = await here.client.get(CERTIFICATES, name, namespace)
-            # What is being issued already may be waiting for a time: the mark ends that too.
+            # A running issuance may be in a backoff: the mark ends that too.
             waits = is_true(certificate, "Issuing")
             try:
                 await here.client.patch(
@@ -104,7 +104,7 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
 
 
 def _mark(certificate: Json, now: datetime) -> Json:
-    """The merge patch that says Issuing=True; it only holds for the state that was read."""
+    """The merge patch that sets Issuing=True; valid only for the resourceVersion that was read."""
     metadata = certificate["metadata"]
     others = [
         item

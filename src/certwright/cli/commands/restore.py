@@ -17,12 +17,12 @@ from certwright.cli.access import DEFAULT_DATA_DIR
 @click.option("--force", is_flag=True, help="Replace a store that is there; what it holds is lost.")
 @backup_options.store_options
 def command(*, file: Path, force: bool, store: backup_options.StoreFlags, etcd: etcd_flags.EtcdFlags) -> None:
-    """Fill an empty store from FILE; the server must not be running, and with etcd none of the servers.
+    """Fill an empty store from FILE; stop the server first, and with etcd all servers.
 
-    The store need not be of the same form as the one that was saved: from SQLite into etcd works, and the
-    other way. The key that the Secrets in FILE need must be where the server will find it. A directory
-    without the server's own keys gets those of the backup, so tokens and kubeconfigs stay good. Clients that
-    are connected list everything anew.
+    The store may be of another type than the saved one: e.g. from SQLite into etcd, or the other way. The key
+    of the Secrets in FILE must be where the server reads it. A directory without the server's own keys gets
+    those of the backup, so tokens and kubeconfigs stay valid. Connected clients list all objects
+    again.
 
     \b
     Examples:
@@ -39,7 +39,7 @@ def command(*, file: Path, force: bool, store: backup_options.StoreFlags, etcd: 
 
 
 def _serve(store: backup_options.StoreFlags) -> str:
-    """The command that finds what was restored."""
+    """The `serve` command for the restored store."""
     words = ["certwright", "serve"]
     if store.data_dir != DEFAULT_DATA_DIR:
         words += ["--data-dir", str(store.data_dir)]

@@ -9,7 +9,7 @@ from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 
-# What CAs take from subscribers; `app.revoke` knows the numbers.
+# The reasons that CAs accept from subscribers; `app.revoke` maps them to numbers.
 _REASONS = (
     "unspecified",
     "keyCompromise",
@@ -37,16 +37,16 @@ _REASONS = (
 async def command(*, server: ServerOptions, name: str, reason: str, allow_http_servers: bool) -> None:
     """Have the ACME server revoke the certificate in a Secret.
 
-    The request is signed with the certificate's own key, so that you need no more than the right to read the
-    Secret and the issuer. Nothing is changed here: have another certificate issued with `certwright renew`;
-    after keyCompromise see to it that the key is not kept (privateKey.rotationPolicy).
+    The request is signed with the certificate's own key, so you only need the right to read the Secret and
+    the issuer. No object is changed: re-issue the certificate with `certwright renew`; after keyCompromise
+    make sure that the key is replaced (privateKey.rotationPolicy).
 
     \b
     Examples:
       certwright revoke web --reason superseded
       certwright revoke secret/web-tls -n shop --reason keyCompromise
     """
-    # Here, not above: it loads the whole program.
+    # Imported here because it loads the whole program.
     from certwright import app
 
     kind, _, plain = name.rpartition("/")

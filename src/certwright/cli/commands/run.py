@@ -1,4 +1,4 @@
-"""`certwright run`: the whole of it in one command."""
+"""`certwright run`: the whole program in one command."""
 
 from __future__ import annotations
 
@@ -55,14 +55,13 @@ def command(
 ) -> None:
     """Start a server, apply FILEs, issue the certificates in them, and write each as files.
 
-    FILE is a YAML or JSON file, a folder of such files, or `-` for standard input. Namespaces that do not
-    exist are made. When all is ready a table shows what there is; then it keeps serving and renewing, and
-    keeps the files up to date, until Ctrl-C. What was issued is kept in the data directory: the next run goes
-    on with it.
+    FILE is a YAML or JSON file, a folder of such files, or `-` for standard input. Missing namespaces are
+    created. When all certificates are ready, a table lists them; the command then serves and renews, and
+    keeps the files up to date, until Ctrl-C. Issued certificates are kept in the data directory: the next run
+    continues with them.
 
-    With --once it ends with exit status 0 as soon as all certificates of the FILEs are ready; otherwise, when
-    the time is up, with 1 and one sentence per certificate that is not.
-
+    With --once it exits with status 0 as soon as all certificates of the FILEs are ready; on a timeout, with
+    status 1 and one sentence per certificate that is not.
     \b
     Examples:
       certwright run examples/quickstart.yaml
@@ -76,7 +75,7 @@ def command(
             raise AlreadyTold
         raise Failed(f"there is nothing to apply in {', '.join(manifests.names)}")
     logs.set_up()
-    # The server and all its libraries: not needed for --help.
+    # Loads the server and all its libraries, which --help does not need.
     from certwright import app
     from certwright.cli.commands.runner import Runner, RunOptions
 

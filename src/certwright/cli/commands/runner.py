@@ -1,4 +1,4 @@
-"""The life of `certwright run`: start, apply, show how it comes on, and go on until stopped."""
+"""The lifecycle of `certwright run`: start, apply, show progress, and keep running until stopped."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
 
-# Changes that come within this time are shown together: a certificate passes through all its states in 25 ms.
+# Changes within this time are shown together: a certificate passes through all its states in 25 ms.
 _TOGETHER_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What the command line says."""
+    """The options of the command line."""
 
     manifests: Manifests
     once: bool
@@ -56,7 +56,7 @@ class Runner:
         self._terminal = sys.stdout.isatty()
 
     async def run(self) -> bool:
-        """Run to the end; whether everything went well. Raises `Failed`."""
+        """Run to the end; returns whether all succeeded. Raises `Failed`."""
         stop = daemon.Stop()
         async with self._server() as server, self._overview(server) as overview:
             client = server.client(USER_AGENT)
@@ -122,7 +122,7 @@ class Runner:
         return certificates, failures
 
     async def _until_ready(self, overview: Overview, wanted: list[ObjectKey], stop: daemon.Stop) -> bool:
-        """Show how `wanted` come on; whether all became ready before the time was up or a signal came."""
+        """Show the progress of `wanted`; returns whether all became ready before the timeout or a signal."""
         board = progress.board(terminal=self._terminal)
         try:
             work = self._follow(overview, wanted, board)
@@ -151,7 +151,7 @@ class Runner:
             keeping.cancel()
 
     async def _keep(self, overview: Overview) -> None:
-        """Export what changes and tell what happens to certificates, for ever."""
+        """Export changes and report certificate events, for ever."""
         told = {key: overview.outcome(key) for key in overview.mirror.certificates()}
         while True:
             overview.mirror.changed.clear()
@@ -180,7 +180,7 @@ class Runner:
     def _next_steps(
         self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]
     ) -> list[str]:
-        """The commands that a user would want now. After --once there is no server to ask."""
+        """Useful next commands. After --once there is no running server for them."""
         exported = [key for key in wanted if overview.folder(key)]
         key = next(
             (key for key in exported if overview.has_dns_names(key)), exported[-1] if exported else None
@@ -196,7 +196,7 @@ class Runner:
 
 
 def _called_as() -> str:
-    """How this program can be started again: by its name where the PATH leads to it, else as it was."""
+    """The command that started this program: its name if it is on the PATH, else as it was."""
     started, found = Path(sys.argv[0]), shutil.which("certwright")
     if found and Path(found).resolve() == started.resolve():
         return "certwright"
@@ -206,7 +206,7 @@ def _called_as() -> str:
 async def _first(
     work: Coroutine[Any, Any, None], stop: Coroutine[Any, Any, Any], *, timeout_s: float
 ) -> bool:
-    """Whether `work` ended before `stop` did and before the time was up. Raises what `work` raises."""
+    """Whether `work` ended before `stop` and before the timeout. Raises what `work` raises."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop)
     try:
         await asyncio.wait((working, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)

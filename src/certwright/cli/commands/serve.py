@@ -104,8 +104,8 @@ def command(
 ) -> None:
     """Run the server until Ctrl-C or SIGTERM: the API, the store behind it and the controllers.
 
-    Before it says that it is ready it writes DIR/kubeconfig, with which kubectl and all commands of
-    certwright find it. Only its owner can read that file: it holds the administrator's credentials.
+    Before it reports that it is ready, it writes DIR/kubeconfig, which kubectl and all commands of
+    certwright use. Only its owner can read that file, because it contains the administrator's credentials.
 
     \b
     Examples:
@@ -117,7 +117,7 @@ def command(
       certwright serve --store etcds://e1:2379,e2:2379 --etcd-cafile ca.crt    one of several servers
     """
     logs.set_up(level=log_level, form=log_format)
-    # The server and all its libraries: loaded by the three commands that start it, not by --help.
+    # Loads the server and all its libraries, which --help does not need.
     from certwright import app
 
     host, port = listen or DEFAULT_LISTEN

@@ -21,7 +21,7 @@ _MOST_EVENTS = 10
 
 @click.group(cls=Folder, short_help="Say why a certificate is as it is, and what happens next.")
 def command() -> None:
-    """Say why something is as it is, and what happens next.
+    """Explain the state of an object, and what happens next.
 
     \b
     Example:
@@ -34,11 +34,11 @@ def command() -> None:
 @namespaced_server_options
 @asynchronous
 async def certificate(*, server: ServerOptions, name: str) -> None:
-    """Tell the story of one certificate.
+    """Explain the state of one certificate.
 
-    The first sentence says why it is not ready and what to do about it, or when it renews. Below are the
+    The first sentence says why it is not ready and how to fix it, or when it renews. Below are the
     certificate, its current request (with its order and challenges at an ACME server), its issuer, its Secret
-    and what happened lately.
+    and recent events.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ async def _events(client: Any, around: Around) -> list[Json]:
 
 
 def report(around: Around, events: list[Json], now: datetime) -> list[str]:
-    """The lines of the story and of all that it stands on."""
+    """The lines of the diagnosis and of all objects behind it."""
     metadata = around.certificate["metadata"]
     told = tell(around, now)
     lines = [f"Certificate {metadata.get('namespace', '')}/{metadata['name']}: {told.cause}."]
@@ -102,7 +102,7 @@ def _certificate(obj: Any, now: datetime) -> list[str]:
 
 
 def _next_attempt(obj: Any, now: datetime) -> str:
-    """As the Issuing condition tells it while there is something to wait for."""
+    """The next attempt by the Issuing condition, while there is a wait."""
     moment = causes.next_attempt(str(condition(obj, "Issuing").get("message", "")))
     return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
 
@@ -134,7 +134,7 @@ def _order(around: Around) -> list[str]:
 
 
 def _challenge(challenge: Any) -> str:
-    """One line: what is proven how, how far that is, and why."""
+    """One line: the name, the challenge type, its state, and the reason."""
     spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
     name = f"*.{spec.get('dnsName')}" if spec.get("wildcard") else str(spec.get("dnsName"))
     state = str(status.get("state") or "")
@@ -172,6 +172,6 @@ def _secret(around: Around) -> list[str]:
 
 
 def _adopted(around: Around) -> str:
-    """What the Secret was before; empty where it was made for the Certificate."""
+    """The Secret's former content; empty if it was created for the Certificate."""
     found = condition(around.certificate, "SecretAdopted")
     return sentence(str(found.get("message", ""))) if found.get("status") == "True" else ""

@@ -34,7 +34,7 @@ _CONDITION = re.compile(r"condition=([A-Za-z0-9.\-/]+)(?:=(True|False|Unknown))?
 
 
 def parse_goal(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, Test]:
-    """What `--for` means: words for the message, and a test of an object's state (None: does not exist)."""
+    """Parse `--for`: words for the message, and a test of an object's state (None: does not exist)."""
     if value == "delete":
         return "deleted", lambda obj: obj is None
     if value == "create":
@@ -46,7 +46,7 @@ def parse_goal(_context: click.Context, _option: click.Parameter, value: str) ->
 
 
 def _status(obj: Json | None, kind: str) -> str:
-    """The status of a condition, unless it was found on an older generation of the object."""
+    """The status of a condition, unless it was observed on an older generation of the object."""
     for item in ((obj or {}).get("status") or {}).get("conditions") or []:
         if str(item.get("type", "")).lower() == kind:
             seen = item.get("observedGeneration")
@@ -81,9 +81,9 @@ async def command(
     selector: str,
     all_namespaces: bool,
 ) -> None:
-    """Wait until objects have a condition, exist, or are gone.
+    """Wait until objects have a condition, exist, or are deleted.
 
-    When the time is up the exit status is 1, and for every Certificate that is not there yet one sentence
+    On a timeout the exit status is 1, and for every Certificate that is not ready yet one sentence
     says what it waits for.
 
     \b
@@ -115,7 +115,7 @@ async def _choose(
 
 
 class _Waiter:
-    """Waits for one goal, of any number of objects at once."""
+    """Waits for one goal, for any number of objects concurrently."""
 
     def __init__(self, here: Session, goal: tuple[str, Test], timeout_s: float) -> None:
         self._client = here.client
@@ -124,10 +124,10 @@ class _Waiter:
         self._timeout_s = timeout_s
 
     async def wait(self, kind: Kind[Json], namespace: str, name: str) -> bool:
-        """Whether the goal was reached in time; says so either way."""
+        """Return whether the goal was reached in time; reports either result."""
         absent_is_final = self._words == "condition met"
         async with aclosing(follow(self._client, kind, name, namespace)) as states:
-            # To look once is not to wait: the time is counted from there on, and what it is about is known.
+            # The timeout starts after the first lookup, when the object is known.
             state = await anext(states)
             try:
                 async with asyncio.timeout(self._timeout_s):
