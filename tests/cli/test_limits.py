@@ -101,3 +101,20 @@ def test_a_config_map_that_somebody_has_changed_is_named() -> None:
     broken["data"]["state.json"] = "{"
     with pytest.raises(Failed, match=r"kube-system/acme-limits-x cannot be read .*delete it"):
         list(read(broken, [], ACCOUNTS, NOW))
+
+
+def test_a_learned_limit_names_the_order_and_counts_those_that_wait() -> None:
+    content = kept(
+        {
+            f"refused/{ACCOUNT}": Bucket(closed_until=micros(NOW) + 60_000_000),
+            "refused/uid-1": Bucket(closed_until=micros(NOW) + 600_000_000),
+        },
+        waiting={f"refused/{ACCOUNT}": 1},
+    )
+    orders = [order("shop", f"{one}.example.com", url="", days=0) for one in "abc"]
+    for number, one in enumerate(orders):
+        one["metadata"] |= {"uid": f"uid-{number}", "name": f"web-{number}"}
+    rows = {row.whose: row for row in read(content, orders, ACCOUNTS, NOW)}
+    assert rows[ACCOUNT].waiting == 3
+    assert rows["Order shop/web-1"].waiting == 1
+    assert all(row.is_learned for row in rows.values())

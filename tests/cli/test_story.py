@@ -162,10 +162,16 @@ STORIES = [
         id="issuer new",
     ),
     pytest.param(
-        ordered("a.test: it is not seen.", type="HTTP-01", presented=True),
-        "its order web-1-2 waits: a.test: it is not seen; have port 80 of that name lead to where "
-        "--http01-listen answers, or to the solver's web root; it is looked for again by itself",
+        ordered("Waiting for HTTP-01 challenge propagation: no.", type="HTTP-01", presented=True),
+        "its order web-1-2 waits: Waiting for HTTP-01 challenge propagation: no; have port 80 of that name "
+        "lead to where --http01-listen answers, or to the solver's web root; it is looked for again by "
+        "itself",
         id="a proof that is not seen",
+    ),
+    pytest.param(
+        ordered("Waiting for the CA's verdict.", type="DNS-01", presented=True),
+        "its order web-1-2 waits: Waiting for the CA's verdict",
+        id="a proof that the CA looks at",
     ),
     pytest.param(
         ordered("a.test: no Secret k", type="DNS-01", presented=False),

@@ -20,7 +20,7 @@ from certwright.controllers.retry.backoff import (
     standing_of,
 )
 from certwright.kube.api.meta import Condition, ObjectMeta
-from certwright.resources.causes import Cause
+from certwright.resources.causes import Cause, Why
 from certwright.resources.certificate import Certificate, CertificateStatus
 from controllers.scene import make_certificate
 from support.world import START
@@ -142,14 +142,14 @@ def certificate(failures: int | None, last: datetime | None, message: str = "") 
     return Certificate(metadata=ObjectMeta(name="web"), spec=made.spec, status=status)
 
 
-def test_the_certificate_alone_tells_how_it_stands() -> None:
+def test_the_standing_follows_from_the_certificate_and_the_request_and_no_text_is_read() -> None:
     text = "no; not before 2026-01-01T07:00:00Z. Next attempt at 2026-01-01T07:00:00Z; wait"
-    found = standing_of(certificate(2, START, text))
+    found = standing_of(certificate(2, START, text), Why(Cause.RATE_LIMITED, "", START + HOUR))
     assert found == Standing(
-        failures=2, last_failure=START, cause=Cause.RATE_LIMITED, not_before=START + 7 * HOUR
+        failures=2, last_failure=START, cause=Cause.RATE_LIMITED, not_before=START + HOUR
     )
-    assert standing_of(certificate(2, None)) is None
-    without_counter = standing_of(certificate(None, START))
+    assert standing_of(certificate(2, None), Why()) is None
+    without_counter = standing_of(certificate(None, START), Why())
     assert without_counter is not None
     assert wait(without_counter) == HOUR
 
@@ -161,7 +161,7 @@ def test_the_certificate_alone_tells_how_it_stands() -> None:
         (-(2**40), None, (None, None)),
         (2**31 - 1, START, (6, START)),
         (2**62, START, (6, START)),
-        (2, START + timedelta(days=1), (2, START)),
+        (2, START + timedelta(days=2), (2, START)),
         (2, datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), (2, START)),
         (2, datetime(1, 1, 1, tzinfo=UTC), (2, START)),
         (-1, datetime(1970, 1, 1, tzinfo=UTC), (None, START)),

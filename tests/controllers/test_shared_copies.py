@@ -10,6 +10,7 @@ import pytest
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
+from certwright.controllers.retry.breaker import State
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.filtered_informer import PartialInformer
@@ -196,7 +197,8 @@ async def test_failures_of_another_shard_count_for_the_issuer(replicas: Replicas
         await world.settle()
         await mark(world, f"{name}-1", "Failed")
     for member in replicas.members:
-        assert [(one.name, one.is_open) for one in member._gate.standings()] == [("thing", True)]
+        (standing,) = member._gate.standings()
+        assert (standing.name, standing.state is State.CLOSED) == ("thing", False)
 
 
 async def test_each_certificate_is_told_of_by_one_replica_in_the_metrics(replicas: Replicas) -> None:

@@ -18,6 +18,7 @@ from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer, IssuerSpec
 from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.names import ACME_PROBLEM
 from certwright.resources.order import Order, OrderSpec, OrderStatus
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
@@ -32,14 +33,16 @@ SPEC = IssuerSpec(
 )
 
 
-async def sign(status: OrderStatus, **plan: Any) -> Outcome:
-    """The issuer's answer to a request whose Order is in that state."""
+async def sign(status: OrderStatus, problem: str = "", **plan: Any) -> Outcome:
+    """The issuer's answer to a request whose Order is in that state, by a problem of that type."""
     csr = build_csr(CsrPlan(**(plan or {"dns_names": ("web.example.com",)})), KEY)
     reference = IssuerReference(name="my-issuer")
     request = CertificateRequest(spec=CertificateRequestSpec(issuer_ref=reference, request=csr))
 
     async def ensure_order(_request: CertificateRequest, spec: OrderSpec) -> Order:
-        return Order(metadata=ObjectMeta(name="web-1-1", namespace="default"), spec=spec, status=status)
+        annotations = {ACME_PROBLEM: problem} if problem else {}
+        meta = ObjectMeta(name="web-1-1", namespace="default", annotations=annotations)
+        return Order(metadata=meta, spec=spec, status=status)
 
     async def nothing(_name: str) -> Mapping[str, bytes] | None:
         return None
@@ -79,7 +82,7 @@ def says(kind: str) -> str:
     ],
 )
 async def test_the_type_of_the_problem_is_the_cause(kind: str, cause: Cause, field: str) -> None:
-    outcome = await sign(OrderStatus(state="errored", reason=says(kind)))
+    outcome = await sign(OrderStatus(state="errored", reason=says(kind)), problem=kind)
     assert isinstance(outcome, Failed)
     assert outcome.cause is cause
     assert field in outcome.advice

@@ -153,7 +153,7 @@ _CONTROLLER_OPTIONS = (
         type=click.IntRange(min=0),
         default=12,
         show_default=True,
-        help="How often an issuer that fails for several certificates is tried, all together; 0: no limit.",
+        help="How many attempts of all certificates a failing issuer gets in an hour; 0: no limit.",
     ),
     click.option(
         "--enable-certificate-owner-ref",

@@ -233,11 +233,15 @@ def _failed(around: Around, now: datetime) -> Story:
     text = str(condition(certificate, "Issuing").get("message", ""))
     # Written by our controllers; with cert-manager it has to be computed.
     wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
-    next_try = causes.next_attempt(text) or min(failed_at, now) + wait
+    next_try = causes.next_attempt(text)
+    if next_try is None:
+        next_try = _before_the_end(certificate, min(failed_at, now), wait)
     message = sentence(causes.without_next_attempt(text).removeprefix(_WILL_BE_RETRIED))
-    advice = (
-        causes.advice_of(text) or f"`certwright renew {name_of(certificate)}{_here(around)}` tries at once"
-    )
+    renew = f"`certwright renew {name_of(certificate)}{_here(around)}` tries at once"
+    # Where the issuer fails, the message says why it waits instead of what to do.
+    advice = causes.advice_of(text)
+    if not advice or advice.startswith("because "):
+        advice = renew
     if advice.startswith("`certwright renew"):
         advice = f"correct the cause, then {advice}"
     return Story(
@@ -247,12 +251,28 @@ def _failed(around: Around, now: datetime) -> Story:
     )
 
 
+def _before_the_end(certificate: Json, failed_at: datetime, wait: timedelta) -> datetime:
+    """When the next attempt follows where no condition says so: as `controllers` reckon, a quarter of the
+    remaining life of a valid certificate at most, and at least five minutes."""
+    not_after = parse_time((certificate.get("status") or {}).get("notAfter"))
+    if not_after is not None and not_after > failed_at:
+        wait = min(wait, max((not_after - failed_at) / 4, timedelta(minutes=5)))
+    return failed_at + wait
+
+
 def _held(around: Around, now: datetime) -> Story | None:
     """The certificate is due, but the circuit breaker of its issuer is open."""
     issuing = condition(around.certificate, "Issuing")
     text = str(issuing.get("message", ""))
     next_try = causes.next_attempt(text)
-    if issuing.get("status") != "False" or next_try is None:
+    if issuing.get("status") != "False":
+        return None
+    if next_try is None and issuing.get("reason") == "WaitingForIssuer":
+        ref = issuer_ref(around.certificate)
+        place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
+        shows = f"`certwright status {ref['kind'].lower()} {ref['name']}{place}`"
+        return Story(sentence(text)[:1].lower() + sentence(text)[1:], f"{shows} says when it is probed next")
+    if next_try is None:
         return None
     why = causes.advice_of(text) or sentence(causes.without_next_attempt(text))
     return Story(f"it waits for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")

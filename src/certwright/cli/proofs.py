@@ -22,6 +22,16 @@ def advice(challenges: Iterable[Json]) -> str:
             continue
         if not status.get("presented"):
             return "correct that; it is tried again by itself"
-        told = _ADVICE.get(str((challenge.get("spec") or {}).get("type")), "")
-        return f"{told}; {_BY_ITSELF}" if told else ""
+        spec = challenge.get("spec") or {}
+        fix = _ADVICE.get(str(spec.get("type")), "")
+        return f"{fix}; {_BY_ITSELF}" if fix and _is_looked_for(challenge) else ""
     return ""
+
+
+def _is_looked_for(challenge: Json) -> bool:
+    """Whether the self-check has not found the proof: neither does the CA work on it, nor is there no
+    self-check, nor does something else, e.g. an account, keep the CA from it."""
+    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
+    if status.get("processing") or (spec.get("solver") or {}).get("waitInsteadOfSelfCheck") is not None:
+        return False
+    return str(status["reason"]).startswith(f"Waiting for {spec.get('type')} challenge propagation")

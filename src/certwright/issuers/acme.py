@@ -8,9 +8,9 @@ and messages).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault
 from certwright.issuers.contract import (
     Checked,
     Failed,
@@ -29,32 +29,19 @@ from certwright.pki.sans import canonical_dns_name
 from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
-from certwright.resources.names import REPLACES
+from certwright.resources.names import ACME_PROBLEM, REPLACES
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
 
 
-_CHANGE_NAMES = "change spec.dnsNames"
-_KIND = re.compile(r"\[(\w+)\]$")
-# What problem types (RFC 8555 §6.7) mean for the next attempt. Missing types concern failed validations
-# (dns, connection, unauthorized, caa …), which are fixed outside of the spec.
-_KINDS: dict[str, tuple[Cause, str]] = {
-    "badCSR": (Cause.INVALID_REQUEST, "change the names in spec.dnsNames, or spec.privateKey"),
-    "badPublicKey": (
-        Cause.INVALID_REQUEST,
-        "change spec.privateKey: this CA wants another algorithm",
-    ),
-    "invalidProfile": (Cause.INVALID_REQUEST, "change spec.acme.profile of the issuer"),
-    "rejectedIdentifier": (Cause.INVALID_REQUEST, "change spec.dnsNames: this CA refuses one of them"),
-    "unsupportedIdentifier": (
-        Cause.INVALID_REQUEST,
-        "change spec.dnsNames and spec.ipAddresses: this CA does not know one of the kinds",
-    ),
-    "rateLimited": (Cause.RATE_LIMITED, ""),
-    "serverInternal": (Cause.UNAVAILABLE, ""),
+_CAUSES = {
+    Fault.REQUEST: Cause.INVALID_REQUEST,
+    Fault.LIMIT: Cause.RATE_LIMITED,
+    Fault.SERVER: Cause.UNAVAILABLE,
 }
+"""Causes of a failed Order. The others are corrected outside of the spec: a DNS record, a firewall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +112,9 @@ def _not_orderable(csr: CsrFacts) -> Failed | None:
     for name in csr.dns_names:
         if name.endswith(".") or "*" in name.removeprefix("*."):
             text = f'"{name}" cannot be a name in an ACME order (RFC 8555 §7.1.3)'
-            return _impossible(text, f"{_CHANGE_NAMES}: no final dot, and * only as the whole first label")
+            return _impossible(
+                text, "change spec.dnsNames: no final dot, and * only as the whole first label"
+            )
     if csr.email_addresses or csr.uris:
         others = ", ".join((*csr.email_addresses, *csr.uris))
         text = f"ACME proves DNS names and IP addresses only, not {others}"
@@ -165,10 +154,7 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
         text = (
             f'Failed to wait for order resource "{name}" to become ready: order is in "{status.state}" state'
         )
-        cause, advice = _KINDS.get(_kind(status.reason), (Cause.UNKNOWN, ""))
-        if _kind(status.reason) == "malformed" and any("_" in name for name in csr.dns_names):
-            # Public CAs refuse such names (RFC 5280 §4.2.1.6, "preferred name syntax"); private ones may not.
-            cause, advice = Cause.INVALID_REQUEST, f"{_CHANGE_NAMES}: this CA refuses names with _"
+        cause, advice = _cause_of(order, csr)
         return Failed("OrderFailed", text + why, cause=cause, advice=advice)
     text = f"Waiting on certificate issuance from order {order.metadata.namespace}/{name}"
     reason = causes.without_attempts(status.reason)
@@ -177,10 +163,16 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
     return Pending("OrderPending", f"{text}: {reason}")
 
 
-def _kind(reason: str) -> str:
-    """The problem type at the end of an Order's reason (see `Problem.sentence`); empty if there is none."""
-    found = _KIND.search(reason)
-    return found[1] if found is not None else ""
+def _cause_of(order: Order, csr: CsrFacts) -> tuple[Cause, str]:
+    """The cause of a failed Order, and what to do about it."""
+    kind = order.metadata.annotations.get(ACME_PROBLEM, "")
+    if kind == "malformed" and any("_" in name for name in csr.dns_names):
+        # Public CAs refuse such names (RFC 5280 §4.2.1.6, "preferred name syntax"); private ones may not.
+        return Cause.INVALID_REQUEST, "change spec.dnsNames: this CA refuses names with _"
+    known = PROBLEM_TYPES.get(kind)
+    return (
+        (_CAUSES.get(known.fault, Cause.UNKNOWN), known.advice) if known is not None else (Cause.UNKNOWN, "")
+    )
 
 
 def _signed(order: Order, csr: CsrFacts) -> Outcome:

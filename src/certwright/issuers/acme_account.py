@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -20,7 +20,7 @@ from certwright.acme.protocol.account import Account, ExternalAccount
 from certwright.acme.protocol.client import AcmeClient, Pause, Registry
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
-from certwright.acme.protocol.problem import Reaction
+from certwright.acme.protocol.problem import PROBLEM_TYPES, Reaction
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, Tools
 from certwright.kit.outgoing import place_of, quote
@@ -39,6 +39,7 @@ _VERIFY = "Failed to verify ACME account: "
 _UPDATE = "Failed to update ACME account: "
 _SOON = timedelta(seconds=30)
 _LATER = timedelta(hours=1)
+_AFTER_ACTION = timedelta(minutes=10)
 _KEYS = 1024
 
 
@@ -115,11 +116,29 @@ async def _checked(
         client.kid = client.kid or known.uri
         return known, await _profile_note(spec, client)
     made = await _register(client, spec, tools)
+    _report_refusal(client, tools.now())
     contact = _contact(spec)
     if set(made.contact) != set(contact) and (contact or known is not None):
         await _tell_contact(client, contact, spec)
     status = IssuerACMEStatus(uri=made.url, last_registered_email=spec.email, last_private_key_hash=digest)
     return status, await _profile_note(spec, client)
+
+
+def _report_refusal(client: AcmeClient, now: datetime) -> None:
+    """Report that the server demands something of the account's owner before it accepts another order. It is
+    not known when that is done: after a while the next order tries it."""
+    if client.refusal is None:
+        return
+    refusal, at = client.refusal
+    if now - at >= _AFTER_ACTION:
+        client.refusal = None
+        return
+    # RFC 8555 §7.3.3: "the server … MUST include an instance field", the page for the user.
+    page = f" ({quote(refusal.instance)})" if refusal.instance else ""
+    advice = PROBLEM_TYPES["userActionRequired"].advice
+    raise Trouble(
+        _NOT_VERIFIED, f"{_VERIFY}{refusal.sentence}; {advice}{page}", retry_after=at + _AFTER_ACTION - now
+    )
 
 
 def _is_as_before(issuer: IssuerView, known: IssuerACMEStatus, spec: ACMEIssuer, digest: str) -> bool:

@@ -9,7 +9,8 @@ An Order that its CA has not taken yet says in its reason when it was tried, so 
 the CA has been asked.
 
 An external issuer may write the condition `FailureCause` too: reason is one of `Cause`, the message says what
-to do, and may end in `; not before 2026-11-21T12:00:00Z`.
+to do, and may end in `; not before 2026-11-21T12:00:00Z`. That message is the issuer's own; no other text is
+read for such a time.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Why(NamedTuple):
     generation: int = 0
 
 
-_NOT_BEFORE = re.compile(r"; not before (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
+_NOT_BEFORE = re.compile(r"; not before (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)$")
 _NEXT_ATTEMPT = re.compile(r"\. Next attempt at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 _ASKED = re.compile(r"; asked at ((?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?:, )?)+)$")
 # What is longer ago decides nothing, and no text grows for ever.
@@ -169,6 +170,12 @@ def advice_of(text: str) -> str:
 def _moment(pattern: re.Pattern[str], text: str) -> datetime | None:
     found = _last(pattern, text)
     return None if found is None else _parsed(found[1])
+
+
+def parse_moment(text: str) -> datetime | None:
+    """The moment that an annotation names (RFC 3339); None for anything else."""
+    moment = _parsed(text)
+    return moment if moment is not None and moment.tzinfo is not None else None
 
 
 def _parsed(written: str) -> datetime | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certwright.acme.protocol.problem import ERROR_TYPES, Problem, Reaction, read_problem
+from certwright.acme.protocol.problem import PROBLEM_TYPES, Problem, Reaction, read_problem
 
 PROBLEM = "application/problem+json"
 PREFIX = "urn:ietf:params:acme:error:"
@@ -24,8 +24,8 @@ RFC_8555 = (
 
 def test_every_type_of_the_specifications_is_in_the_table() -> None:
     others = {"alreadyReplaced", "conflict", "invalidProfile"}
-    assert set(ERROR_TYPES) == set(RFC_8555) | others
-    assert set(ERROR_TYPES.values()) == set(Reaction)
+    assert set(PROBLEM_TYPES) == set(RFC_8555) | others
+    assert {one.reaction for one in PROBLEM_TYPES.values()} == set(Reaction)
 
 
 @pytest.mark.parametrize("name", RFC_8555)
@@ -34,7 +34,7 @@ def test_the_type_decides_and_not_the_status(name: str) -> None:
         body = json.dumps({"type": PREFIX + name, "detail": "words"}).encode()
         found = read_problem(body, status, media_type=PROBLEM)
         assert found is not None
-        assert found.reaction is ERROR_TYPES[name]
+        assert found.reaction is PROBLEM_TYPES[name].reaction
         assert found.sentence == f"words [{name}]"
 
 

@@ -220,3 +220,25 @@ def test_what_an_earlier_version_reserved_counts_as_used(ledger: Ledger) -> None
 def test_what_cannot_be_read_is_left_out(ledger: Ledger) -> None:
     restore(ledger, LedgerState(buckets={"newOrders/x": ["a"], "newOrders/y": [1]}), NOW)
     assert ledger.admit(asking("o"), NOW) == ADMIT
+
+
+@pytest.mark.parametrize(
+    ("text", "waits"),
+    [
+        ("too many: see #new-certificates-per-exact-set-of-identifiers", ["a"]),
+        ('too many for "example.com": see #new-certificates-per-registered-domain', ["a", "b"]),
+        ("no more for you", ["a", "b", "c"]),
+    ],
+)
+def test_an_unknown_limit_holds_only_the_names_that_the_refusal_is_about(text: str, waits: list[str]) -> None:
+    names = {"a": ("a.example.com",), "b": ("b.example.com",), "c": ("c.example.org",)}
+    ledger = Ledger(CaLimits(), lambda _uid: None)
+    one = asking("a", *names["a"])
+    ledger.admit(one, NOW)
+    ledger.told(one, text, NOW + HOUR, NOW)
+    held = [
+        uid
+        for uid in names
+        if ledger.admit(asking(f"{uid}2", *names[uid]), NOW + timedelta(minutes=1)) != ADMIT
+    ]
+    assert held == waits

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from certwright.acme.protocol.messages import Action
+from certwright.resources import causes
+from certwright.resources.breaker import read_breaker
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 
 
@@ -73,3 +76,90 @@ async def test_orders_and_challenges_in_flight_go_on_after_an_outage() -> None:
             fake.ca.decide(found)
         await fake.world.advance(timedelta(minutes=2))
         assert await _ready(fake, 25) == 25
+
+
+async def _announced(fake: FakeWorld, name: str) -> datetime | None:
+    found = [one for one in (await fake.certificate(name)).status.conditions if one.type == "Issuing"]
+    return causes.next_attempt(found[0].message) if found and found[0].status == "False" else None
+
+
+async def test_announced_times_are_those_of_the_attempts(away: FakeWorld) -> None:
+    """Of certificates that wait for the breaker, and of the probes that the issuer's record names."""
+    await away.issue("first", "first.example.org")
+    await away.world.advance(timedelta(minutes=2))
+    for number in range(25):
+        await away.issue(f"web{number}", f"web{number}.example.org")
+    issuer = await away.world.get(CLUSTER_ISSUERS, "acme")
+    for _ in range(5):
+        record = read_breaker(issuer.metadata.annotations)
+        assert record is not None
+        assert record.next_probe is not None
+        probes = away.ca.counted()[Action.DIRECTORY]
+        await away.world.advance_to(record.next_probe - timedelta(seconds=2))
+        assert away.ca.counted()[Action.DIRECTORY] == probes
+        await away.world.advance(timedelta(seconds=4))
+        assert away.ca.counted()[Action.DIRECTORY] == probes + 1
+        issuer = await away.world.get(CLUSTER_ISSUERS, "acme")
+    # Nothing is announced of what depends on the CA.
+    assert {await _announced(away, f"web{number}") for number in range(25)} == {None}
+    away.ca.is_away = False
+    seen: dict[str, datetime] = {}
+    for _ in range(200):
+        await away.world.advance(timedelta(seconds=1))
+        for number in range(25):
+            if (at := await _announced(away, f"web{number}")) is not None:
+                seen.setdefault(f"web{number}", at)
+    made = {one.metadata.name: one.metadata.creation_timestamp for one in await away.requests()}
+    assert await _ready(away, 25) == 25
+    for name, at in seen.items():
+        begun = made[f"{name}-1"]
+        assert begun is not None
+        assert abs(begun - at) <= timedelta(seconds=2)
+
+
+async def test_a_record_is_removed_when_the_ca_works_again(away: FakeWorld) -> None:
+    await away.issue("web0", "web0.example.org")
+    await away.world.advance(timedelta(minutes=1))
+    issuer = await away.world.get(CLUSTER_ISSUERS, "acme")
+    record = read_breaker(issuer.metadata.annotations)
+    assert record is not None
+    assert (record.state, record.reason) == ("Open", "IssuerUnavailable")
+    away.ca.is_away = False
+    await away.world.advance(timedelta(minutes=1))
+    issuer = await away.world.get(CLUSTER_ISSUERS, "acme")
+    assert read_breaker(issuer.metadata.annotations) is None
+    assert issuer.metadata.generation == 1
+
+
+async def test_what_a_tenant_writes_delays_no_issuer(fake: FakeWorld) -> None:
+    """A tenant may write the status of Certificates, and Orders."""
+    await fake.issuer()
+    for number in range(5):
+        await fake.issue(f"web{number}", f"web{number}.example.org")
+    await fake.world.advance(timedelta(minutes=1))
+    await fake.world.stop_controllers()
+    issuing = {"type": "Issuing", "status": "False", "reason": "IssuerUnavailable", "message": "it is away"}
+    now = fake.world.clock.now().replace(microsecond=0)
+    status = {"lastFailureTime": now, "failedIssuanceAttempts": 9, "conditions": [issuing]}
+    for number in range(5):
+        await fake.world.client.patch(
+            CERTIFICATES, f"web{number}", "default", {"status": status}, subresource="status"
+        )
+    await fake.start()
+    await fake.issue("good", "good.example.org")
+    await fake.world.advance(timedelta(seconds=2))
+    assert await fake.world.is_ready("good")
+
+
+async def test_an_issuer_whose_ca_demands_an_action_is_not_ready_and_says_what_to_do(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.refuse(Action.NEW_ORDER, "userActionRequired", "agree to the new terms", status=403, times=1)
+    await fake.issue()
+    await fake.world.advance(timedelta(seconds=10))
+    status, _, message = await fake.ready_of()
+    assert status == "False"
+    assert "agree to the new terms" in message
+    assert "do what the CA asks for" in message
+    await fake.world.advance(timedelta(minutes=15))
+    assert (await fake.ready_of())[0] == "True"
+    assert await fake.world.is_ready("web")

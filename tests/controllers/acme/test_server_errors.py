@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from acme.fake_ca import Refusal
 from certwright.acme.protocol.messages import Action
-from certwright.acme.protocol.problem import ERROR_TYPES, Reaction
+from certwright.acme.protocol.problem import PROBLEM_TYPES, Reaction
 from certwright.kube.api import conditions
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld, fake_world
@@ -88,35 +88,35 @@ async def attempt(shared: FakeWorld, request: pytest.FixtureRequest) -> AsyncIte
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("name", ERROR_TYPES)
+@pytest.mark.parametrize("name", PROBLEM_TYPES)
 async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.NEW_ORDER, name, "it is so and so")
     await attempt.make()
     # It may be about the account: that is found out by asking once more.
-    expected = "goes on" if name == "unauthorized" else _AFTER_REFUSAL[ERROR_TYPES[name]]
+    expected = "goes on" if name == "unauthorized" else _AFTER_REFUSAL[PROBLEM_TYPES[name].reaction]
     await attempt.check(expected, f"it is so and so [{name}]")
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("name", ERROR_TYPES)
+@pytest.mark.parametrize("name", PROBLEM_TYPES)
 async def test_finalizing_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.FINALIZE, name, "it is so and so")
     await attempt.make()
-    await attempt.check(_AFTER_REFUSAL[ERROR_TYPES[name]], f"it is so and so [{name}]")
+    await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [{name}]")
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("name", ERROR_TYPES)
+@pytest.mark.parametrize("name", PROBLEM_TYPES)
 async def test_a_challenge_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.CHALLENGE, name, "it is so and so")
     await attempt.make()
-    waits = ERROR_TYPES[name] in (Reaction.AT_ONCE, Reaction.WAIT, Reaction.ACCOUNT)
+    waits = PROBLEM_TYPES[name].reaction in (Reaction.AT_ONCE, Reaction.WAIT, Reaction.ACCOUNT)
     told = f"{attempt.name}.example.org: it is so and so [{name}]"
     await attempt.check("goes on" if waits else "fails", told, state="invalid")
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("name", ERROR_TYPES)
+@pytest.mark.parametrize("name", PROBLEM_TYPES)
 async def test_a_proof_is_not_accepted(attempt: Attempt, name: str) -> None:
     host = f"{attempt.name}.example.org"
     attempt.fake.ca.verdicts[host] = Refusal(name, "we have looked")

@@ -60,3 +60,33 @@ async def test_each_replica_orders_its_own_and_rests_then(*, restarted: bool) ->
             queues = {one.name: one.queue.waiting for one in member._controllers}
             assert (queues["orders"], queues["challenges"]) == (0, 0)
         await other.close()
+
+
+async def test_one_replica_probes_and_all_keep_to_the_attempts_and_are_released_together() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        acme = AcmeOptions(make_transport=fake.ca.transport, responder=fake.shown)
+        world = fake.world
+        await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 3))
+        others = []
+        for number in (1, 2):
+            client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent=f"other-{number}")
+            other = Controllers(client, world.clock, Inline(), acme=acme, mine=Shards(frozenset({number}), 3))
+            other.start()
+            others.append(other)
+        await world.settle()
+        fake.ca.is_away = True
+        names = [f"web-{number}" for number in range(24)]
+        for name in names:
+            await fake.issue(name, f"{name}.example.org")
+        before = fake.ca.counted()
+        await world.advance(timedelta(minutes=30))
+        asked = fake.ca.counted() - before
+        assert asked[Action.DIRECTORY] <= 30
+        placed = fake.ca.counted()[Action.NEW_ORDER] + fake.ca.counted()[Action.NEW_NONCE]
+        assert placed <= 12
+        fake.ca.is_away = False
+        await world.advance(timedelta(minutes=3))
+        assert all([await world.is_ready(name) for name in names])
+        for other in others:
+            await other.close()

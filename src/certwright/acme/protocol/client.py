@@ -22,6 +22,7 @@ from certwright.acme.protocol.exchange import Nonces, Session
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
 from certwright.acme.protocol.order_lock import Turns
+from certwright.acme.protocol.problem import Problem
 from certwright.acme.protocol.transport import TlsOptions, Transport
 from certwright.kube.util.executor import Inline, Workshop
 
@@ -81,6 +82,9 @@ class AcmeClient:
         """Whether the server has reported that the account does not exist (any more)."""
         self.pause: Pause | None = None
         """Set by the caller that registers the account."""
+        self.refusal: tuple[Problem, datetime] | None = None
+        """Why, and when, the server last refused to work for the account although it knows it
+        (`userActionRequired`)."""
         self.calls: Counter[Action] = Counter()
         self._transport = transport
         self._now = now
@@ -117,6 +121,8 @@ class AcmeClient:
                 return await self.drive(flow(session, *args, **kwargs))
             except AccountTrouble as error:
                 self.is_lost = self.is_lost or error.problem.name == "accountDoesNotExist"
+                if error.problem.name == "userActionRequired":
+                    self.refusal = error.problem, self._now()
                 raise
             finally:
                 self.kid, self.key = session.kid or self.kid, session.key

@@ -7,8 +7,9 @@ Source: RFC 7807 §3.1; RFC 8555 §6.7, §6.7.1; RFC 9773 §7.4; draft-ietf-acme
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -32,40 +33,75 @@ class Reaction(Enum):
     OUR_MISTAKE = "the request was wrong; sending it again changes nothing"
 
 
-ERROR_TYPES: Final[dict[str, Reaction]] = {
+class Fault(Enum):
+    """What a problem is about. Only the first three count against the issuer (its circuit breaker)."""
+
+    SERVER = "the server is overloaded or broken"
+    LIMIT = "the server grants no more at present"
+    ACCOUNT = "the issuer's account"
+    REQUEST = "the request can never succeed as it is: spec"
+    NAME = "a name could not be validated: DNS, firewall, web server"
+    PROTOCOL = "how this client speaks ACME"
+
+
+class ProblemType(NamedTuple):
+    """What a type of problem means. `advice` is a half sentence for the user; empty: it depends."""
+
+    reaction: Reaction
+    fault: Fault
+    advice: str = ""
+
+
+_CHANGE_NAMES: Final = "change spec.dnsNames"
+
+PROBLEM_TYPES: Final[Mapping[str, ProblemType]] = {
     # RFC 8555 §6.7
-    "accountDoesNotExist": Reaction.ACCOUNT,
-    "alreadyRevoked": Reaction.DONE,
-    "badCSR": Reaction.ORDER_FAILS,
-    "badNonce": Reaction.AT_ONCE,
-    "badPublicKey": Reaction.ORDER_FAILS,
-    "badRevocationReason": Reaction.OUR_MISTAKE,
-    "badSignatureAlgorithm": Reaction.ACCOUNT,
-    "caa": Reaction.ORDER_FAILS,
-    "compound": Reaction.ORDER_FAILS,
-    "connection": Reaction.ORDER_FAILS,
-    "dns": Reaction.ORDER_FAILS,
-    "externalAccountRequired": Reaction.ACCOUNT,
-    "incorrectResponse": Reaction.ORDER_FAILS,
-    "invalidContact": Reaction.ACCOUNT,
-    "malformed": Reaction.OUR_MISTAKE,
-    "orderNotReady": Reaction.LOOK_AGAIN,
-    "rateLimited": Reaction.WAIT,
-    "rejectedIdentifier": Reaction.ORDER_FAILS,
-    "serverInternal": Reaction.WAIT,
-    "tls": Reaction.ORDER_FAILS,
-    "unauthorized": Reaction.ORDER_FAILS,
-    "unsupportedContact": Reaction.ACCOUNT,
-    "unsupportedIdentifier": Reaction.ORDER_FAILS,
-    "userActionRequired": Reaction.ACCOUNT,
+    "accountDoesNotExist": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "alreadyRevoked": ProblemType(Reaction.DONE, Fault.PROTOCOL),
+    "badCSR": ProblemType(Reaction.ORDER_FAILS, Fault.REQUEST, "change spec.dnsNames or spec.privateKey"),
+    "badNonce": ProblemType(Reaction.AT_ONCE, Fault.PROTOCOL),
+    "badPublicKey": ProblemType(
+        Reaction.ORDER_FAILS,
+        Fault.REQUEST,
+        "change spec.privateKey: this CA requires another algorithm or size",
+    ),
+    "badRevocationReason": ProblemType(Reaction.OUR_MISTAKE, Fault.PROTOCOL),
+    "badSignatureAlgorithm": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "caa": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
+    "compound": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
+    "connection": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
+    "dns": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
+    "externalAccountRequired": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "incorrectResponse": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
+    "invalidContact": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "malformed": ProblemType(Reaction.OUR_MISTAKE, Fault.PROTOCOL),
+    "orderNotReady": ProblemType(Reaction.LOOK_AGAIN, Fault.PROTOCOL),
+    "rateLimited": ProblemType(Reaction.WAIT, Fault.LIMIT),
+    "rejectedIdentifier": ProblemType(
+        Reaction.ORDER_FAILS, Fault.REQUEST, f"{_CHANGE_NAMES}: this CA refuses one of them"
+    ),
+    "serverInternal": ProblemType(Reaction.WAIT, Fault.SERVER),
+    "tls": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
+    "unauthorized": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
+    "unsupportedContact": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "unsupportedIdentifier": ProblemType(
+        Reaction.ORDER_FAILS,
+        Fault.REQUEST,
+        "change spec.dnsNames and spec.ipAddresses: this CA does not support one of the kinds",
+    ),
+    "userActionRequired": ProblemType(
+        Reaction.ACCOUNT, Fault.ACCOUNT, "do what the CA asks for, e.g. agree to its new terms of service"
+    ),
     # RFC 9773 §7.4
-    "alreadyReplaced": Reaction.WITHOUT_REPLACES,
+    "alreadyReplaced": ProblemType(Reaction.WITHOUT_REPLACES, Fault.PROTOCOL),
     # draft-ietf-acme-profiles
-    "invalidProfile": Reaction.ORDER_FAILS,
+    "invalidProfile": ProblemType(
+        Reaction.ORDER_FAILS, Fault.REQUEST, "change spec.acme.profile of the issuer"
+    ),
     # draft-aaron-acme… "conflict" of the drafts before RFC 9773, which servers still send.
-    "conflict": Reaction.WITHOUT_REPLACES,
+    "conflict": ProblemType(Reaction.WITHOUT_REPLACES, Fault.PROTOCOL),
 }
-"""Every known problem type, without its prefix."""
+"""Every type of problem that we know, without its prefix."""
 
 
 class Identifier(msgspec.Struct, frozen=True):
@@ -93,11 +129,11 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def reaction(self) -> Reaction:
-        """How to react. The HTTP status decides for an unknown type: wait after a server error or 429, any
-        other status is a fault of the request (RFC 7807 §3.1 requires tolerance of unknown types)."""
-        known = ERROR_TYPES.get(self.name) if self.type.startswith(_PREFIX) else None
+        """What can be done. An unknown type is judged by its HTTP status: the server's troubles and 429 are
+        waited out, anything else is about the request (RFC 7807 §3.1 demands to tolerate unknown types)."""
+        known = PROBLEM_TYPES.get(self.name) if self.type.startswith(_PREFIX) else None
         if known is not None:
-            return known
+            return known.reaction
         waits = self.status >= 500 or self.status in (408, 425, 429)
         return Reaction.WAIT if waits else Reaction.ORDER_FAILS
 

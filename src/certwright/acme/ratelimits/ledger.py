@@ -31,7 +31,10 @@ _FIRST_PACE: Final = timedelta(seconds=1)
 _SLOWEST_PACE: Final = timedelta(hours=1)
 _LONGEST_UNKNOWN: Final = timedelta(hours=1)
 LEARNED: Final = "refused"
-"""The limit of buckets that were learned from refusals and belong to no known limit."""
+"""The limit of buckets that were learned from refusals and are none of those that are known."""
+_SET: Final = "set "
+_DOMAIN: Final = "domain "
+"""How `whose` begins in buckets that were learned for names."""
 _ACCOUNTS: Final = Key(published.ACCOUNTS, "")
 _AT_ORDER: Final = (published.ORDERS, LEARNED)
 
@@ -132,8 +135,15 @@ class Ledger:
         else:
             found = [Key(published.ORDERS, asking.account), *self._domain_keys(asking), *the_set]
         # Limits learned from refusals apply to every order.
-        found += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid)]
+        found += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid), *self._learned_of_names(asking)]
         return [one for one in found if self.rate(one) is not None], silent
+
+    def _learned_of_names(self, asking: Asking) -> list[Key]:
+        """What refusals have taught of just these names, and of their registered domains."""
+        if not any(key.whose.startswith((_SET, _DOMAIN)) for key in self.paces):
+            return []
+        domains = [Key(LEARNED, _DOMAIN + one) for one in scopes.registered_domains(asking.identifiers)]
+        return [Key(LEARNED, _SET + scopes.set_of(asking.identifiers)), *domains]
 
     def _domain_keys(self, asking: Asking) -> list[Key]:
         if published.DOMAIN not in self.limits.limits:
@@ -275,10 +285,10 @@ class Ledger:
             self.bucket(key).spend(rate, micros(now))
             self.is_changed = True
 
-    def told(self, asking: Asking, text: str, retry_after: datetime | None, now: datetime) -> None:
-        """Record that the CA has refused a new order with this text because of a limit: the CA knows better.
+    def told(self, asking: Asking, text: str, retry_after: datetime | None, now: datetime) -> bool:
+        """The CA has refused a new order because of a limit, in these words: it knows better than we do.
 
-        The order was not created and must request admission again.
+        The order was not made: it has to ask again. Returns whether the limit concerns other names too.
         """
         at = micros(now)
         flight = self.flights.pop(asking.uid, None)
@@ -287,34 +297,40 @@ class Ledger:
                 self._settle(flight, key, at, spent=False)
         until = retry_after or rejections.until_named(text)
         meant = self._meant(asking, text)
-        if meant is None:
-            self._learn(asking, until, now)
+        if meant is None or meant.limit == LEARNED:
+            self._learn(asking, meant or Key(LEARNED, asking.account), until, now)
         else:
             rate = self.rate(meant)
             assert rate is not None
             self.bucket(meant).close(rate, micros(until) if until else at + rate.every, at)
         self.is_changed = True
+        return meant is None or meant.limit == published.ORDERS
 
     def _meant(self, asking: Asking, text: str) -> Key | None:
-        """The bucket that the refusal is about; None if it is not a known one."""
+        """The bucket that the refusal is about: one of ours, or one that is learned for the names that the
+        refusal is about; None where it may be about all orders of the account."""
         limit = rejections.limit_named(text)
-        if limit is None or limit not in self.limits.limits or limit == published.ACCOUNTS:
+        is_ours = limit in self.limits.limits
+        if limit is None or limit == published.ACCOUNTS or (limit == published.ORDERS and not is_ours):
             return None
         if limit == published.ORDERS:
             return Key(limit, asking.account)
         if limit == published.SET:
-            return Key(limit, scopes.set_of(asking.identifiers))
+            names_set = scopes.set_of(asking.identifiers)
+            return Key(limit, names_set) if is_ours else Key(LEARNED, _SET + names_set)
         named = rejections.names_in(text)
+        if limit == published.FAILURES and not is_ours:
+            return Key(LEARNED, _SET + scopes.set_of(asking.identifiers))
         if limit == published.FAILURES:
             names = [one for one in asking.identifiers if one.lower().removeprefix("*.") in named]
             return _failure_key(asking.account, (names or list(asking.identifiers))[0])
         domains = scopes.registered_domains(asking.identifiers)
-        return Key(limit, next((one for one in domains if one in named), domains[0]))
+        domain = next((one for one in domains if one in named), domains[0])
+        return Key(limit, domain) if is_ours else Key(LEARNED, _DOMAIN + domain)
 
-    def _learn(self, asking: Asking, until: datetime | None, now: datetime) -> None:
-        """Learn an unknown limit: this order waits as long as the CA demands, the others of the account at
-        most an hour; then they go one by one, more slowly after each refusal."""
-        key = Key(LEARNED, asking.account)
+    def _learn(self, asking: Asking, key: Key, until: datetime | None, now: datetime) -> None:
+        """A limit that we know nothing of: this order waits as long as the CA says, the others that `key`
+        concerns at most an hour; then they go one by one, more slowly each time the CA refuses."""
         held, pace = self.paces.get(key), _FIRST_PACE
         if held is not None:
             # Orders in flight at the same time are refused together: that is one refusal.

@@ -21,6 +21,7 @@ from certwright.cli.tables import lines_of
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 from certwright.kube.client.rest import Client
 from certwright.resources import names
+from certwright.resources.reasons import FINAL_STATES
 
 Json = dict[str, Any]
 
@@ -44,9 +45,14 @@ class Row:
     used_by: dict[str, int]
 
     @property
+    def is_learned(self) -> bool:
+        """Whether it was learned from a refusal: how many it allows is not known."""
+        return self.limit == "refused"
+
+    @property
     def is_used_up(self) -> bool:
         """Whether the limit is exhausted."""
-        return self.used >= self.rate.count
+        return self.is_learned or self.used >= self.rate.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,8 @@ async def command(*, server: ServerOptions, issuer: str | None, everything: bool
 
     USED BY counts this server's Orders by namespace; other clusters may use the same limits. NEXT is when a
     new order can be placed, after those that wait. Set the limits of a server with --acme-limits of the
-    controllers.
+    controllers. A limit "refused" was learned from a refusal: it has no count. FOR is what the refusal is
+    about: an account, a set of names, a domain, or one Order.
 
     \b
     Examples:
@@ -124,7 +131,8 @@ def _choose(accounts: dict[tuple[str, str, str], Account], name: str, here: Sess
 def _concerns(row: Row, chosen: Account) -> bool:
     if row.server != chosen.server:
         return False
-    by_account = row.limit in (*_ORDER_LIMITS, "failedValidations")
+    is_of_account = "://" in row.whose
+    by_account = row.limit in (*_ORDER_LIMITS, "failedValidations") and is_of_account
     return not by_account or row.whose.partition(" ")[0] == chosen.uri
 
 
@@ -143,16 +151,18 @@ def read(
         raise Failed(
             f"ConfigMap {where} cannot be read ({error}); delete it, and the controllers make it anew"
         ) from error
-    server, uses = str(data.get("server", "")), list(_uses(orders, accounts, str(data.get("server", ""))))
+    server, orders = str(data.get("server", "")), list(orders)
+    uses = list(_uses(orders, accounts, server))
+    named = _Named(orders, accounts, server)
     for key, bucket in buckets.items():
         limit, _, whose = key.partition("/")
         rate = _rate(rules.get(limit), whose) or _pace(ledger, key)
-        waiting = int(ledger.get("waiting", {}).get(key, 0))
+        waiting = max(int(ledger.get("waiting", {}).get(key, 0)), named.waiting(limit, whose))
         free = moment_of(bucket.free_at(rate, micros(now), waiting))
         used = bucket.used(rate, micros(now))
         if used or waiting or bucket.closed_until > micros(now):
             used_by = _used_by(uses, limit, whose, now - rate.window)
-            yield Row(server, limit, whose, rate, used, waiting, free, used_by)
+            yield Row(server, limit, named.name_of(whose), rate, used, waiting, free, used_by)
 
 
 def _rate(rule: Json | None, whose: str) -> Rate | None:
@@ -164,6 +174,40 @@ def _rate(rule: Json | None, whose: str) -> Rate | None:
 
 def _pace(ledger: Json, key: str) -> Rate:
     return Rate(1, timedelta(seconds=max(1, int(ledger.get("paces", {}).get(key, 1)))))
+
+
+class _Named:
+    """The Orders at a server, for naming them and for counting those that wait."""
+
+    def __init__(
+        self, orders: Iterable[Json], accounts: dict[tuple[str, str, str], Account], server: str
+    ) -> None:
+        self._names: dict[str, str] = {}
+        self._open: Counter[str] = Counter()
+        for order in orders:
+            meta, status = order["metadata"], order.get("status") or {}
+            self._names[str(meta.get("uid", ""))] = f"Order {meta['namespace']}/{meta.get('name', '')}"
+            account = _account_of(order, accounts)
+            is_open = not status.get("url") and status.get("state") not in FINAL_STATES
+            if account is not None and account.server == server and is_open:
+                self._open[account.uri] += 1
+
+    def name_of(self, whose: str) -> str:
+        """The Order of that UID by its name; anything else as it is."""
+        return self._names.get(whose, whose)
+
+    def waiting(self, limit: str, whose: str) -> int:
+        """How many Orders of that account are not placed yet, for a limit that concerns all of them; one for
+        a limit of a single Order."""
+        if limit not in _ORDER_LIMITS:
+            return 0
+        return 1 if whose in self._names else self._open[whose]
+
+
+def _account_of(order: Json, accounts: dict[tuple[str, str, str], Account]) -> Account | None:
+    reference, namespace = order["spec"]["issuerRef"], str(order["metadata"]["namespace"])
+    kind = str(reference.get("kind") or "Issuer")
+    return accounts.get((kind, namespace if kind == "Issuer" else "", str(reference["name"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +224,7 @@ def _uses(
     """The Orders that were placed at that server."""
     for order in orders:
         meta, spec, status = order["metadata"], order["spec"], order.get("status") or {}
-        reference, namespace = spec["issuerRef"], str(meta["namespace"])
-        kind = str(reference.get("kind") or "Issuer")
-        account = accounts.get((kind, namespace if kind == "Issuer" else "", str(reference["name"])))
+        namespace, account = str(meta["namespace"]), _account_of(order, accounts)
         made_at = parse_time(meta.get("creationTimestamp"))
         if account is None or account.server != server or not status.get("url") or made_at is None:
             continue
@@ -214,8 +256,8 @@ def _cells(row: Row, now: datetime) -> list[str]:
         row.server.split("://")[-1].partition("/")[0],
         row.limit,
         row.whose or "-",
-        f"{row.used}/{row.rate.count}",
-        span(row.rate.window),
+        "-" if row.is_learned else f"{row.used}/{row.rate.count}",
+        "-" if row.is_learned else span(row.rate.window),
         str(row.waiting or "-"),
         "now" if soon else f"{at(row.free_at)} ({from_now(row.free_at, now)})",
         used_by or "-",
@@ -227,9 +269,9 @@ def _as_json(row: Row, now: datetime) -> Json:
         "server": row.server,
         "limit": row.limit,
         "for": row.whose,
-        "used": row.used,
-        "allowed": row.rate.count,
-        "windowSeconds": row.rate.window.total_seconds(),
+        "used": None if row.is_learned else row.used,
+        "allowed": None if row.is_learned else row.rate.count,
+        "windowSeconds": None if row.is_learned else row.rate.window.total_seconds(),
         "waiting": row.waiting,
         "next": f"{max(row.free_at, now).astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "usedBy": row.used_by,

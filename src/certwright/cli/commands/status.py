@@ -1,4 +1,4 @@
-"""`certwright status certificate`."""
+"""`certwright status`: `certificate` here, `issuer` and `clusterissuer` in `issuer_status.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from certwright.cli import related, sections
+from certwright.cli import issuer_status, related, sections
 from certwright.cli.access import session
 from certwright.cli.diagnosis import Around, Story, condition, issuer_words, name_of, tell
 from certwright.cli.format import at, from_now, parse_time, sentence
@@ -19,14 +19,19 @@ Json = dict[str, Any]
 _MOST_EVENTS = 10
 
 
-@click.group(cls=Folder, short_help="Say why a certificate is as it is, and what happens next.")
+@click.group(cls=Folder, short_help="Say why a certificate or an issuer is as it is, and what happens next.")
 def command() -> None:
     """Explain the state of an object, and what happens next.
 
     \b
-    Example:
+    Examples:
       certwright status certificate web -n shop
+      certwright status clusterissuer letsencrypt
     """
+
+
+command.add_command(issuer_status.issuer)
+command.add_command(issuer_status.cluster_issuer)
 
 
 @command.command("certificate", short_help="The story of one certificate.")

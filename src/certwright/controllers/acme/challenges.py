@@ -32,6 +32,7 @@ from certwright.controllers.acme.scheduler import Slots
 from certwright.controllers.acme.self_checks import Checks
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.own_writes import working_on
+from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.kit.outgoing import quote
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
@@ -442,7 +443,8 @@ class ChallengeReconciler:
         self._release(key)
         waits = error.reaction in (Reaction.WAIT, Reaction.ACCOUNT)
         if not waits:
-            self._sparing.answered(challenge)
+            if isinstance(error, Refused):
+                self._sparing.answered(challenge)
             work = self._work.get(key)
             shown = work is not None and not await self._clean_up(challenge, work)
             await self._write(
@@ -454,7 +456,7 @@ class ChallengeReconciler:
         named = error.retry_after if isinstance(error, Refused) else None
         announced = self._retried(why, until)
         if named is not None:
-            until = max(named, self._now() + timedelta(seconds=1))
+            until = max(min(named, self._now() + LONGEST_OBEYED), self._now() + timedelta(seconds=1))
             announced = Announced(causes.with_not_before(why, until))
         if (work := self._work.get(key)) is not None:
             work.not_before, work.is_patience = until, named is None

@@ -17,7 +17,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -29,6 +29,7 @@ from certwright.controllers.acme.circuit_gate import Sparing
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.own_writes import working_on
+from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.issuers.contract import IssuerView
 from certwright.kit.outgoing import quote
 from certwright.kube.api.errors import AlreadyExists, NotFound
@@ -67,8 +68,9 @@ _END_AT_ONCE = 6
 FindWay = Callable[[Order], Awaitable[Way | Wait]]
 """The way of an Order; a `Wait` where its issuer is missing or not ready."""
 
-RefusedFor = Callable[[Order, Way, "Refused"], None]
-"""Called when the CA has refused a new order for now, because of a rate limit."""
+RefusedFor = Callable[[Order, Way, "Refused"], bool]
+"""Called when the CA has refused a new order for now because of a limit. Returns whether that concerns orders
+for other names too."""
 
 Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 """Called with a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
@@ -186,10 +188,7 @@ class OrderReconciler:
         if former == way.client.directory_url:
             former = f"account {meta.annotations.get(names.ACME_ACCOUNT, '')}"
         # First, so that its request never counts this end as a failure.
-        annotations = {names.ACME_SUPERSEDED: "true"}
-        patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
-        order = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
-        self._orders.put(order)
+        order = await self._annotate(order, {names.ACME_SUPERSEDED: "true"})
         issuer = f'{way.issuer.kind} "{way.issuer.name}"'
         reason = f"{issuer} no longer uses {former}, where this order is; another Order takes its place"
         return await self._fail(order, "errored", reason)
@@ -244,7 +243,7 @@ class OrderReconciler:
         key, uid = order.metadata.key, order.metadata.uid
         held = self._memories.get(key)
         if held is None or held.uid != uid:
-            held = self._memories[key] = _recalled(order)
+            held = self._memories[key] = _recalled(order, self._now())
         return held
 
     async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
@@ -445,22 +444,28 @@ class OrderReconciler:
         if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
             if isinstance(error, Refused):
                 self._sparing.answered(order)
+                order = await self._annotate(order, {names.ACME_PROBLEM: error.problem.name})
             return await self._fail(order, "errored", str(error))
         if reaction is Reaction.WITHOUT_REPLACES and not memory.replaces_nothing:
             # Without it the order counts against the CA's limits: they are asked first.
             memory.replaces_nothing = True
             return Result(wake_at=self._now())
+        is_about_names = False
         if isinstance(error, Refused) and not order.status.url and error.is_limit:
-            self._limited(order, way, error)
+            is_about_names = not self._limited(order, way, error)
         memory.failures += 1
         delay = doubled(_SHORTEST_WAIT, memory.failures, cap=_LONGEST_WAIT)
         until = self._now() + delay
         named = error.retry_after if isinstance(error, Refused) else None
         if named is not None:
-            until = max(named, self._now() + _SHORTEST_WAIT)
+            until = max(min(named, self._now() + LONGEST_OBEYED), self._now() + _SHORTEST_WAIT)
+            order = await self._annotate(order, {names.NOT_BEFORE: until.astimezone(UTC).isoformat()})
         memory.not_before, memory.is_patience = until, named is None
         memory.waits_since = self._now()
-        self._sparing.troubled(order, error, named)
+        if is_about_names:
+            self._sparing.answered(order)
+        else:
+            self._sparing.troubled(order, error, named)
         if named is not None:
             why = causes.with_not_before(str(error), until)
         else:
@@ -498,6 +503,14 @@ class OrderReconciler:
         changed = msgspec.structs.replace(order, status=status)
         return await self._status.commit(ORDERS, order, changed)
 
+    async def _annotate(self, order: Order, annotations: dict[str, str]) -> Order:
+        """Set annotations. State that a restart or a request needs is data, never a part of a reason."""
+        meta = order.metadata
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
+        written = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
+        self._orders.put(written)
+        return written
+
     async def _create(self, challenge: Challenge) -> Challenge:
         meta = challenge.metadata
         try:
@@ -519,11 +532,13 @@ def _account_of(way: Way) -> dict[str, str]:
     return {names.ACME_SERVER: way.client.directory_url, names.ACME_ACCOUNT: way.client.kid}
 
 
-def _recalled(order: Order) -> _Memory:
+def _recalled(order: Order, now: datetime) -> _Memory:
     """What the Order's status shows of its attempts, after a restart."""
     reason = order.status.reason
     asked = causes.attempts(reason)
-    named = causes.not_before(reason) if asked else None
+    named = causes.parse_moment(order.metadata.annotations.get(names.NOT_BEFORE, ""))
+    if named is not None:
+        named = min(named, now + LONGEST_OBEYED) if named > now else None
     until = named
     if named is None and asked and causes.without_attempts(reason):
         until = asked[-1] + doubled(_SHORTEST_WAIT, len(asked), cap=_LONGEST_WAIT)

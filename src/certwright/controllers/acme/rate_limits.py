@@ -181,16 +181,24 @@ class Ledgers:
         self._look_later(book)
         return Wait(answer.sentence, answer.moment, names_time=True)
 
-    def limited(self, order: Order, way: Way, error: Refused) -> None:
-        """The CA has refused a new order because of a limit."""
+    def limited(self, order: Order, way: Way, error: Refused) -> bool:
+        """The CA has refused a new order because of a limit. Returns whether that concerns orders for other
+        names too."""
         book = self._books.get(way.spec.server)
         if book is None or not book.is_loaded:
-            return
+            return True
         asking = self._asking(order, way.client.kid, replaces=bool(order.spec.replaces))
         text, until, now = str(error), error.retry_after, self._clock.now()
-        book.shared.change(lambda ledger: ledger.told(asking, text, until, now))
+        concerns_others = True
+
+        def tell(ledger: Ledger) -> None:
+            nonlocal concerns_others
+            concerns_others = ledger.told(asking, text, until, now)
+
+        book.shared.change(tell)
         _log.warning("%s has refused an order because of a limit: %s", book.shared.server, error)
         self._save_now(book)
+        return concerns_others
 
     def _asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
         meta = order.metadata

@@ -43,20 +43,31 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
     requests = snapshot.requests_of(snapshot.next_revision)
     if any(snapshot.differences(request) for request in requests):
         return None
+    if not requests and _has_spec_changed(snapshot):
+        return None
     issuer = snapshot.issuer
     standing = backoff.standing_of(
         snapshot.certificate,
+        _why(snapshot),
         issuer_minimum=minimum_of(issuer),
         issuer_changed=_has_changed(issuer, snapshot),
     )
     assert standing is not None
-    standing = replace(standing, cause=_why(snapshot).cause)
     if not rules.is_contested(snapshot):
         return backoff.next_attempt(standing, limits)
     # Cannot be disabled, because the two writers would continue as fast as an issuer can sign.
     minimum = max(limits.minimum, _SHORTEST_TRUCE)
     truce = Limits(minimum=minimum, maximum=max(limits.maximum, minimum))
     return backoff.next_attempt(replace(standing, not_after=None), truce)
+
+
+def _has_spec_changed(snapshot: Snapshot) -> bool:
+    """Whether the spec is another than at the last failure, whose request has been deleted."""
+    certificate = snapshot.certificate
+    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    if held is None or not held.observed_generation:
+        return False
+    return held.observed_generation != certificate.metadata.generation
 
 
 def minimum_of(issuer: Issuer | ClusterIssuer | None) -> timedelta | None:

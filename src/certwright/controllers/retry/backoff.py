@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
-from certwright.kube.api import conditions
 from certwright.kube.util.backoff import doubled
 from certwright.kube.util.durations import parse_duration
-from certwright.resources import causes, names, reasons
-from certwright.resources.causes import Cause
+from certwright.resources import names
+from certwright.resources.causes import Cause, Why
 from certwright.resources.certificate import Certificate
 
 SHORTEST_BEFORE_THE_END = timedelta(minutes=5)
@@ -128,18 +127,22 @@ def minimum_in(annotations: Mapping[str, str]) -> timedelta | None:
 
 
 def standing_of(
-    certificate: Certificate, *, issuer_minimum: timedelta | None = None, issuer_changed: bool = False
+    certificate: Certificate,
+    why: Why,
+    *,
+    issuer_minimum: timedelta | None = None,
+    issuer_changed: bool = False,
 ) -> Standing | None:
-    """How it stands, as the Certificate says; None where no attempt has failed."""
+    """How it stands, as the Certificate says, and `why` its request failed; None where no attempt has
+    failed."""
     status = certificate.status
     if status.last_failure_time is None:
         return None
-    held = conditions.find(status.conditions, reasons.ISSUING)
     return Standing(
         failures=status.failed_issuance_attempts or 1,
         last_failure=status.last_failure_time,
-        cause=causes.of_certificate(certificate),
-        not_before=causes.not_before(held.message) if held is not None else None,
+        cause=why.cause,
+        not_before=why.not_before,
         not_after=status.not_after,
         issuer_minimum=issuer_minimum,
         issuer_changed=issuer_changed,
@@ -176,7 +179,9 @@ def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | 
     if failures is not None and not 0 <= failures <= MOST_FAILURES:
         wrong.append(f"status.failedIssuanceAttempts was {failures}")
         failures = None if failures < 0 else _until_the_longest(limits)
-    if last is not None and not is_possible(last, now):
+    # To a clock that is behind for a while, each time lies in the future. Overwritten, all Certificates would
+    # be due together when the clock is right again: such a time stays, and delays by at most that much.
+    if last is not None and not is_possible(last, now) and not now < last <= now + limits.maximum:
         wrong.append(f"status.lastFailureTime was {last.isoformat()}")
         last = now.replace(microsecond=0)
     if not wrong:

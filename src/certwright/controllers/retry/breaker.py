@@ -275,6 +275,9 @@ class Circuit(Generic[K]):
             self._not_before = min(not_before, now + _LONGEST_OBEYED) if not_before is not None else None
             self._open(now)
             self._opened_at = since
+            if now - since > sum(_QUICK, timedelta(0)):
+                # It had its quick trials.
+                self._trials = len(_QUICK) + 1
 
     def failed(
         self,
@@ -304,6 +307,8 @@ class Circuit(Generic[K]):
         is_enough = self._has_probe and self._in_a_row >= _IN_A_ROW
         if not self.is_open and (is_enough or len(self._failing) >= self._enough):
             self._open(now)
+            if self._has_probe:
+                self._tries.keep(max(self._limit - _TRIALS_KEPT, self._limit // 2))
         elif was_trial:
             self._trials += 1
             if self._has_probe:
@@ -379,6 +384,11 @@ class Circuit(Generic[K]):
             return self.call_trial(now)
         self._probing.failed(now)
         return []
+
+    def trial_failed(self, now: datetime) -> None:
+        """The trial of another replica has failed: the next one waits for a probe again."""
+        if self.is_open and self._probing.at is None and self._has_probe:
+            self._probing.start(now)
 
     def trial_at(self, now: datetime) -> datetime | None:
         """When the next trial attempt may be made; None: closed, or a probe has to be answered first."""
@@ -490,7 +500,6 @@ class Circuit(Generic[K]):
         if self._has_probe:
             self._probing = Probing(seed=str(now))
             self._probing.start(now)
-            self._tries.keep(max(self._limit - _TRIALS_KEPT, self._limit // 2))
         waited = {key: slot for key, slot in self._slots.items() if slot.at > now}
         self._slots.clear()
         self._slow = min(2 * self._gap, self._pause) if waited else timedelta(0)

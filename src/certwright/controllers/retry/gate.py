@@ -7,6 +7,7 @@ start from what the Certificates say (`recall.py`).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
@@ -31,6 +32,8 @@ from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import GROUP
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+
+_log = logging.getLogger(__name__)
 
 # Probes that follow sooner are not recorded one by one.
 _WORTH_RECORDING = timedelta(seconds=15)
@@ -244,6 +247,8 @@ class IssuerGate:
             if (found := self._circuit_of(old.spec.issuer_ref, old.metadata.namespace)) is not None:
                 found.forget(old.metadata.key)
             return
+        if new.status.last_failure_time != old.status.last_failure_time:
+            _log_failure(new)
         before, after = old.status, new.status
         if after.last_failure_time == before.last_failure_time and after.revision == before.revision:
             return
@@ -297,8 +302,10 @@ class IssuerGate:
             # The attempts of others are for their own part of the hour.
             if self._mine(key):
                 circuit.recall(key, at)
-            if why is not None:
-                self._release(circuit.failed(key, why.cause, at, why.not_before))
+            self._release(circuit.failed(key, why.cause, at, why.not_before))
+        if circuit.is_doubted:
+            # Its attempts are recorded before they are made.
+            return
         circuit.recall_untold(sum(map(self._mine, history.untold)), self._now())
 
     # --- the breakers of ACME issuers -----------------------------------------------------------------------
@@ -313,6 +320,7 @@ class IssuerGate:
         if found is None or not (found.is_open or found.is_doubted):
             return None
         now = self._now()
+        trial_at = found.trial_at(now)
         probe_at = found.probe_at
         if probe_at is not None and probe_at - now < _WORTH_RECORDING:
             probe_at = None
@@ -322,7 +330,8 @@ class IssuerGate:
             message=found.message,
             since=found.opened_at,
             next_probe=_seconds(probe_at),
-            next_attempt=_seconds(found.trial_at(now)),
+            # One that is due waits for a certificate: there is no time to record.
+            next_attempt=_seconds(trial_at) if trial_at is not None and trial_at > now else None,
             not_before=_seconds(found.not_before),
             attempts=tuple(one for one in found.attempts if now - one < PERIOD),
         )
@@ -353,6 +362,8 @@ class IssuerGate:
             found.reopen(after.since or now, after.not_before, now)
             if after.state == State.HALF_OPEN.value:
                 self._release(found.probed(now, is_answered=True))
+            elif before is not None and before.state == State.HALF_OPEN.value:
+                found.trial_failed(now)
         elif before is not None and before.is_open:
             self._release(found.close(now))
         if is_open or key in self._recorded:
@@ -439,6 +450,20 @@ def _said_of(reference: IssuerReference, hold: Hold | None) -> Hold | None:
         return None
     kind = reference.kind_or_default
     return Hold(hold.until, f'because {kind} "{reference.name}" {hold.sentence}', hold.is_exact)
+
+
+def _log_failure(certificate: Certificate) -> None:
+    """One line for each failed issuance; the backoff limits their number."""
+    status, held = certificate.status, _issuing(certificate)
+    if status.last_failure_time is not None and held is not None:
+        _log.info(
+            "issuance failed: certificate=%s issuer=%s cause=%s attempts=%d message=%r",
+            certificate.metadata.key,
+            name_of(certificate.spec.issuer_ref, certificate.metadata.namespace),
+            held.reason,
+            status.failed_issuance_attempts or 1,
+            held.message,
+        )
 
 
 def _issuer_key(reference: IssuerReference, namespace: str) -> ObjectKey:

@@ -25,15 +25,13 @@ from certwright.resources.request import CertificateRequest
 
 GetRequest = Callable[[ObjectKey], CertificateRequest | None]
 
-_RATE_LIMITED = "[rateLimited]"
-
 
 class Attempt(NamedTuple):
-    """One that nothing has come of. `why` None: how it ended is not known."""
+    """An attempt of an external issuer that failed."""
 
     at: datetime
     key: ObjectKey
-    why: Why | None
+    why: Why
 
 
 @dataclass(slots=True)
@@ -89,9 +87,7 @@ def why_failed(certificate: Certificate, caches: Caches) -> Why:
         why = causes.of_request(request)
         if revision_number(request.metadata) == revision and why.cause is not Cause.UNKNOWN:
             return why
-    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
-    until = causes.not_before(held.message) if held is not None else None
-    return Why(causes.of_certificate(certificate), not_before=until)
+    return Why(causes.of_certificate(certificate))
 
 
 def histories(caches: Caches, now: datetime) -> list[History]:
@@ -107,9 +103,7 @@ def histories(caches: Caches, now: datetime) -> list[History]:
         )
     for order in caches.orders.cache.values():
         if not order.status.is_final:
-            _add_order(
-                of(order.spec.issuer_ref, order.metadata.namespace), order, caches.requests.cache.get, now
-            )
+            _add_order(of(order.spec.issuer_ref, order.metadata.namespace), order, caches.requests.cache.get)
     some = {name: history for name, history in found.items() if not history.is_empty}
     if not some:
         return []
@@ -138,27 +132,11 @@ def _add_certificate(history: History, certificate: Certificate, caches: Caches,
         history.waited.append((key, status.not_after))
 
 
-def _add_order(
-    history: History,
-    order: Order,
-    get_request: GetRequest,
-    now: datetime,
-) -> None:
-    status, key = order.status, _subject_of_order(order, get_request)
-    if key is None:
-        return
-    reason = causes.without_attempts(status.reason)
-    moments = [one for one in causes.attempts(status.reason) if is_possible(one, now)]
-    history.attempts += [Attempt(at, key, None) for at in moments[:-1]]
-    if moments:
-        history.attempts.append(Attempt(moments[-1], key, _why_in_vain(reason) if reason else None))
-    elif not status.url:
+def _add_order(history: History, order: Order, get_request: GetRequest) -> None:
+    """An Order without a URL may have been sent to its CA without a record of that."""
+    key = _subject_of_order(order, get_request)
+    if key is not None and not order.status.url:
         history.untold.append(key)
-
-
-def _why_in_vain(reason: str) -> Why:
-    cause = Cause.RATE_LIMITED if _RATE_LIMITED in reason else Cause.UNAVAILABLE
-    return Why(cause, not_before=causes.not_before(reason))
 
 
 def _issued_at(certificate: Certificate, caches: Caches) -> datetime | None:

@@ -1,0 +1,231 @@
+"""`certwright status issuer` and `certwright status clusterissuer`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+import msgspec
+
+from certwright.cli import related, sections
+from certwright.cli.access import Session, session
+from certwright.cli.diagnosis import OUR_GROUP, condition, issuer_ref
+from certwright.cli.format import at, count, from_now, parse_time, sentence
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.resource_args import fetch
+from certwright.kube.api.errors import Forbidden
+from certwright.kube.api.kinds import Kind
+from certwright.resources.breaker import BreakerRecord, read_breaker
+
+Json = dict[str, Any]
+
+_HOUR = timedelta(hours=1)
+_MOST_SHOWN = 10
+_output = click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it as text.")
+
+
+@dataclass(frozen=True, slots=True)
+class IssuerStatus:
+    """An issuer, its circuit breaker, and the Certificates (`namespace/name`) that wait for it. `breaker`
+    None: it works, as far as known."""
+
+    issuer: Json
+    breaker: BreakerRecord | None
+    waiting: tuple[str, ...]
+    last_success: datetime | None
+
+
+@click.command("issuer", short_help="Whether an Issuer works, and what waits for it.")
+@click.argument("name")
+@_output
+@namespaced_server_options
+@asynchronous
+async def issuer(*, server: ServerOptions, name: str, output: str | None) -> None:
+    """Show whether an Issuer works, its circuit breaker, and which certificates wait for it.
+
+    \b
+    Examples:
+      certwright status issuer letsencrypt
+      certwright status issuer letsencrypt -n shop -o json
+    """
+    await _show(server, related.ISSUERS, name, output)
+
+
+@click.command("clusterissuer", short_help="Whether a ClusterIssuer works, and what waits for it.")
+@click.argument("name")
+@_output
+@namespaced_server_options
+@asynchronous
+async def cluster_issuer(*, server: ServerOptions, name: str, output: str | None) -> None:
+    """Show whether a ClusterIssuer works, its circuit breaker, and which certificates wait for it.
+
+    Certificates of all namespaces are listed; a user who may read one namespace only sees those of it.
+
+    \b
+    Examples:
+      certwright status clusterissuer letsencrypt
+      certwright status clusterissuer letsencrypt -o json
+    """
+    await _show(server, related.CLUSTER_ISSUERS, name, output)
+
+
+async def _show(server: ServerOptions, kind: Kind[Json], name: str, output: str | None) -> None:
+    async with session(server) as here:
+        found = await fetch(here, kind, name)
+        certificates = await _list(here, related.CERTIFICATES, kind)
+        requests = await _list(here, related.REQUESTS, kind)
+        events = await related.events_of(here.client, found)
+    found.setdefault("kind", kind.kind)
+    status, now = status_of(found, certificates, requests), datetime.now(UTC)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(as_json(status, now))).decode())
+        return
+    for line in report(status, events[-_MOST_SHOWN:], now):
+        click.echo(line)
+
+
+async def _list(here: Session, wanted: Kind[Json], issuer_kind: Kind[Json]) -> list[Json]:
+    """The objects that may refer to an issuer of that kind."""
+    if issuer_kind.namespaced:
+        return list((await here.client.list(wanted, here.namespace)).items)
+    try:
+        return list((await here.client.list(wanted)).items)
+    except Forbidden:
+        return list((await here.client.list(wanted, here.namespace)).items)
+
+
+def status_of(issuer: Json, certificates: Iterable[Json], requests: Iterable[Json]) -> IssuerStatus:
+    """What is known of the issuer."""
+    meta = issuer["metadata"]
+    wanted = {"name": str(meta["name"]), "kind": str(issuer["kind"]), "group": OUR_GROUP}
+    waiting = [one for one in certificates if issuer_ref(one) == wanted and _waits(one)]
+    signed = [condition(one, "Ready") for one in requests if issuer_ref(one) == wanted]
+    moments = [parse_time(one.get("lastTransitionTime")) for one in signed if one.get("status") == "True"]
+    return IssuerStatus(
+        issuer,
+        read_breaker(meta.get("annotations") or {}),
+        tuple(f"{one['metadata'].get('namespace', '')}/{one['metadata']['name']}" for one in waiting),
+        max((moment for moment in moments if moment is not None), default=None),
+    )
+
+
+def _waits(certificate: Json) -> bool:
+    """Whether it is being issued, or would be if its issuer worked."""
+    issuing = condition(certificate, "Issuing")
+    return issuing.get("status") == "True" or issuing.get("reason") == "WaitingForIssuer"
+
+
+def report(status: IssuerStatus, events: list[Json], now: datetime) -> list[str]:
+    """The lines: a sentence, what to do, and all that they follow from."""
+    issuer = status.issuer
+    words = f"{issuer['kind']} {issuer['metadata']['name']}"
+    cause, advice = _story(status, now)
+    lines = [f"{words}: {cause}."]
+    if advice:
+        lines.append(f"What to do: {advice}.")
+    more = len(status.waiting) - _MOST_SHOWN
+    names = [*status.waiting[:_MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
+    return [
+        *lines,
+        *sections.section("Issuer", _issuer(status, now)),
+        *sections.section("Circuit breaker", _breaker(status.breaker, now)),
+        *sections.section("Waiting or being issued", names),
+        *sections.section("Conditions", sections.conditions(issuer, now)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+
+
+def _story(status: IssuerStatus, now: datetime) -> tuple[str, str]:
+    ready, breaker = condition(status.issuer, "Ready"), status.breaker
+    if not ready:
+        return "not processed yet", "check that the controllers run"
+    if ready.get("status") != "True":
+        return f"not ready: {sentence(str(ready.get('message', '')))}", "correct the issuer or its Secrets"
+    waiting = f"; {count(len(status.waiting), 'certificate')} waiting or being issued"
+    if breaker is None or not breaker.is_open:
+        return f"ready{waiting if status.waiting else ''}", ""
+    since = f" since {at(breaker.since)} ({from_now(breaker.since, now)})" if breaker.since else ""
+    why = f": {sentence(breaker.message)}" if breaker.message else ""
+    advice = (
+        "check that the controllers reach the server; `certwright renew NAME` makes one attempt immediately"
+    )
+    return f"failing{since}{why}{waiting}; issuance continues when it works again", advice
+
+
+def _issuer(status: IssuerStatus, now: datetime) -> list[str]:
+    spec, state = status.issuer.get("spec") or {}, status.issuer.get("status") or {}
+    acme = spec.get("acme") or {}
+    return sections.fields(
+        [
+            ("Type", ", ".join(str(kind) for kind in spec)),
+            ("Server", str(acme.get("server", ""))),
+            ("Account", str((state.get("acme") or {}).get("uri", ""))),
+            ("Email", str(acme.get("email", ""))),
+            ("Last success", _when(status.last_success, now)),
+        ]
+    )
+
+
+def _breaker(breaker: BreakerRecord | None, now: datetime) -> list[str]:
+    if breaker is None:
+        return ["closed: no attempt has failed since the last success"]
+    probe = _when(breaker.next_probe, now)
+    if not probe and breaker.state == "Open":
+        probe = "within seconds"
+    return sections.fields(
+        [
+            ("State", _STATES[breaker.state]),
+            ("Reason", breaker.reason),
+            ("Last failure", sentence(breaker.message)),
+            ("Since", _when(breaker.since, now)),
+            ("Next probe", probe),
+            ("Next attempt", _when(breaker.next_attempt, now)),
+            ("Not before", _when(breaker.not_before, now)),
+            ("Attempts", f"{_recent(breaker, now)} in the last hour"),
+        ]
+    )
+
+
+_STATES = {
+    "Closed": "closed: attempts have failed, too few to stop the others",
+    "Open": "open: attempts wait until the server answers a probe",
+    "HalfOpen": "half-open: one attempt at a time",
+}
+
+
+def _recent(breaker: BreakerRecord, now: datetime) -> int:
+    return sum(1 for attempt in breaker.attempts if now - attempt < _HOUR)
+
+
+def _when(moment: datetime | None, now: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC ({from_now(moment, now)})" if moment is not None else ""
+
+
+def as_json(status: IssuerStatus, now: datetime) -> Json:
+    """The same for programs."""
+    issuer, ready = status.issuer, condition(status.issuer, "Ready")
+    breaker = status.breaker or BreakerRecord()
+    return {
+        "kind": issuer["kind"],
+        "name": issuer["metadata"]["name"],
+        "namespace": issuer["metadata"].get("namespace", ""),
+        "ready": ready.get("status") == "True",
+        "reason": ready.get("reason", ""),
+        "message": ready.get("message", ""),
+        "account": str(((issuer.get("status") or {}).get("acme") or {}).get("uri", "")),
+        "lastSuccess": status.last_success,
+        "circuitBreaker": {
+            "state": breaker.state,
+            "reason": breaker.reason,
+            "message": breaker.message,
+            "since": breaker.since,
+            "nextProbe": breaker.next_probe,
+            "nextAttempt": breaker.next_attempt,
+            "notBefore": breaker.not_before,
+            "attemptsInLastHour": _recent(breaker, now),
+        },
+        "waiting": list(status.waiting),
+    }
