@@ -1,7 +1,7 @@
-"""What the controllers record of an issuer's circuit breaker: an annotation of the Issuer or ClusterIssuer.
+"""Circuit breaker record of an issuer: an annotation of the Issuer or ClusterIssuer.
 
-An annotation and not a ConfigMap, because every replica watches issuers anyway, and because nobody who may
-write in one namespace only can change one of a ClusterIssuer. An issuer that works has none.
+An annotation and not a ConfigMap, because every replica watches issuers anyway, and because a user with write
+access to one namespace cannot change the record of a ClusterIssuer. A working issuer has none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BreakerRecord(Struct, frozen=True):
 
 
 def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
-    """The record; None where there is none, or none that can be read: the issuer works, as far as known."""
+    """The record; None if it is missing or unreadable: the issuer works, as far as known."""
     text = annotations.get(CIRCUIT_BREAKER)
     if not text:
         return None
@@ -61,7 +61,7 @@ def write_breaker(record: BreakerRecord | None) -> dict[str, str | None]:
 
 
 def differ_by_breaker(old: Object | None, new: Object | None) -> bool:
-    """Whether two states of an issuer differ by the record only."""
+    """Whether two states of an issuer differ only in the record."""
     if not isinstance(old, Issuer | ClusterIssuer) or not isinstance(new, Issuer | ClusterIssuer):
         return False
     return _without_breaker(old) == _without_breaker(new)

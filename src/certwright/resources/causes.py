@@ -1,16 +1,16 @@
-"""Why an attempt to issue has failed, as far as that decides about the next one.
+"""Causes of failed issuances, as far as they determine the next attempt.
 
-A cause travels through the objects. The failed CertificateRequest has a condition `FailureCause` beside
-cert-manager's `Ready`; the Certificate's condition `Issuing=False` has the cause as its reason, and in its
-message until when the issuer wants to be left alone, and the time of the next attempt. So any client can read
-them, and a restart forgets nothing. A request without `FailureCause` failed for a reason that nobody named.
+The objects carry a cause. The failed CertificateRequest has a condition `FailureCause` beside cert-manager's
+`Ready`; the Certificate's condition `Issuing=False` has the cause as its reason, and in its message the
+issuer's not-before and the time of the next attempt. So any client can read them, and a restart loses
+nothing. A request without `FailureCause` failed for an unknown reason.
 
-An Order that its CA has not taken yet says in its reason when it was tried, so that a restart knows how often
-the CA has been asked.
+An Order that its CA has not accepted yet has the attempts in its reason, so that the number of requests to
+the CA survives a restart.
 
-An external issuer may write the condition `FailureCause` too: reason is one of `Cause`, the message says what
-to do, and may end in `; not before 2026-11-21T12:00:00Z`. That message is the issuer's own; no other text is
-read for such a time.
+An external issuer may write the condition `FailureCause` too: reason is one of `Cause`, the message is the
+fix, and may end in `; not before 2026-11-21T12:00:00Z`. That message is the issuer's own; no other text is
+parsed for such a time.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.request import CertificateRequest
 
 FAILURE_CAUSE = "FailureCause"
-"""Type of the condition of a CertificateRequest that names the cause of its failure."""
+"""Condition type of a CertificateRequest with the cause of its failure."""
 
 
 class Cause(StrEnum):
-    """The kinds of failures that are waited for in different ways. The values are reasons of conditions."""
+    """Failures by the backoff that they need. The values are reasons of conditions."""
 
     INVALID_REQUEST = "InvalidRequest"
-    """It can never succeed as it is."""
+    """The request can never succeed as it is."""
     UNAVAILABLE = "IssuerUnavailable"
-    """The issuer is out of reach, or overloaded."""
+    """The issuer is unreachable or overloaded."""
     RATE_LIMITED = "RateLimited"
-    """The issuer has granted as much as it does in a time."""
+    """A rate limit of the issuer is exhausted."""
     DENIED = "Denied"
-    """Somebody who decides about requests has refused this one."""
+    """The request was denied by an approver."""
     UNKNOWN = "Failed"
-    """None of the others, or not told; cert-manager's word for all failures."""
+    """None of the others, or unknown; cert-manager's reason for all failures."""
 
 
 class Why(NamedTuple):
-    """Why a request has failed. `advice` says what to do (empty: nothing to say), `not_before` when the
-    issuer is willing to hear the next one, `generation` is that of the issuer that judged (0: not told)."""
+    """Why a request has failed. `advice` is the fix (may be empty), `not_before` when the issuer accepts
+    the next one, `generation` that of the issuer that judged (0: unknown)."""
 
     cause: Cause = Cause.UNKNOWN
     advice: str = ""
@@ -59,8 +59,8 @@ class Why(NamedTuple):
 _NOT_BEFORE = re.compile(r"; not before (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)$")
 _NEXT_ATTEMPT = re.compile(r"\. Next attempt at (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 _ASKED = re.compile(r"; asked at ((?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ(?:, )?)+)$")
-# What is longer ago decides nothing, and no text grows for ever.
-# A moment that is obeyed after a restart too must not be written down as an earlier one.
+# Older attempts determine nothing, and no text may grow without bound.
+# A moment that is obeyed after a restart too must not be recorded as an earlier one.
 _ALMOST_A_SECOND = timedelta(microseconds=999_999)
 _ASKED_WITHIN = timedelta(hours=1)
 _MOST_ASKED = 20
@@ -69,7 +69,7 @@ _WORDS = {cause.value: cause for cause in Cause}
 
 
 def condition_of(why: Why) -> Condition | None:
-    """The condition `FailureCause` of a request that failed like that; None: there is nothing to tell."""
+    """The condition `FailureCause` of a failed request; None if it would say nothing."""
     if why.cause is Cause.UNKNOWN and why.not_before is None:
         return None
     return Condition(
@@ -82,7 +82,7 @@ def condition_of(why: Why) -> Condition | None:
 
 
 def of_request(request: CertificateRequest) -> Why:
-    """Why that request has failed. A denial, and a request that nobody can sign, speak for themselves."""
+    """Why the request failed; a denial and an invalid request have cert-manager's conditions for that."""
     held = request.status.conditions
     if conditions.is_true(held, reasons.DENIED):
         return Why(Cause.DENIED)
@@ -96,7 +96,7 @@ def of_request(request: CertificateRequest) -> Why:
 
 
 def of_certificate(certificate: Certificate) -> Cause:
-    """The cause of the last failure, from the Certificate alone; `UNKNOWN` where it has none."""
+    """The cause of the last failure, from the Certificate alone; `UNKNOWN` if it has none."""
     held = conditions.find(certificate.status.conditions, reasons.ISSUING)
     if held is None or held.status == "True":
         return Cause.UNKNOWN
@@ -104,12 +104,12 @@ def of_certificate(certificate: Certificate) -> Cause:
 
 
 def waiting_for(request: CertificateRequest, text: str) -> str:
-    """What the condition Issuing says while the request waits; `text` is what the request says of it."""
+    """The message of the Issuing condition while the request waits; `text` is the request's own message."""
     return f'{_WAITING} "{request.metadata.name}": {text}'
 
 
 def is_marked(certificate: Certificate) -> bool:
-    """Whether somebody wants it issued at once (`renew`), and nobody has said yet what it waits for."""
+    """Whether a user has requested immediate issuance (`renew`), and no reason for a wait is recorded yet."""
     held = conditions.find(certificate.status.conditions, reasons.ISSUING)
     if held is None or held.status != "True" or held.reason != reasons.MANUALLY_TRIGGERED:
         return False
@@ -117,52 +117,52 @@ def is_marked(certificate: Certificate) -> bool:
 
 
 def with_not_before(text: str, moment: datetime | None) -> str:
-    """`text` with the moment until which the issuer wants to be left alone."""
+    """`text` with the issuer's not-before."""
     return text if moment is None else f"{text}; not before {_written(moment + _ALMOST_A_SECOND)}"
 
 
 def not_before(text: str) -> datetime | None:
-    """The moment that `with_not_before` has put into a text; None where there is none."""
+    """The moment that `with_not_before` has added to a text; None if there is none."""
     return _moment(_NOT_BEFORE, text)
 
 
 def with_attempts(text: str, moments: Iterable[datetime], now: datetime) -> str:
-    """`text` with the moments of the last hour at which the CA was asked, in place of those that it had."""
+    """`text` with the attempts at the CA of the last hour, in place of those that it had."""
     recent = sorted({_written(one) for one in moments if one > now - _ASKED_WITHIN})[-_MOST_ASKED:]
     return without_attempts(text) + (f"; asked at {', '.join(recent)}" if recent else "")
 
 
 def without_attempts(text: str) -> str:
-    """`text` as it was before `with_attempts`."""
+    """`text` before `with_attempts`."""
     return _ASKED.sub("", text)
 
 
 def attempts(text: str) -> tuple[datetime, ...]:
-    """The moments that `with_attempts` has put into a text, the first one first."""
+    """The moments that `with_attempts` has added to a text, oldest first."""
     found = _ASKED.search(text)
     moments = (_parsed(one) for one in found[1].split(", ")) if found is not None else ()
     return tuple(moment for moment in moments if moment is not None)
 
 
 def with_next_attempt(text: str, moment: datetime, advice: str = "") -> str:
-    """`text` with the time of the next attempt in place of the one it had, and what to do."""
+    """`text` with the time of the next attempt in place of the one it had, and the fix."""
     tail = f"; {advice}" if advice else ""
     return f"{without_next_attempt(text)}. Next attempt at {_written(moment)}{tail}"
 
 
 def without_next_attempt(text: str) -> str:
-    """`text` as it was before `with_next_attempt`."""
+    """`text` before `with_next_attempt`."""
     found = _last(_NEXT_ATTEMPT, text)
     return text if found is None else text[: found.start()]
 
 
 def next_attempt(text: str) -> datetime | None:
-    """The time that `with_next_attempt` has put into a text; None where there is none."""
+    """The time that `with_next_attempt` has added to a text; None if there is none."""
     return _moment(_NEXT_ATTEMPT, text)
 
 
 def advice_of(text: str) -> str:
-    """What to do, as `with_next_attempt` has put it into a text; empty where there is nothing."""
+    """The fix that `with_next_attempt` has added to a text; empty if there is none."""
     found = _last(_NEXT_ATTEMPT, text)
     return "" if found is None else text[found.end() :].removeprefix("; ")
 
@@ -182,12 +182,12 @@ def _parsed(written: str) -> datetime | None:
     try:
         return datetime.fromisoformat(written)
     except ValueError:
-        # 31 February.
+        # E.g. 31 February.
         return None
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
-    """What an issuer says may look like one of ours; ours stands last."""
+    """The last match, because an issuer's text may look like ours; ours is last."""
     return max(pattern.finditer(text), key=lambda match: match.start(), default=None)
 
 

@@ -1,4 +1,4 @@
-"""Certificate: what a certificate shall look like, who signs it, and where it is stored.
+"""Certificate: the desired certificate, its issuer, and its Secret.
 
 Rules over these fields are in `certificate_rules.py`.
 
@@ -63,7 +63,7 @@ SIGNATURE_ALGORITHMS: Final[Mapping[str, str]] = {
     "ECDSAWithSHA512": "ECDSA",
     "PureEd25519": "Ed25519",
 }
-"""Each signature algorithm, and the key algorithm that it goes with."""
+"""Each signature algorithm, and its key algorithm."""
 
 OUTPUT_FORMATS: Final = ("DER", "CombinedPEM")
 PKCS12_PROFILES: Final = ("LegacyRC2", "LegacyDES", "Modern2023", "Modern2026")
@@ -119,7 +119,7 @@ class JKSKeystore(Struct, frozen=True, kw_only=True):
 
     @property
     def alias_or_default(self) -> str:
-        """The alias, `certificate` where none is given."""
+        """The alias, `certificate` by default."""
         return self.alias or "certificate"
 
 
@@ -144,7 +144,7 @@ class PKCS12Keystore(Struct, frozen=True, kw_only=True):
 
     @property
     def profile_or_default(self) -> str:
-        """The profile, `LegacyRC2` where none is given."""
+        """The profile, `LegacyRC2` by default."""
         return self.profile or "LegacyRC2"
 
 
@@ -181,23 +181,23 @@ class PrivateKeySpec(Struct, frozen=True, kw_only=True):
 
     @property
     def algorithm_or_default(self) -> str:
-        """The algorithm, `RSA` where none is given."""
+        """The algorithm, `RSA` by default."""
         return self.algorithm or "RSA"
 
     @property
     def size_or_default(self) -> int:
-        """The size in bits: 2048 for RSA and 256 for ECDSA where none is given, 0 for Ed25519."""
+        """The size in bits: by default 2048 for RSA and 256 for ECDSA; 0 for Ed25519."""
         default = DEFAULT_KEY_SIZES.get(self.algorithm_or_default, 0)
         return (self.size or default) if default else 0
 
     @property
     def encoding_or_default(self) -> str:
-        """The encoding, `PKCS1` where none is given; always `PKCS8` for Ed25519, which has no other."""
+        """The encoding, `PKCS1` by default; always `PKCS8` for Ed25519, which has no other."""
         return "PKCS8" if self.algorithm == "Ed25519" else self.encoding or "PKCS1"
 
     @property
     def rotation_policy_or_default(self) -> str:
-        """The rotation policy, `Always` where none is given (cert-manager since v1.18)."""
+        """The rotation policy, `Always` by default (cert-manager since v1.18)."""
         return self.rotation_policy or "Always"
 
 
@@ -223,7 +223,7 @@ class NameConstraintItem(Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether it names nothing."""
+        """Whether it contains no names."""
         return not (self.dns_domains or self.ip_ranges or self.email_addresses or self.uri_domains)
 
 
@@ -264,7 +264,7 @@ class Renewal(Struct, frozen=True, kw_only=True):
 
     @property
     def is_disabled(self) -> bool:
-        """Whether no renewal happens because of the time."""
+        """Whether scheduled renewal is disabled."""
         return self.policy == "Disabled"
 
 
@@ -355,17 +355,17 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def requested_duration(self) -> timedelta:
-        """The lifetime asked for, 90 days where none is given. Raises `ValueError` if it is no duration."""
+        """The requested lifetime, 90 days by default. Raises `ValueError` for an invalid duration."""
         return parse_duration(self.duration) if self.duration is not None else DEFAULT_DURATION
 
     @property
     def renew_before_duration(self) -> timedelta | None:
-        """`renewBefore`, if it is given. Raises `ValueError` if it is no duration."""
+        """`renewBefore`, if given. Raises `ValueError` for an invalid duration."""
         return parse_duration(self.renew_before) if self.renew_before is not None else None
 
     @property
     def effective_usages(self) -> tuple[str, ...]:
-        """The usages, the default ones where none are given, with `cert sign` for a CA."""
+        """The usages, or the default ones, with `cert sign` for a CA."""
         usages = self.usages or DEFAULT_USAGES
         return (*usages, "cert sign") if self.is_ca and "cert sign" not in usages else usages
 
@@ -376,12 +376,12 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def encodes_usages(self) -> bool:
-        """Whether the usages are written into the signing request; True where nothing is said."""
+        """Whether the usages are written into the signing request; True by default."""
         return self.encode_usages_in_request is not False
 
     @property
     def revisions_kept(self) -> int:
-        """How many CertificateRequests are kept: 1 where nothing is said (cert-manager since v1.18)."""
+        """How many CertificateRequests are kept: 1 by default (cert-manager since v1.18)."""
         return 1 if self.revision_history_limit is None else self.revision_history_limit
 
 

@@ -1,7 +1,7 @@
-"""What a Certificate must fulfil, looking at nothing but itself.
+"""Validation of a Certificate, by its own content only.
 
-Source: cert-manager `internal/apis/certmanager/validation/certificate.go`. We are stricter where
-nobody can mean what is written, such as an empty name.
+Source: cert-manager `internal/apis/certmanager/validation/certificate.go`. We are stricter about values
+that are certainly mistakes, such as an empty name.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SUBJECT_TYPES: Final = frozenset({
     "INITIALS", "GENERATIONQUALIFIER", "DNQUALIFIER", "EMAILADDRESS", "ORGANIZATIONIDENTIFIER",
 })
 # fmt: on
-"""Attribute types that `literalSubject` may name; others are given by their numbers."""
+"""Attribute types that `literalSubject` may name; others are given as OIDs."""
 
 _IDENTITIES: Final = (
     "commonName (from the commonName field or from a literalSubject), dnsNames, uris, emailAddresses, "
@@ -68,9 +68,9 @@ _IDENTITIES: Final = (
 
 
 def validate(certificate: Certificate) -> list[FieldError]:
-    """Everything that is wrong with the spec; empty when nothing is.
+    """All errors in the spec; empty if it is valid.
 
-    Where cert-manager has the same rule, the message has its words, because clients match on them.
+    Rules that cert-manager has too use its messages, because clients match on them.
     """
     spec = certificate.spec
     return [
@@ -98,7 +98,7 @@ def _secret_template(template: SecretTemplate | None) -> list[FieldError]:
     errors = check_labels(template.labels, f"{path}.labels")
     errors += check_annotations(template.annotations, f"{path}.annotations")
     for key in template.annotations:
-        # They say what is in the Secret and are written by the controllers alone.
+        # These state the Secret's content, and only the controllers write them.
         if key.startswith(f"{GROUP}/") and key != ALLOW_DIRECT_INJECTION:
             errors.append(
                 invalid(f"{path}.annotations", key, f"{GROUP}/* annotations are not allowed; remove it")
@@ -163,7 +163,7 @@ def _has_literal_common_name(text: str) -> bool:
     try:
         names = rfc4514.parse(text)
     except ValueError:
-        # That it does not parse is said elsewhere; do not complain twice.
+        # Another rule reports the parse error; one report is enough.
         return True
     return any(attribute.type.upper() == "CN" for rdn in names for attribute in rdn)
 
@@ -220,7 +220,7 @@ def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError
         return []
     if not 0 < percentage < 100:
         return [invalid(path, percentage, "must be between 1 and 99")]
-    # Of the lifetime that is left, not of that which has passed: cert-manager's webhook checks 100 - p here,
+    # Percent of the remaining lifetime, not of the elapsed one: cert-manager's webhook checks 100 - p here,
     # but its controller renews at p, and so do we.
     before = lifetime * percentage / 100
     if before < MINIMUM_RENEW_BEFORE:
@@ -261,7 +261,7 @@ def _window(window: RenewalWindow, path: str) -> list[FieldError]:
 
 
 def _is_time_zone(name: str) -> bool:
-    # Imported here because few certificates have windows, and the start should be light.
+    # Imported here because few certificates have windows, and startup should be fast.
     from zoneinfo import ZoneInfo
 
     try:

@@ -1,6 +1,6 @@
-"""What looks like a mistake, or like deception, in a Certificate that is accepted: admission warnings.
+"""Admission warnings: probable mistakes or deceptions in an accepted Certificate.
 
-None of it is refused, because cert-manager accepts it and a CA may.
+None of them is an error, because cert-manager accepts it and a CA may.
 
 Source: RFC 1123 §2.1 and RFC 5890 for host names; RFC 9525 §6.3 for wildcards; Unicode UAX #9 for marks that
 change the direction of text.
@@ -23,7 +23,7 @@ _MAX_NAME: Final = 253
 
 
 def warnings(certificate: Certificate) -> list[str]:
-    """One sentence for each, with field and value."""
+    """One sentence per warning, with field and value."""
     found = [*_of_subject(certificate.spec), *_of_names(certificate.spec.dns_names, "spec.dnsNames")]
     found += _duplicates(certificate.spec)
     if len(found) > _MOST:
@@ -56,7 +56,7 @@ def _of_names(names: Sequence[str], path: str) -> list[str]:
 
 
 def _problem(name: str) -> str:
-    """What is unusual in a DNS name; empty where nothing is."""
+    """What is unusual about a DNS name; empty for a usual one."""
     if not name.isascii():
         return "is not ASCII: the certificate gets its form with xn--; check that every letter is meant"
     host = name.removeprefix("*.")

@@ -1,4 +1,4 @@
-"""Challenge: one proof that a name is ours, for an ACME server (RFC 8555 §8).
+"""Challenge: one proof of control of a name, for an ACME server (RFC 8555 §8).
 
 Source: cert-manager `pkg/apis/acme/v1/types_challenge.go`; field texts are ours.
 """
@@ -48,7 +48,7 @@ class ChallengeStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the state never changes again."""
+        """Whether the state is final."""
         return self.state in FINAL_STATES
 
 

@@ -1,6 +1,6 @@
-"""Checks of single values that rules of several kinds share. Each says what is wrong and what to write.
+"""Checks of single values, shared by the rules of several kinds. Each reports the error and the fix.
 
-Source: as said at each; RFC 5321 §4.1.2 for mailboxes, X.660 for object identifiers.
+Source: as given at each; RFC 5321 §4.1.2 for mailboxes, X.660 for object identifiers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PEM_CERTIFICATE: Final = re.compile(
 
 
 def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
-    """A name, and for our own group a kind that is there."""
+    """A name, and for our own group an existing kind."""
     errors: list[FieldError] = []
     if not ref.name:
         errors.append(required(f"{path}.name", "must be specified; name the issuer that signs"))
@@ -45,7 +45,7 @@ def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
 
 
 def check_duration(text: str | None, path: str, *, minimum: timedelta | None = None) -> list[FieldError]:
-    """A Go duration, of at least `minimum`; None is fine."""
+    """A Go duration, of at least `minimum`; None is valid."""
     if text is None:
         return []
     try:
@@ -58,7 +58,7 @@ def check_duration(text: str | None, path: str, *, minimum: timedelta | None = N
 
 
 def _short(value: timedelta) -> str:
-    # Go's form without the zeros that nobody writes: 1h, 5m, 0s.
+    # Go's form without redundant zeros: 1h, 5m, 0s.
     minutes = value // timedelta(minutes=1)
     if not minutes:
         return format_duration(value)
@@ -66,12 +66,12 @@ def _short(value: timedelta) -> str:
 
 
 def check_one_of(value: str, path: str, known: Sequence[str]) -> list[FieldError]:
-    """One of `known`, or nothing."""
+    """One of `known`, or empty."""
     return [not_supported(path, value, tuple(known))] if value and value not in known else []
 
 
 def check_object_name(name: str, path: str, what: str) -> list[FieldError]:
-    """A name that an object can have; `what` says whose, for when it is missing."""
+    """A valid object name; `what` names the object in the error for a missing one."""
     if not name:
         return [required(path, f"must be specified; name {what}")]
     problem = check_name(name)
@@ -79,7 +79,7 @@ def check_object_name(name: str, path: str, what: str) -> list[FieldError]:
 
 
 def check_secret_key(ref: SecretKeySelector | None, path: str, *, key: bool = True) -> list[FieldError]:
-    """A reference to an entry of a Secret, if it is there; without `key` the entry has a default."""
+    """A reference to an entry of a Secret, if given; without `key` the entry has a default."""
     if ref is None:
         return []
     errors = [] if ref.name else [required(f"{path}.name", "name the Secret")]
@@ -141,7 +141,7 @@ def check_oid(text: str, path: str) -> list[FieldError]:
 
 
 def check_no_empty(values: Sequence[str], path: str) -> list[FieldError]:
-    """A list without empty texts."""
+    """A list without empty strings."""
     return [
         invalid(f"{path}[{number}]", value, "must not be empty; leave the item out")
         for number, value in enumerate(values)
@@ -150,7 +150,7 @@ def check_no_empty(values: Sequence[str], path: str) -> list[FieldError]:
 
 
 def check_ca_bundle(bundle: bytes, path: str) -> list[FieldError]:
-    """At least one certificate in PEM. Only its frame is looked at here; whoever uses it parses it."""
+    """At least one certificate in PEM. Checks only the outer structure; the consumer parses it."""
     if not bundle:
         return []
     for match in _PEM_CERTIFICATE.finditer(bundle):

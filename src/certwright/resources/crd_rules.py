@@ -1,8 +1,8 @@
-"""The rules of our kinds that the Common Expression Language can say, for servers that are not ours.
+"""CEL rules of our kinds, for other API servers.
 
-`validation` holds all rules, with better messages, and our own server asks it; so it does not run these. On
-a Kubernetes cluster they stand in for a webhook. Whatever one of these refuses, `validation` refuses as well
-(tests see to that), and where both can speak they say the same.
+`validation` contains all rules, with better messages, and our own server runs it instead of these. On
+a Kubernetes cluster they replace a webhook. Whatever one of these rejects, `validation` rejects as well
+(tests ensure that), with the same message where both apply.
 
 Source: KEP-2876; cert-manager `internal/apis/certmanager/validation`.
 """
@@ -52,7 +52,7 @@ _ISSUER: Final = (
 
 
 def _is_filled(attribute: str) -> str:
-    # A list or text of a subject.
+    # A list or string of a subject.
     return f"has(self.subject.{attribute}) && size(self.subject.{attribute}) > 0"
 
 
@@ -156,7 +156,7 @@ _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
 
 
 def with_rules(kind: str, group: str, schema: Schema) -> Schema:
-    """The schema of a kind with its rules; what is given is left as it is."""
+    """The schema of a kind with its rules; does not modify the argument."""
     for place, rules in _RULES[kind, group].items():
         schema = _with(schema, place, rules)
     return schema
@@ -172,6 +172,6 @@ def _with(schema: Schema, place: Place, rules: tuple[Rule, ...]) -> Schema:
 
 
 def known_rules(kind: str, group: str) -> frozenset[str]:
-    """The texts of a kind's rules: those that `validation` enforces without being told."""
+    """The texts of a kind's rules: those that `validation` enforces natively."""
     places = _RULES.get((kind, group), {})
     return frozenset(rule["rule"] for rules in places.values() for rule in rules)

@@ -1,8 +1,8 @@
-"""The CustomResourceDefinitions of the six kinds, made from the structs.
+"""The CustomResourceDefinitions of the six kinds, generated from the structs.
 
-The same objects are served by our API server and install on a real Kubernetes cluster. Descriptions, enums
-and patterns come from the fields' `doc`, required lists from fields without a default, so that there is one
-place to change.
+Our API server serves the same objects that install on a Kubernetes cluster. Descriptions, enums
+and patterns come from the fields' `doc`, required lists from fields without a default, so that there is a
+single source.
 
 Source: Kubernetes API reference, CustomResourceDefinition v1 apiextensions; cert-manager `deploy/crds`.
 """
@@ -44,7 +44,7 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     int: {"type": "integer"},
     bytes: {"type": "string", "format": "byte"},
     datetime: {"type": "string", "format": "date-time"},
-    # metadata is the server's business; a CRD may say no more of it.
+    # The server validates metadata; a CRD may not describe it further.
     ObjectMeta: {"type": "object"},
     Any: {"x-kubernetes-preserve-unknown-fields": True},
 }
@@ -56,13 +56,13 @@ _QUANTITY: Final[Schema] = {
 
 
 def custom_resource_definitions() -> list[dict[str, Any]]:
-    """The six definitions. Read only: they share parts. The first call takes some milliseconds."""
+    """The six definitions. Read-only, because they share parts. The first call takes some milliseconds."""
     return [_definition(kind) for kind in OUR_KINDS]
 
 
 def dump_yaml() -> str:
     """The six definitions as one YAML text, ready for `kubectl apply -f -`."""
-    # Imported here because a server never prints YAML, and PyYAML would cost its start 20 ms.
+    # Imported here because a server never prints YAML, and PyYAML would add 20 ms to its startup.
     from certwright.kube.api.yaml_writer import write_yaml
 
     return "".join(f"---\n{write_yaml(crd)}" for crd in custom_resource_definitions())
@@ -101,7 +101,7 @@ def _version(kind: AnyKind) -> dict[str, Any]:
         "additionalPrinterColumns": [dict(column) for column in _COLUMNS[kind.kind]],
         "schema": {"openAPIV3Schema": with_rules(kind.kind, kind.group, object_schema(kind.type))},
     }
-    # Issuers refer to nobody.
+    # Issuers have no issuerRef.
     if kind not in (ISSUERS, CLUSTER_ISSUERS):
         version["selectableFields"] = [
             {"jsonPath": f".spec.issuerRef.{part}"} for part in ("group", "kind", "name")
@@ -137,7 +137,7 @@ def _struct(type_: Any) -> Schema:
 
 
 def _first_paragraph(type_: Any) -> str:
-    # Under `python -OO` there are no docstrings; a schema without this text is still right.
+    # Under `python -OO` there are no docstrings; a schema without descriptions is still correct.
     return " ".join((type_.__doc__ or "").split("\n\n")[0].split())
 
 
@@ -215,7 +215,7 @@ _COLUMNS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
         _column("Secret", ".spec.secretName"),
         _ISSUER,
         _STATUS,
-        # Not of type date: that shows how long ago, and a time to come shows as <invalid>.
+        # Not of type date, which shows an age: a future moment would show as <invalid>.
         _column("Expiration", ".status.notAfter", priority=1),
         _AGE,
     ),

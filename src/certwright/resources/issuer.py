@@ -1,4 +1,4 @@
-"""Issuer and ClusterIssuer: who signs, and how to reach them. Exactly one kind per issuer.
+"""Issuer and ClusterIssuer: the signer and its settings. Exactly one type per issuer.
 
 Rules over these fields are in `issuer_rules.py`; ACME solvers in `solver.py`.
 

@@ -1,4 +1,4 @@
-"""Which issuer is to sign."""
+"""Reference to the issuer of a certificate."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class IssuerReference(Struct, frozen=True, kw_only=True):
 
     @property
     def kind_or_default(self) -> str:
-        """The kind, `Issuer` where none is given."""
+        """The kind, `Issuer` by default."""
         return self.kind or "Issuer"
 
     @property
     def group_or_default(self) -> str:
-        """The group, `cert-manager.io` where none is given."""
+        """The group, `cert-manager.io` by default."""
         return self.group or GROUP
 
     @property
@@ -34,7 +34,7 @@ class IssuerReference(Struct, frozen=True, kw_only=True):
         return self.group in ("", GROUP) and self.kind in ("", "Issuer", "ClusterIssuer")
 
     def same_issuer(self, other: IssuerReference) -> bool:
-        """Whether both name the same issuer once the defaults are applied."""
+        """Whether both name the same issuer with defaults applied."""
         return (self.name, self.kind_or_default, self.group_or_default) == (
             other.name,
             other.kind_or_default,

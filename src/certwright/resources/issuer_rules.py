@@ -1,4 +1,4 @@
-"""What an Issuer or ClusterIssuer must fulfil, looking at nothing but itself.
+"""Validation of an Issuer or ClusterIssuer, by its own content only.
 
 Source: cert-manager `internal/apis/certmanager/validation/issuer.go`; solvers are in `solver_rules.py`.
 """
@@ -26,13 +26,13 @@ from certwright.resources.solver_rules import validate_solver
 
 
 def configured_types(spec: IssuerSpec) -> tuple[str, ...]:
-    """The names of the issuer types that `spec` configures, as they are called in YAML."""
+    """The issuer types that `spec` configures, by their YAML names."""
     given = (spec.acme, spec.ca, spec.vault, spec.self_signed, spec.venafi)
     return tuple(name for name, part in zip(ISSUER_TYPES, given, strict=True) if part is not None)
 
 
 def validate(spec: IssuerSpec) -> list[FieldError]:
-    """Everything that is wrong with the spec; empty when nothing is."""
+    """All errors in the spec; empty if it is valid."""
     types = configured_types(spec)
     if not types:
         return [required("spec", f"configure one of {', '.join(ISSUER_TYPES)}")]
@@ -118,7 +118,7 @@ def _trust(bundle: bytes, ref: SecretKeySelector | None, path: str) -> list[Fiel
 def _vault_auth(issuer: VaultIssuer) -> list[FieldError]:
     auth, path = issuer.auth, "spec.vault.auth"
     methods = (auth.token_secret_ref, auth.app_role, auth.client_certificate, auth.kubernetes, auth.aws)
-    # More than one is accepted here, as in cert-manager, and refused when the issuer is set up.
+    # More than one is accepted here, as in cert-manager, and refused by the issuer's check.
     if all(method is None for method in methods):
         detail = "choose one of tokenSecretRef, appRole, clientCertificate, kubernetes, aws"
         return [required(path, detail)]

@@ -1,4 +1,4 @@
-"""Names with a meaning: groups, annotations, labels, finalizers, keys of a Secret.
+"""Well-known names: groups, annotations, labels, finalizers, keys of a Secret.
 
 Source: cert-manager `pkg/apis/certmanager/v1/types.go`, `pkg/apis/acme/v1/types.go`.
 """
@@ -12,7 +12,7 @@ ACME_GROUP: Final = "acme.cert-manager.io"
 
 # Labels.
 FAO_LABEL: Final = "controller.cert-manager.io/fao"
-"""`"true"` on every Secret that concerns us ("for the attention of")."""
+"""`"true"` on every Secret that the controllers watch ("for the attention of")."""
 NEXT_PRIVATE_KEY_LABEL: Final = "cert-manager.io/next-private-key"
 HTTP_DOMAIN_LABEL: Final = "acme.cert-manager.io/http-domain"
 HTTP_TOKEN_LABEL: Final = "acme.cert-manager.io/http-token"  # noqa: S105 - a name, no password
@@ -45,10 +45,10 @@ CERTIFICATE_REVISION: Final = "cert-manager.io/certificate-revision"
 REPLACES: Final = "certwright.io/replaces"
 """On a request: the identifier (RFC 9773 §4.1) of the certificate that it replaces."""
 SPEC_GENERATION: Final = "certwright.io/spec-generation"
-"""On a request: the generation of the Certificate that it was made from. One without it is not of ours."""
+"""On a request: the generation of the Certificate that it was created from. One without it is not ours."""
 ACME_SERVER: Final = "certwright.io/acme-server"
 ACME_ACCOUNT: Final = "certwright.io/acme-account"
-"""On an Order: the directory URL of the ACME server that it is placed at, and the URL of the account."""
+"""On an Order: the directory URL of its ACME server, and the URL of the account."""
 ACME_SUPERSEDED: Final = "certwright.io/acme-superseded"
 """On an Order that ended because its issuer uses another server or account: `true`."""
 ACME_PROBLEM: Final = "certwright.io/acme-problem"
@@ -56,7 +56,7 @@ ACME_PROBLEM: Final = "certwright.io/acme-problem"
 NOT_BEFORE: Final = "certwright.io/not-before"
 """On an Order: the server asked not to be sent it again before this time (`Retry-After`, RFC 3339)."""
 ACME_LIMITS_LABEL: Final = "certwright.io/acme-limits"
-"""On a ConfigMap: it holds what an ACME server allows, and what of that has been used."""
+"""On a ConfigMap: it contains the rate limits of an ACME server, and their usage."""
 ISSUE_TEMPORARY_CERTIFICATE: Final = "cert-manager.io/issue-temporary-certificate"
 ALLOW_DIRECT_INJECTION: Final = "cert-manager.io/allow-direct-injection"
 VENAFI_CUSTOM_FIELDS: Final = "venafi.cert-manager.io/custom-fields"
@@ -64,15 +64,15 @@ VENAFI_PICKUP_ID: Final = "venafi.cert-manager.io/pickup-id"
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 COPIED_ANNOTATION_PREFIXES: Final = ("*", "-kubectl.kubernetes.io/", "-fluxcd.io/", "-argocd.argoproj.io/")
-"""Annotations of a Certificate that its requests get too: all (`*`) but those that belong to whoever applied
-it (`-`)."""
+"""Annotations that requests copy from their Certificate: all (`*`) except those of the clients that apply it
+(`-`)."""
 
 # Annotations of issuers.
 MINIMUM_BACKOFF: Final = "certwright.io/minimum-backoff"
-"""A duration: no certificate of this issuer is attempted again sooner than this after a failure."""
+"""A duration: the minimum backoff of a certificate of this issuer after a failure."""
 
 CIRCUIT_BREAKER: Final = "certwright.io/circuit-breaker"
-"""Written by the controllers: what they know of an issuer that fails, as JSON. See `resources/breaker.py`."""
+"""The circuit breaker of a failing issuer, as JSON; the controllers write it. See `resources/breaker.py`."""
 
 # Finalizers.
 ACME_FINALIZER: Final = "acme.cert-manager.io/finalizer"
@@ -92,5 +92,5 @@ COMBINED_PEM_KEY: Final = "tls-combined.pem"
 TLS_SECRET_TYPE: Final = "kubernetes.io/tls"  # noqa: S105 - a name, no password
 
 SECRET_FIELD_MANAGER: Final = "cert-manager-certificates-issuing"  # noqa: S105 - a name, no password
-"""In whose name the target Secret is written (`metadata.managedFields`): cert-manager's, so that either
-program takes over the Secrets of the other."""
+"""The field manager of the target Secret (`metadata.managedFields`): cert-manager's, so that either
+program can take over the Secrets of the other."""

@@ -1,8 +1,8 @@
-"""What objects may make a process of certwright do, as its operator's flags say.
+"""Operator policy: what objects may make a certwright process do, set by flags.
 
 An Issuer or a Challenge may be written by a tenant, who must not run programs, write files or reach servers
-by plain http on the machine of the operator. Admission, the condition of an Issuer and the solvers themselves
-ask the same policy; the flags are in `docs/acme.md`."""
+by plain http on the operator's machine. Admission, the condition of an Issuer and the solvers themselves
+enforce the same policy; the flags are in `docs/acme.md`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST_SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A field whose value the policy forbids. `flag` is what allows it; empty: nothing does."""
+    """A field whose value the policy forbids. `flag` would allow it; empty: no flag does."""
 
     field: str
     value: str
@@ -32,7 +32,7 @@ class Violation:
 
     @property
     def error(self) -> FieldError:
-        """As admission refuses it."""
+        """The error of admission."""
         if not self.flag:
             return invalid(self.field, self.value, self.why)
         return forbidden(self.field, self.why)
@@ -43,10 +43,10 @@ class Violation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPolicy:
-    """What the operator allows; by default none of it.
+    """The operator's permissions; none by default.
 
-    `exec_solvers` maps the name of each program to its whole command line, `exec_environment` is what the
-    programs find in their environment beside `ACME_*`. `webroots` are absolute directories.
+    `exec_solvers` maps the name of each program to its whole command line, `exec_environment` is the
+    environment of the programs beside `ACME_*`. `webroots` are absolute directories.
     """
 
     exec_solvers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -56,19 +56,19 @@ class OperatorPolicy:
 
     @property
     def allows_anything(self) -> bool:
-        """Whether the operator has given one of the flags."""
+        """Whether the operator has set any of the flags."""
         return bool(self.exec_solvers or self.webroots or self.servers.allow_http)
 
     def command_of(self, command: Sequence[str]) -> tuple[str, ...] | None:
-        """The command line to run for `exec.command`: one that the operator has named, by the whole of it or
-        by its name; None: not allowed."""
+        """The command line to run for `exec.command`: one that the operator has named, selected by the whole
+        of it or by its name; None: not allowed."""
         if len(command) == 1 and command[0] in self.exec_solvers:
             return self.exec_solvers[command[0]]
         return tuple(command) if tuple(command) in self.exec_solvers.values() else None
 
     def webroot_of(self, path: str) -> tuple[str, tuple[str, ...]] | None:
-        """The directory of `webroots` that `http01.webroot.path` lies in, the longest one, and the components
-        of the path below it; None: not allowed. Purely lexical: links are for the solver to refuse."""
+        """The longest directory of `webroots` that contains `http01.webroot.path`, and the components of the
+        path below it; None: not allowed. Purely lexical: the solver rejects links."""
         parts = _components(path)
         if parts is None:
             return None
@@ -80,7 +80,7 @@ class OperatorPolicy:
 
 
 def _components(path: str) -> tuple[str, ...] | None:
-    """None for a path that is not absolute, or that leads upwards."""
+    """The components of a path; None if it is relative, or contains `..`."""
     if not path.startswith("/") or "\0" in path:
         return None
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
@@ -88,19 +88,19 @@ def _components(path: str) -> tuple[str, ...] | None:
 
 
 def issuer_violations(spec: IssuerSpec, policy: OperatorPolicy | None) -> list[Violation]:
-    """What an issuer asks for and may not have. Without a policy only what nobody allows: URLs of no
-    server."""
+    """The settings of an issuer that the policy forbids. Without a policy only those that no flag allows:
+    URLs without a server."""
     return list(_of_issuer(spec, policy))
 
 
 def solver_violations(solver: Solver, path: str, policy: OperatorPolicy | None) -> list[Violation]:
-    """The same of one solver at `path`."""
+    """The same for one solver at `path`."""
     return list(_of_solver(solver, path, policy))
 
 
 def new_violations(new: Sequence[Violation], old: Sequence[Violation]) -> list[FieldError]:
-    """Those of `new` that an update brings. What was there before stays: an update of another field must not
-    be refused because a flag is missing. Their places do not count, since a list may have been reordered."""
+    """Those of `new` that an update adds. Existing ones stay, because an update of another field must not
+    be refused for a missing flag. Paths are ignored, because a list may have been reordered."""
     known = {(one.flag, one.value) for one in old}
     return [one.error for one in new if (one.flag, one.value) not in known]
 
@@ -131,7 +131,7 @@ def _server_urls(spec: IssuerSpec) -> Iterator[tuple[str, str]]:
 
 def _of_url(path: str, url: str, policy: OperatorPolicy | None) -> Iterator[Violation]:
     if not url:
-        return  # Whether it may be left out is for the kind's own rules to say.
+        return  # The kind's own rules decide whether it may be missing.
     try:
         parts = parse_server_url(url)
     except BadUrl as error:

@@ -65,7 +65,7 @@ class OrderStatus(Struct, frozen=True, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the state never changes again."""
+        """Whether the state is final."""
         return self.state in FINAL_STATES
 
 

@@ -1,4 +1,4 @@
-"""What of an Order or a Challenge never changes.
+"""Immutable fields of an Order or a Challenge.
 
 Source: cert-manager `internal/apis/acme/validation/{order,challenge}.go`.
 """
@@ -13,8 +13,8 @@ _ONCE_SET = "field is immutable once set"
 
 
 def validate_order_update(old: Order, new: Order) -> list[FieldError]:
-    """The spec stays as it is, and so does what the server has said. cert-manager holds on to the signing
-    request only; a change of the rest would do nothing, and is refused here."""
+    """The spec is immutable, and so is what the server has set. cert-manager protects only the signing
+    request; a change of the rest would do nothing, and is refused here."""
     errors: list[FieldError] = []
     if old.spec.request != new.spec.request:
         errors.append(forbidden("spec.request", _ONCE_SET))
@@ -40,7 +40,7 @@ def _authorizations(
     if len(old) != len(new):
         return [forbidden(path, _ONCE_SET)]
     errors: list[FieldError] = []
-    # The URLs are known first; the rest of each authorization is filled in once, when it is fetched.
+    # The URLs are known first; the rest of each authorization is set once, when it is fetched.
     for number, (before, after) in enumerate(zip(old, new, strict=True)):
         here = f"{path}[{number}]"
         for name, was, now in (
@@ -56,5 +56,5 @@ def _authorizations(
 
 
 def validate_challenge_update(old: Challenge, new: Challenge) -> list[FieldError]:
-    """The spec stays as it is."""
+    """The spec is immutable."""
     return [forbidden("spec", "challenge spec is immutable after creation")] if old.spec != new.spec else []

@@ -1,4 +1,4 @@
-"""The parts of a Kubernetes pod that an HTTP-01 solver's pod may be given.
+"""The fields of a Kubernetes pod that can be set for an HTTP-01 solver's pod.
 
 Source: Kubernetes API reference, PodSpec v1 core; cert-manager `pkg/apis/acme/v1/types_issuer.go`.
 Field texts are ours.

@@ -1,4 +1,4 @@
-"""Types and reasons of conditions that more than one room speaks of.
+"""Condition types and reasons that several packages use.
 
 Source: cert-manager `pkg/apis/certmanager/v1/types_*.go`, `pkg/apis/acme/v1/types_order.go`,
 `internal/controller/certificates/policies/constants.go`.
@@ -42,6 +42,6 @@ RESERVED_SECRET: Final = "ReservedSecret"  # noqa: S105 - a name, no password
 FOREIGN_SECRET: Final = "ForeignSecret"  # noqa: S105 - a name, no password
 MANUALLY_TRIGGERED: Final = "ManuallyTriggered"
 
-# States of an Order or a Challenge, and those of them that never change again.
+# States of an Order or a Challenge, and the final ones among them.
 STATES: Final = ("valid", "ready", "pending", "processing", "invalid", "expired", "errored")
 FINAL_STATES: Final = frozenset({"valid", "invalid", "expired", "errored"})

@@ -24,18 +24,18 @@ class SecretKeySelector(Struct, frozen=True, kw_only=True):
     key: Annotated[str, doc("Key of the entry in the Secret's data; some fields have a default for it.")] = ""
 
     def key_or(self, default: str) -> str:
-        """The key, or `default` where none is given."""
+        """The key, or `default` without one."""
         return self.key or default
 
 
 def given(ref: SecretKeySelector | None) -> SecretKeySelector | None:
-    """`ref`, or None where it names nothing: typed Go clients write `{name: ""}` for what nobody has set, and
-    cert-manager takes it for nothing."""
+    """`ref`, or None if its name is empty: typed Go clients write `{name: ""}` for an unset reference, and
+    cert-manager treats it as unset."""
     return ref if ref is not None and (ref.name or ref.key) else None
 
 
 def secret_names(part: object) -> set[str]:
-    """The names of the Secrets that a part of a spec refers to, however deep."""
+    """The names of the Secrets that a part of a spec refers to, at any depth."""
     if isinstance(part, SecretKeySelector | LocalObjectReference):
         return {part.name} if part.name else set()
     if isinstance(part, tuple):
@@ -45,7 +45,7 @@ def secret_names(part: object) -> set[str]:
     found: set[str] = set()
     for field in part.__struct_fields__:
         value = getattr(part, field)
-        # What is a Secret as a whole, not an entry of one, is mostly named by a mere text.
+        # A whole Secret, as opposed to an entry of one, is mostly named by a plain string.
         found |= {value} if field == "secret_name" and value else secret_names(value)
     return found
 

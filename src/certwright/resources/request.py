@@ -47,12 +47,12 @@ class CertificateRequestSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def requested_duration(self) -> timedelta:
-        """The lifetime asked for, 90 days where none is given. Raises `ValueError` if it is no duration."""
+        """The requested lifetime, 90 days by default. Raises `ValueError` for an invalid duration."""
         return parse_duration(self.duration) if self.duration is not None else DEFAULT_DURATION
 
     @property
     def effective_usages(self) -> tuple[str, ...]:
-        """The usages, the default ones where none are given, with `cert sign` for a CA."""
+        """The usages, or the default ones, with `cert sign` for a CA."""
         usages = self.usages or DEFAULT_USAGES
         return (*usages, "cert sign") if self.is_ca and "cert sign" not in usages else usages
 

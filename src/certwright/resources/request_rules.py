@@ -1,6 +1,6 @@
-"""What a CertificateRequest must fulfil, and what of it never changes.
+"""Validation of a CertificateRequest, and its immutable fields.
 
-The signing request itself is read where it is signed: this room knows no cryptography.
+The signing request itself is parsed by the signer: this package does not depend on cryptography.
 
 Source: cert-manager `internal/apis/certmanager/validation/certificaterequest.go`.
 """
@@ -23,7 +23,7 @@ _FIXED_PREFIXES: Final = (f"{GROUP}/", f"{ACME_GROUP}/")
 
 
 def validate(request: CertificateRequest) -> list[FieldError]:
-    """Everything that is wrong with it on its own."""
+    """All errors in the request on its own."""
     spec = request.spec
     errors = checks.check_issuer_ref(spec.issuer_ref, "spec.issuerRef")
     errors += checks.check_duration(spec.duration, "spec.duration")
@@ -40,7 +40,7 @@ def validate(request: CertificateRequest) -> list[FieldError]:
 
 
 def validate_update(old: CertificateRequest, new: CertificateRequest) -> list[FieldError]:
-    """What must not have changed between `old` and `new`."""
+    """Immutable fields that differ between `old` and `new`."""
     errors: list[FieldError] = []
     if new.spec != old.spec:
         errors.append(forbidden("spec", "cannot change spec after creation; create another request instead"))

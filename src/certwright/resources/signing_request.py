@@ -1,4 +1,4 @@
-"""CertificateSigningRequest: Kubernetes' own kind of request, as far as a signer looks at it.
+"""CertificateSigningRequest: Kubernetes' own request kind, as far as a signer needs it.
 
 Source: Kubernetes API reference, CertificateSigningRequest v1 certificates; for the annotations, cert-manager
 `pkg/apis/experimental/v1alpha1/types.go`.
@@ -19,7 +19,7 @@ from certwright.resources.reasons import DENIED, FAILED
 REQUEST_DURATION: Final = "experimental.cert-manager.io/request-duration"
 REQUEST_IS_CA: Final = "experimental.cert-manager.io/request-is-ca"
 PRIVATE_KEY_SECRET: Final = "experimental.cert-manager.io/private-key-secret-name"  # noqa: S105 - a name
-"""What Kubernetes' kind has no field for. Values: a Go duration; `true`; the name of a Secret."""
+"""Settings that Kubernetes' kind has no field for. Values: a Go duration; `true`; the name of a Secret."""
 
 
 class SigningCondition(Struct, frozen=True):
@@ -53,7 +53,7 @@ class CertificateSigningRequestStatus(Struct, frozen=True, kw_only=True):
     certificate: bytes = b""
 
     def has(self, kind: str) -> bool:
-        """Whether the condition of that type is there (all of them can only be True)."""
+        """Whether the condition of that type exists (its status can only be True)."""
         return any(condition.type == kind for condition in self.conditions)
 
 
@@ -66,24 +66,24 @@ class CertificateSigningRequest(Struct, frozen=True, kw_only=True):
 
 
 class Signer(NamedTuple):
-    """An issuer, as a signer's name says it. A ClusterIssuer has no namespace."""
+    """An issuer, parsed from a signer name. A ClusterIssuer has no namespace."""
 
     kind: str
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The issuer's name in messages."""
         return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
 
 
 def signer_of(signer_name: str) -> Signer | None:
-    """The issuer that `issuers.cert-manager.io/<namespace>.<name>` or `clusterissuers.cert-manager.io/<name>`
-    means; None for all other names."""
+    """Parse `issuers.cert-manager.io/<namespace>.<name>` or `clusterissuers.cert-manager.io/<name>`; None for
+    all other names."""
     resource, _, rest = signer_name.partition("/")
     if resource == f"clusterissuers.{GROUP}" and rest:
         return Signer("ClusterIssuer", "", rest)
-    # A namespace has no dots, so that the first one ends it.
+    # A namespace contains no dots, so the first one ends it.
     namespace, _, name = rest.partition(".")
     if resource == f"issuers.{GROUP}" and namespace and name:
         return Signer("Issuer", namespace, name)
@@ -91,6 +91,6 @@ def signer_of(signer_name: str) -> Signer | None:
 
 
 def is_open(request: CertificateSigningRequest) -> bool:
-    """Whether something may still happen to the request."""
+    """Whether the request is still pending."""
     status = request.status
     return not (status.certificate or status.has(DENIED) or status.has(FAILED))

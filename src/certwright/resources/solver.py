@@ -1,4 +1,4 @@
-"""How an ACME challenge is answered: by HTTP, DNS, TLS or a program; and the DNS providers.
+"""ACME solvers: HTTP, DNS, TLS or a program; and the DNS providers.
 
 Source: cert-manager `pkg/apis/acme/v1/types_issuer.go`; field texts are ours.
 """
@@ -327,7 +327,7 @@ class Solver(Struct, frozen=True, kw_only=True):
 
     @property
     def challenge_type(self) -> str:
-        """The type of challenge that it answers, as in `spec.type` of a Challenge; empty for none."""
+        """The challenge type that it solves, as in `spec.type` of a Challenge; empty for none."""
         if self.http01 is not None:
             return "HTTP-01"
         if self.dns01 is not None:

@@ -1,4 +1,4 @@
-"""What an ACME solver must fulfil.
+"""Validation of an ACME solver.
 
 Source: cert-manager `internal/apis/certmanager/validation/issuer.go`; table of DNS providers in its
 `pkg/apis/acme/v1/types_issuer.go`.
@@ -45,11 +45,11 @@ _PROVIDERS: Final = {
     "rfc2136": "rfc2136",
     "webhook": "webhook",
 }
-"""The fields of `DNS01Solver` of which one must be there, and what they are called in YAML."""
+"""The fields of `DNS01Solver` of which exactly one is required, and their YAML names."""
 
 
 def validate_solver(solver: Solver, path: str) -> list[FieldError]:
-    """Everything that is wrong with the solver at `path`."""
+    """All errors in the solver at `path`."""
     errors: list[FieldError] = []
     ways = (solver.http01, solver.dns01, solver.tls_alpn01, solver.exec)
     count = sum(way is not None for way in ways)

@@ -1,4 +1,4 @@
-"""The kinds that this program reasons about."""
+"""The kinds that the controllers use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The one entry to the rules of our kinds: what an API server asks before it accepts a write.
+"""Entry point of validation: an API server calls it before it accepts a write.
 
-It takes objects as dicts that fit the kind's schema, because that is what a server holds.
+It takes objects as dicts that match the kind's schema, because that is what a server has.
 """
 
 from __future__ import annotations
@@ -67,14 +67,13 @@ def validate(
     old: dict[str, Any] | None,
     policy: OperatorPolicy | None = None,
 ) -> list[FieldError]:
-    """What is wrong with `new`; on an update (`old` is not None) also what must not have changed.
+    """The errors in `new`; on an update (`old` is not None) also changes of immutable fields.
 
-    `policy` is what the operator of this server allows; None: its controllers run elsewhere, and decide
+    `policy` is that of this server's operator; None: its controllers run elsewhere, and enforce theirs
     there.
 
-    Kinds that are not ours have no rules here. A spec that has not changed is not judged again: it was
-    accepted once, and a stricter rule of a newer version must not stop the controllers from writing its
-    status.
+    Other kinds have no rules here. An unchanged spec is not validated again: it was accepted once, and a
+    stricter rule of a newer version must not prevent the controllers from writing its status.
     """
     at = (kind_name, group)
     kind = _KINDS.get(at)
@@ -94,7 +93,7 @@ def validate(
 
 
 def warnings(kind_name: str, group: str, new: dict[str, Any], old: dict[str, Any] | None) -> list[str]:
-    """What to warn of in a valid `new`; nothing in a spec that has not changed."""
+    """Warnings about a valid `new`; none for an unchanged spec."""
     if (kind_name, group) != ("Certificate", GROUP) or (old is not None and old.get("spec") == new["spec"]):
         return []
     return certificate_warnings.warnings(from_dict(CERTIFICATES, new))
@@ -107,5 +106,5 @@ def _judge(
     changed = old is None or old.get("spec") != new["spec"]
     if old is None or update_rule is None or "spec" not in old:
         return rule(from_dict(kind, new)) if rule and changed else []
-    # These kinds have specs that never change, so there is no new one to judge.
+    # The specs of these kinds are immutable, so there is no new one to validate.
     return update_rule(from_dict(kind, old), from_dict(kind, new))
