@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import configparser
 import importlib
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import click
@@ -148,3 +150,31 @@ def test_importing_the_command_line_does_not_load_the_server() -> None:
     names = " ".join(ast.unparse(n) for n in top)
     for heavy in ("certwright.app", "aiohttp", "rich", "cryptography", "uvloop"):
         assert heavy not in names
+
+
+PERSON_WORDS = re.compile(r"\b(somebody|nobody|whoever|anybody|told|tells|hears|anew)\b", re.IGNORECASE)
+STORY_WORDS = re.compile(
+    PERSON_WORDS.pattern[:-3] + r"|tell|hear|held|let go|meanwhile|all the same|of its own|so many)\b",
+    re.IGNORECASE,
+)
+
+
+def prose_of(path: Path) -> str:
+    """The docstrings and comments of a module."""
+    text = path.read_text()
+    strings = [
+        node.value.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    ]
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return " ".join([*strings, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
+
+
+def test_docstrings_and_comments_use_the_terms_of_the_field() -> None:
+    prose = " ".join(map(prose_of, MODULES))
+    words = len(prose.split())
+    assert len(PERSON_WORDS.findall(prose)) <= 2 * words / 10_000
+    assert len(STORY_WORDS.findall(prose)) <= 1.5 * words / 1_000

@@ -1,5 +1,5 @@
-"""Spare a CA that fails as a whole: Orders ask the issuer's circuit before they are placed, and tell it what
-the CA has said. See `controllers/retry/breaker.py`."""
+"""Circuit breaker of an ACME issuer: Orders request admission before they are placed, and record the CA's
+response. See `controllers/retry/breaker.py`."""
 
 from __future__ import annotations
 

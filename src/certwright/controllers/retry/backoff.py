@@ -61,9 +61,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How it stands with a Certificate whose last attempt has failed.
+    """What the next attempt of a Certificate depends on after a failure.
 
-    `failures` in a row; `not_before`: when the issuer wants to hear of it again; `not_after`: the end of the
+    `failures` in a row; `not_before`: the earliest time that the issuer accepts; `not_after`: the end of the
     certificate it has; `issuer_minimum`: what its issuer's annotation says; `issuer_changed`: the issuer is
     another than the one that found the request impossible.
     """
@@ -170,7 +170,7 @@ class Mended(NamedTuple):
 def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | None:
     """What to do about a counter or a time that makes no sense; None where both do.
 
-    The wait begins anew: such a status must neither stop an object for ever nor let all of them attempt at
+    The wait starts again: such a status must neither stop an object for ever nor let all of them attempt at
     once.
     """
     status = certificate.status
@@ -219,7 +219,7 @@ class Gate(Protocol):
         """When a Certificate that waits for its issuer asks again; None if it does not wait."""
 
     def attempted(self, certificate: Certificate, now: datetime) -> None:
-        """An attempt begins. May be told twice of the same one."""
+        """Record that an attempt begins. Idempotent for one attempt."""
 
 
 class Open:

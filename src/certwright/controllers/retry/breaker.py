@@ -185,7 +185,7 @@ class Circuit(Generic[K]):
         return self._tries.times
 
     def is_called(self, key: K, now: datetime) -> bool:
-        """Whether it is the certificate's turn, so that it need not sit out a pause of its own."""
+        """Whether the breaker chose this certificate as its trial, which ends the certificate's own pause."""
         slot = self._slots.get(key)
         return key in self._called or (slot is not None and slot.at <= now)
 

@@ -58,8 +58,8 @@ class Standing(NamedTuple):
 class IssuerGate:
     """The circuits of all issuers but those that sign inside this process, which need no protection.
 
-    `mine` tells whose attempts are this process's own, which `attempts_per_hour` is for. Raises `ValueError`
-    where that is negative; 0 lets everybody through at any time.
+    `mine` selects the Certificates of this replica, to which `attempts_per_hour` applies. Raises `ValueError`
+    if that is negative; 0 disables the breaker.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class IssuerGate:
         self._now = now
         self._circuits: dict[str, Circuit[ObjectKey]] = {}
         self._mine = mine or _everybody
-        # Those that somebody wants at once (`renew`), and that have not been let through since.
+        # Requests marked by `renew` that have not been admitted since.
         self._marked: set[ObjectKey] = set()
         self._wake: Wake = _nobody
         # Of ACME issuers whose breaker is recorded, or is to be.
@@ -151,8 +151,8 @@ class IssuerGate:
         return _said_of(reference, found.may_go_on(key, not_after, self._now()))
 
     def is_called(self, request: CertificateRequest, since: datetime | None) -> bool:
-        """Whether a pause of its own that began at `since` is over, because it is its turn to try the issuer
-        or because the issuer works again."""
+        """Whether the request's own pause since `since` is over, because the breaker chose it as the trial or
+        because the issuer works again."""
         found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
         if found is None:
             return False
@@ -166,7 +166,7 @@ class IssuerGate:
         await self._save(_issuer_key(request.spec.issuer_ref, request.metadata.namespace))
 
     def is_marked(self, request: CertificateRequest) -> bool:
-        """Whether somebody wants it issued at once, and the issuer has not been asked since."""
+        """Whether `renew` marked the request, and no attempt has been made since."""
         return subject_of(request) in self._marked
 
     def is_doubted(self, request: CertificateRequest) -> bool:
@@ -263,7 +263,7 @@ class IssuerGate:
             self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
 
     def _hear_of_others(self, new: Certificate | None) -> None:
-        """Of other replicas' Certificates those are held that fail: one that appears has just failed."""
+        """Record failures of other replicas: their Certificates enter the cache when they fail."""
         if new is None or self._mine(new.metadata.key) or not self._caches.certificates.synced.is_set():
             return
         found = self._circuit_of(new.spec.issuer_ref, new.metadata.namespace)

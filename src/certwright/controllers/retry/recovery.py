@@ -1,6 +1,6 @@
-"""What the objects tell of every issuer after a start: who has asked it, who failed, who was waiting for it.
+"""Rebuild circuit-breaker state from API objects after a restart: attempts, failures, waiting requests.
 
-Everything is looked at once, however many issuers there are; nothing where all are in good order.
+One pass over the caches serves all issuers; issuers without failures yield nothing.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Attempt(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """Of one issuer, which `reference` means in `namespace`. `waited` were held for its sake; `untold` may
-    have asked it without that having been written down."""
+    """The history of one issuer, which `reference` means in `namespace`. `waited` were held back by its
+    breaker; `untold` may have made attempts that were not recorded."""
 
     reference: IssuerReference
     namespace: str
@@ -58,7 +58,7 @@ class History:
 
 
 def name_of(reference: IssuerReference, namespace: str) -> str:
-    """One name for an issuer, whoever refers to it. It ends in `kind/namespace/name`."""
+    """A unique name of an issuer. It ends in `kind/namespace/name`."""
     own = issuer_of(reference, namespace)
     return own if reference.is_ours else f"{reference.group}/{own}"
 
@@ -115,7 +115,7 @@ def histories(caches: Caches, now: datetime) -> list[History]:
 
 
 def _troubled(caches: Caches) -> Iterable[Certificate]:
-    """Those that have failed, or are being issued: of all others nothing is told here."""
+    """Requests that failed or are being issued; others carry no information."""
     either = (*caches.failing_certificates(), *caches.certificates_issuing())
     return {certificate.metadata.key: certificate for certificate in either}.values()
 
