@@ -252,8 +252,8 @@ def _failed(around: Around, now: datetime) -> Story:
 
 
 def _before_the_end(certificate: Json, failed_at: datetime, wait: timedelta) -> datetime:
-    """When the next attempt follows where no condition says so: as `controllers` reckon, a quarter of the
-    remaining life of a valid certificate at most, and at least five minutes."""
+    """The next attempt if no condition states it: as in `controllers`, after at most a quarter of the
+    remaining lifetime of a valid certificate, and at least five minutes."""
     not_after = parse_time((certificate.get("status") or {}).get("notAfter"))
     if not_after is not None and not_after > failed_at:
         wait = min(wait, max((not_after - failed_at) / 4, timedelta(minutes=5)))

@@ -62,7 +62,7 @@ async def issuer(*, server: ServerOptions, name: str, output: str | None) -> Non
 async def cluster_issuer(*, server: ServerOptions, name: str, output: str | None) -> None:
     """Show whether a ClusterIssuer works, its circuit breaker, and which certificates wait for it.
 
-    Certificates of all namespaces are listed; a user who may read one namespace only sees those of it.
+    Lists the Certificates of all namespaces, or of one namespace if you may read no other.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ async def _list(here: Session, wanted: Kind[Json], issuer_kind: Kind[Json]) -> l
 
 
 def status_of(issuer: Json, certificates: Iterable[Json], requests: Iterable[Json]) -> IssuerStatus:
-    """What is known of the issuer."""
+    """The state of the issuer."""
     meta = issuer["metadata"]
     wanted = {"name": str(meta["name"]), "kind": str(issuer["kind"]), "group": OUR_GROUP}
     waiting = [one for one in certificates if issuer_ref(one) == wanted and _waits(one)]
@@ -119,7 +119,7 @@ def _waits(certificate: Json) -> bool:
 
 
 def report(status: IssuerStatus, events: list[Json], now: datetime) -> list[str]:
-    """The lines: a sentence, what to do, and all that they follow from."""
+    """The lines: a sentence, the fix, and the objects behind them."""
     issuer = status.issuer
     words = f"{issuer['kind']} {issuer['metadata']['name']}"
     cause, advice = _story(status, now)
@@ -205,7 +205,7 @@ def _when(moment: datetime | None, now: datetime) -> str:
 
 
 def as_json(status: IssuerStatus, now: datetime) -> Json:
-    """The same for programs."""
+    """The status as JSON."""
     issuer, ready = status.issuer, condition(status.issuer, "Ready")
     breaker = status.breaker or BreakerRecord()
     return {

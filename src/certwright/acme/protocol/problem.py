@@ -34,7 +34,7 @@ class Reaction(Enum):
 
 
 class Fault(Enum):
-    """What a problem is about. Only the first three count against the issuer (its circuit breaker)."""
+    """The party at fault. Only the first three count against the issuer (its circuit breaker)."""
 
     SERVER = "the server is overloaded or broken"
     LIMIT = "the server grants no more at present"
@@ -45,7 +45,7 @@ class Fault(Enum):
 
 
 class ProblemType(NamedTuple):
-    """What a type of problem means. `advice` is a half sentence for the user; empty: it depends."""
+    """The meaning of a problem type. `advice` is a clause for the user; empty: it depends."""
 
     reaction: Reaction
     fault: Fault
@@ -101,7 +101,7 @@ PROBLEM_TYPES: Final[Mapping[str, ProblemType]] = {
     # draft-aaron-acme… "conflict" of the drafts before RFC 9773, which servers still send.
     "conflict": ProblemType(Reaction.WITHOUT_REPLACES, Fault.PROTOCOL),
 }
-"""Every type of problem that we know, without its prefix."""
+"""Every known problem type, without its prefix."""
 
 
 class Identifier(msgspec.Struct, frozen=True):
@@ -129,8 +129,8 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def reaction(self) -> Reaction:
-        """What can be done. An unknown type is judged by its HTTP status: the server's troubles and 429 are
-        waited out, anything else is about the request (RFC 7807 §3.1 demands to tolerate unknown types)."""
+        """How to react. The HTTP status decides for an unknown type: wait after a server error or 429, any
+        other status is a fault of the request (RFC 7807 §3.1 requires tolerance of unknown types)."""
         known = PROBLEM_TYPES.get(self.name) if self.type.startswith(_PREFIX) else None
         if known is not None:
             return known.reaction

@@ -31,10 +31,10 @@ _FIRST_PACE: Final = timedelta(seconds=1)
 _SLOWEST_PACE: Final = timedelta(hours=1)
 _LONGEST_UNKNOWN: Final = timedelta(hours=1)
 LEARNED: Final = "refused"
-"""The limit of buckets that were learned from refusals and are none of those that are known."""
+"""The limit of buckets that were learned from refusals and belong to no known limit."""
 _SET: Final = "set "
 _DOMAIN: Final = "domain "
-"""How `whose` begins in buckets that were learned for names."""
+"""Prefixes of `whose` in buckets that were learned for names."""
 _ACCOUNTS: Final = Key(published.ACCOUNTS, "")
 _AT_ORDER: Final = (published.ORDERS, LEARNED)
 
@@ -139,7 +139,7 @@ class Ledger:
         return [one for one in found if self.rate(one) is not None], silent
 
     def _learned_of_names(self, asking: Asking) -> list[Key]:
-        """What refusals have taught of just these names, and of their registered domains."""
+        """The learned buckets of exactly these names, and of their registered domains."""
         if not any(key.whose.startswith((_SET, _DOMAIN)) for key in self.paces):
             return []
         domains = [Key(LEARNED, _DOMAIN + one) for one in scopes.registered_domains(asking.identifiers)]
@@ -286,9 +286,9 @@ class Ledger:
             self.is_changed = True
 
     def told(self, asking: Asking, text: str, retry_after: datetime | None, now: datetime) -> bool:
-        """The CA has refused a new order because of a limit, in these words: it knows better than we do.
+        """Record that the CA has refused a new order with this text because of a limit: the CA knows better.
 
-        The order was not made: it has to ask again. Returns whether the limit concerns other names too.
+        The order must request admission again. Returns whether the limit concerns other names too.
         """
         at = micros(now)
         flight = self.flights.pop(asking.uid, None)
@@ -307,8 +307,8 @@ class Ledger:
         return meant is None or meant.limit == published.ORDERS
 
     def _meant(self, asking: Asking, text: str) -> Key | None:
-        """The bucket that the refusal is about: one of ours, or one that is learned for the names that the
-        refusal is about; None where it may be about all orders of the account."""
+        """The bucket that the refusal is about: a known one, or a learned one for the names in the refusal;
+        None if it may concern all orders of the account."""
         limit = rejections.limit_named(text)
         is_ours = limit in self.limits.limits
         if limit is None or limit == published.ACCOUNTS or (limit == published.ORDERS and not is_ours):
