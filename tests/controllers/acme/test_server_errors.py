@@ -51,10 +51,11 @@ class Attempt:
         self.fake = fake
         self.name = name
 
-    async def make(self) -> None:
-        """Issue; a minute passes."""
+    async def make(self, problem: str = "") -> None:
+        """Issue; a minute passes, or a quarter of an hour where the account's owner has to act."""
         await self.fake.issue(self.name, f"{self.name}.example.org")
-        await self.fake.world.advance(timedelta(minutes=1))
+        minutes = 15 if problem == "userActionRequired" else 1
+        await self.fake.world.advance(timedelta(minutes=minutes))
 
     async def check(self, expected: str, sentence: str, *, state: str = "errored") -> None:
         """It is ready, or has failed once with this sentence, from the Order to the Certificate."""
@@ -91,7 +92,7 @@ async def attempt(shared: FakeWorld, request: pytest.FixtureRequest) -> AsyncIte
 @pytest.mark.parametrize("name", PROBLEM_TYPES)
 async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.NEW_ORDER, name, "it is so and so")
-    await attempt.make()
+    await attempt.make(name)
     # It may be about the account: that is found out by asking once more.
     expected = "goes on" if name == "unauthorized" else _AFTER_REFUSAL[PROBLEM_TYPES[name].reaction]
     await attempt.check(expected, f"it is so and so [{name}]")
@@ -101,7 +102,7 @@ async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
 @pytest.mark.parametrize("name", PROBLEM_TYPES)
 async def test_finalizing_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.FINALIZE, name, "it is so and so")
-    await attempt.make()
+    await attempt.make(name)
     await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [{name}]")
 
 
@@ -109,7 +110,7 @@ async def test_finalizing_is_refused(attempt: Attempt, name: str) -> None:
 @pytest.mark.parametrize("name", PROBLEM_TYPES)
 async def test_a_challenge_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.CHALLENGE, name, "it is so and so")
-    await attempt.make()
+    await attempt.make(name)
     waits = PROBLEM_TYPES[name].reaction in (Reaction.AT_ONCE, Reaction.WAIT, Reaction.ACCOUNT)
     told = f"{attempt.name}.example.org: it is so and so [{name}]"
     await attempt.check("goes on" if waits else "fails", told, state="invalid")

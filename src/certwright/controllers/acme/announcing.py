@@ -14,6 +14,8 @@ BRIEF: Final = timedelta(seconds=3)
 """A wait that ends sooner is over before its time is read."""
 RECURRING: Final = timedelta(seconds=15)
 """The same for a wait that is one of many, because each time would be another write."""
+LONGEST_INTERVAL: Final = timedelta(minutes=5)
+"""Between two attempts at one challenge."""
 # An announced time may be off by so much before it is written again.
 _SLACK: Final = timedelta(seconds=2)
 _SHARE: Final = 0.1
@@ -63,3 +65,10 @@ def growing(since: timedelta, *, at_least: timedelta, at_most: timedelta) -> tim
     """The wait before a poll that has been repeated for `since`: a fifth of that, so that a day takes some
     forty polls, each with its announced time."""
     return max(min(since / 5, at_most), at_least)
+
+
+def announced_retry(now: datetime, why: str, until: datetime) -> Announced:
+    """Announce the next attempt, or the interval of attempts when the waits no longer grow."""
+    if until - now >= LONGEST_INTERVAL:
+        return Announced(f"{why}; tried again {within(LONGEST_INTERVAL)}")
+    return Announced.of(why, until, now)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from certwright.controllers.acme.announcing import RECURRING, Announced, growing, within
+from certwright.controllers.acme import announcing
+from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.challenge_state import Work, is_blank, is_offered, wanted_by
 from certwright.controllers.acme.circuit_gate import Sparing
 from certwright.controllers.acme.pace import Pace
@@ -61,7 +62,6 @@ _FIRST_LOOK = timedelta(seconds=0.25)
 # later ones (which queue behind every first one) take the time that they need.
 _FIRST_LOOK_TAKES_S = 1.5
 _LONGEST_POLL = timedelta(seconds=10)
-_LONGEST_WAIT = timedelta(minutes=5)
 # For a name that is never proven: the CA's authorization expires some day, and the CA reports it when asked.
 _ASK_THE_SERVER = timedelta(hours=6)
 # A verdict that takes longer is worth four writes, because the reason is copied to four objects.
@@ -247,7 +247,9 @@ class ChallengeReconciler:
             if before is None or not before.why.startswith(told):
                 self._recorder.event(CHALLENGES, challenge, "Warning", "PresentError", told)
             until = self._later(challenge)
-            return await self._wait(challenge, told, until, announced=self._retried(told, until))
+            return await self._wait(
+                challenge, told, until, announced=announcing.announced_retry(self._now(), told, until)
+            )
         except AcmeError as error:
             return await self._take(challenge, error)
         self._failures.pop(key, None)
@@ -342,7 +344,7 @@ class ChallengeReconciler:
         assert work.presented_at is not None
         age = self._now() - work.presented_at
         # A name that is not seen after an hour will not be seen in the next ten seconds either.
-        period = max(self._check_period, min(age / 30, _LONGEST_WAIT))
+        period = max(self._check_period, min(age / 30, announcing.LONGEST_INTERVAL))
         delay = max(doubled(_FIRST_LOOK, work.looks, cap=period), found.not_before)
         work.look_at = self._now() + delay
         asked = work.asked_at or work.presented_at
@@ -351,7 +353,7 @@ class ChallengeReconciler:
             if seen.status in _VERDICTS:
                 return await self._verdict(challenge, work, seen)
         reason = f"Waiting for {challenge.spec.type} challenge propagation: {found.reason}"
-        announced = Announced(f"{reason}; checked again {within(max(period, found.not_before))}")
+        announced = Announced(f"{reason}; checked again {announcing.within(max(period, found.not_before))}")
         return await self._wait(challenge, reason, work.look_at, announced=announced)
 
     async def _accept(self, challenge: Challenge, work: Work, way: Way) -> Result:
@@ -387,11 +389,11 @@ class ChallengeReconciler:
         work.polls += 1
         now, delay = self._now(), doubled(self._pace_of(way).delay, work.polls, cap=_LONGEST_POLL)
         since = now - (work.accepted_at or now)
-        delay = growing(since, at_least=delay, at_most=_LONGEST_WAIT)
+        delay = announcing.growing(since, at_least=delay, at_most=announcing.LONGEST_INTERVAL)
         work.poll_at = max(now + delay, retry_after or now)
-        if since < _VERDICT_UNTOLD and work.poll_at - now < RECURRING:
+        if since < _VERDICT_UNTOLD and work.poll_at - now < announcing.RECURRING:
             return Result(wake_at=work.poll_at)
-        announced = Announced.of(why, work.poll_at, now, brief=RECURRING)
+        announced = Announced.of(why, work.poll_at, now, brief=announcing.RECURRING)
         return await self._wait(challenge, announced.why, work.poll_at, processing=True, announced=announced)
 
     async def _ask(self, challenge: Challenge, work: Work, way: Way) -> Authorization:
@@ -454,7 +456,7 @@ class ChallengeReconciler:
             return Result(wake_at=self._later(challenge) if shown else None)
         until, why = self._later(challenge), str(error)
         named = error.retry_after if isinstance(error, Refused) else None
-        announced = self._retried(why, until)
+        announced = announcing.announced_retry(self._now(), why, until)
         if named is not None:
             until = max(min(named, self._now() + LONGEST_OBEYED), self._now() + timedelta(seconds=1))
             announced = Announced(causes.with_not_before(why, until))
@@ -555,13 +557,7 @@ class ChallengeReconciler:
         whose, count = self._failures.get(key, (uid, 0))
         count = count + 1 if whose == uid else 1
         self._failures[key] = uid, count
-        return self._now() + doubled(timedelta(seconds=1), count, cap=_LONGEST_WAIT)
-
-    def _retried(self, why: str, until: datetime) -> Announced:
-        """Names the next try, or how often it is repeated when the waits no longer grow."""
-        if until - self._now() >= _LONGEST_WAIT:
-            return Announced(f"{why}; tried again {within(_LONGEST_WAIT)}")
-        return Announced.of(why, until, self._now())
+        return self._now() + doubled(timedelta(seconds=1), count, cap=announcing.LONGEST_INTERVAL)
 
     async def _wait(
         self,
