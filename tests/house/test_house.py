@@ -178,3 +178,16 @@ def test_docstrings_and_comments_use_the_terms_of_the_field() -> None:
     words = len(prose.split())
     assert len(PERSON_WORDS.findall(prose)) <= 2 * words / 10_000
     assert len(STORY_WORDS.findall(prose)) <= 1.5 * words / 1_000
+
+
+def test_every_thread_of_our_own_is_on_the_page_of_processes() -> None:
+    page = (ROOT / "docs" / "processes.md").read_text()
+    makers = re.compile(r"(?<![\w.])(?:threading\.)?(?:Thread|SideLoop|ThreadPoolExecutor)\(")
+    owners = [path for path in MODULES if makers.search(path.read_text())]
+    names = {
+        name
+        for path in owners
+        for name in re.findall(r'(?:name=f?|thread_name_prefix=|SideLoop\()"([\w-]+)', path.read_text())
+    }
+    assert len(names) >= 5
+    assert not [name for name in sorted(names) if name not in page]
