@@ -11,6 +11,8 @@ import pytest
 from certwright.cli.commands.limits import Account, read
 from certwright.cli.errors import Failed
 from certwright.kit.rate_limit import Bucket, Rate, micros
+from certwright.resources import names
+from cli.calls import Cli
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SERVER = "https://ca.example/directory"
@@ -118,3 +120,20 @@ def test_a_learned_limit_names_the_order_and_counts_those_that_wait() -> None:
     assert rows[ACCOUNT].waiting == 3
     assert rows["Order shop/web-1"].waiting == 1
     assert all(row.is_learned for row in rows.values())
+
+
+@pytest.mark.parametrize("flags", [(), ("--cluster-resource-namespace", "NS")], ids=["elsewhere", "named"])
+def test_a_ledger_is_read_from_the_namespace_of_the_controllers_only(
+    cli: Cli, namespace: str, flags: tuple[str, ...]
+) -> None:
+    manifest = (
+        "apiVersion: v1\nkind: ConfigMap\n"
+        f'metadata: {{name: acme-limits-x, labels: {{{names.ACME_LIMITS_LABEL}: "true"}}}}\n'
+        "data: {limits.json: nonsense}\n"
+    )
+    assert cli("apply", "-f", "-", "-n", namespace, stdin=manifest).status == 0
+    outcome = cli("limits", *(flag.replace("NS", namespace) for flag in flags))
+    if flags:
+        assert (outcome.status, f"{namespace}/acme-limits-x cannot be read" in outcome.err) == (1, True)
+    else:
+        assert (outcome.status, outcome.err) == (0, "")

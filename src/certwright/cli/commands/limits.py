@@ -66,10 +66,20 @@ class Account:
 @click.command(short_help="Show what ACME servers allow, and what of it has been used.")
 @click.option("--issuer", metavar="NAME", help="Only what counts for this Issuer or ClusterIssuer.")
 @click.option("--all", "everything", is_flag=True, help="Also sets of names and names with room left.")
+@click.option(
+    "--cluster-resource-namespace",
+    "ledgers_in",
+    metavar="NS",
+    default="kube-system",
+    show_default=True,
+    help="Where the controllers keep their count, as their flag of the same name says.",
+)
 @click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it a table.")
 @namespaced_server_options
 @asynchronous
-async def command(*, server: ServerOptions, issuer: str | None, everything: bool, output: str | None) -> None:
+async def command(
+    *, server: ServerOptions, issuer: str | None, everything: bool, ledgers_in: str, output: str | None
+) -> None:
     """Show the rate limits of ACME servers, their usage, and when the next order can be placed.
 
     USED BY counts this server's Orders by namespace; other clusters may use the same limits. NEXT is when a
@@ -86,7 +96,10 @@ async def command(*, server: ServerOptions, issuer: str | None, everything: bool
     async with session(server) as here:
         accounts = await _accounts(here.client)
         chosen = _choose(accounts, issuer, here) if issuer is not None else None
-        kept = await here.client.list(related.CONFIG_MAPS, labels=f"{names.ACME_LIMITS_LABEL}=true")
+        # Only there: any tenant may label a ConfigMap.
+        kept = await here.client.list(
+            related.CONFIG_MAPS, ledgers_in, labels=f"{names.ACME_LIMITS_LABEL}=true"
+        )
         orders = (await here.client.list(related.ORDERS)).items
     now = datetime.now(UTC)
     rows = [row for kept_one in kept.items for row in read(kept_one, orders, accounts, now)]
