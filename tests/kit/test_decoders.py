@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "certwright"
-GATE = SOURCE / "kit" / "decoders.py"
+GATE = SOURCE / "kube" / "util" / "decoders.py"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path != GATE)
 
 

@@ -55,7 +55,7 @@ def test_no_uid_is_drawn_twice_however_many_are_drawn() -> None:
 # Others have been drawn ahead when it forks off.
 FORKING = """
 import os
-from certwright.kit import ids
+from certwright.kube.util import ids
 ids.new_uid()
 child = os.fork()
 if child:

@@ -31,7 +31,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "wait": "Wait until objects have a condition, or are gone.",
     },
     "Certificates": {
-        "status": "Say why a certificate is as it is, and what happens next.",
+        "status": "Say why a certificate or an issuer is as it is, and what happens next.",
         "renew": "Have certificates issued anew now.",
         "revoke": "Have an ACME server revoke a certificate.",
         "approve": "Allow certificate requests to be signed.",
