@@ -261,7 +261,7 @@ def rotate_until_killed(path: Path, keys: Keys, turn: str) -> set[str]:
     environment = {
         **os.environ,
         "WRAPPING_KEY": keys.keys[0].hex(),
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     command = [sys.executable, str(CHILD), str(path), turn]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as child:
