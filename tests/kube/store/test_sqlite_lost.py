@@ -8,14 +8,14 @@ import asyncio
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from certwright.kube.store.contract import Damaged, Key, Lost
 from certwright.kube.store.mark import Mark
-from certwright.kube.store.sqlite.file import mark_file
+from certwright.kube.store.sqlite.file import WAL_BYTES, mark_file
 from certwright.kube.store.sqlite.restore import replacing
 from certwright.kube.store.sqlite.store import SqliteStore, open_sqlite
 from conformance.store_words import A, fill, saying
@@ -249,6 +249,26 @@ async def test_what_was_put_in_the_place_of_an_open_store_is_left_alone(path: Pa
         await store.check()
     await store.close()
     assert await rows(path) == 5
+
+
+async def test_a_checkpoint_does_not_hide_that_the_file_was_emptied(store: SqliteStore, path: Path) -> None:
+    await store.check()
+    empty(path)
+    with suppress(Lost):  # the timer of the guard may be faster
+        for number in range(4):
+            await store.put(Key("things", "ns", f"large{number}"), saying("x" * (WAL_BYTES // 3)))
+    with pytest.raises(Lost, match=r"store\.db was cut short"):
+        await store.check()
+
+
+async def test_a_store_that_is_closed_does_not_fill_a_file_that_was_emptied(path: Path) -> None:
+    store = await open_sqlite(path)
+    await fill(store, 5)
+    await store.check()
+    empty(path)
+    await store.close()
+    with pytest.raises(Damaged, match=r"store\.db is empty"):
+        await open_sqlite(path)
 
 
 async def test_the_loss_is_noticed_without_a_request(store: SqliteStore, path: Path) -> None:

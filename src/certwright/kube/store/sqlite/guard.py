@@ -39,8 +39,8 @@ class OpenFiles:
         self._size = self._path.stat().st_size
 
     def problem(self) -> str:
-        """What is wrong with the files; empty when they are intact."""
-        frames = self._frames()
+        """What is wrong with the files; empty when they are intact. May be called in any thread."""
+        frames, known = self._frames(), self._size
         try:
             stats = {file: os.stat(file) for file in (self._path, self._wal)}
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -54,9 +54,9 @@ class OpenFiles:
                 return f"{file} was replaced while it was in use"
         size, log = (found.st_size for found in stats.values())
         # The database file never shrinks, because nothing here vacuums an open store.
-        if size < self._size:
+        if size < known:
             return f"{self._path} was cut short while it was in use"
-        self._size = size
+        self._size = max(size, self._size)
         # The log may be truncated when SQLite restarts it; then its index says that it is empty. A commit may
         # have restarted it since the index was read, so both must hold before and after.
         needed = _WAL_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + PAGE_SIZE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from certwright.kube.store.contract import (
@@ -34,7 +34,7 @@ from certwright.kube.store.overlay import Batch, Overlay
 from certwright.kube.store.pages import Wanted, cut
 from certwright.kube.store.preconditions import check_delete, check_put, farewell
 from certwright.kube.store.sqlite.file import SELECT_REVISION, Files, explain, open_files, write_probe
-from certwright.kube.store.sqlite.guard import Guard, OpenFiles
+from certwright.kube.store.sqlite.guard import Guard
 from certwright.kube.store.sqlite.keys import AbsentKeys
 from certwright.kube.store.sqlite.scan import Scan, count_rows, where_of
 from certwright.kube.store.sqlite.sweeping import SqliteSweeping
@@ -93,7 +93,7 @@ class SqliteStore:
         self._writer = Writer(files.writer, files.path, self._done, seal)
         self._guard = Guard(
             files.path,
-            OpenFiles(files.path, self._writer.log.frames),
+            self._writer.log.files,
             files.mark,
             revision=lambda: self.revision,
             lost=self._lose,
@@ -334,6 +334,8 @@ class SqliteStore:
             await self.rotation.close()
         while (batch := self._in_flight or self._gathering).events:
             await asyncio.gather(self._waiter(batch), return_exceptions=True)
+        with suppress(Lost):  # closing copies the log into the database, which must be the one that was opened
+            self._guard.check()
         self._fanout.close()
         self._absent.close()
         await self._guard.close()

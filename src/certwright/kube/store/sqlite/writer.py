@@ -21,6 +21,7 @@ from certwright.kube.store.contract import Key, Lost, Row
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.overlay import Batch
 from certwright.kube.store.sqlite.file import PAGE_SIZE, WAL_BYTES, explain
+from certwright.kube.store.sqlite.guard import OpenFiles
 
 _log = logging.getLogger(__name__)
 
@@ -81,6 +82,8 @@ class Log:
         self._retry_at = 0
         # Closed only after the connections: closing any handle of a file drops the process's locks on it.
         self._index = os.open(path.with_name(f"{path.name}-shm"), os.O_RDONLY | os.O_CLOEXEC)
+        self.files = OpenFiles(path, self.frames)
+        """The files as they were when the store was opened."""
 
     def frames(self) -> int:
         """The valid frames in the log (`mxFrame`, bytes 16-19 of the WAL-index; WAL file format, 2.1)."""
@@ -94,6 +97,10 @@ class Log:
         """
         frames = self.frames()
         if frames < max(self._max_frames, self._retry_at):
+            return
+        if self.files.problem():
+            # A checkpoint would give a truncated database its old size again, without its old content, and
+            # hide the loss from the guard, which reports it.
             return
         try:
             _, logged, copied = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
