@@ -1,13 +1,13 @@
-"""Many Orders for names that nobody answers for, and one for a name that is alive: how soon is that one done?
+"""Many Certificates for names that no name server resolves, and one for a live name: when is that one
+ready?
 
-API server, controllers, listener, looks for the proofs and name server are real; the CA is in memory. The
+API server, controllers, listener, self-checks and name server are real; the CA is in memory. The
 name server does not answer for dead names at all, so that each look at one takes its whole timeout.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import socket
 import threading
 import time
@@ -19,10 +19,6 @@ from typing import Any, Literal
 import dns.message
 import dns.rdatatype
 import dns.rrset
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
 
 from acme.fake_ca import FakeCa
 from certwright.acme.solvers.http01 import Responder
@@ -38,7 +34,7 @@ from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.executor import Threads
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
+from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS
 from support.world import ADMIN, CONTROLLER
 
 ALIVE = "alive.test"
@@ -130,14 +126,16 @@ async def measure(dead: int, *, looks: int = 100, within_s: float = 200.0, when:
         # What is as old as the process might have been ordered by the one before: that is looked for.
         await asyncio.sleep(1.1)
         began = time.perf_counter()
-        request = base64.b64encode(_signing_request()).decode()
         waiting: asyncio.Task[float] | None = None
         for start in range(0, dead, _AT_ONCE):
             if when == "before" or (when == "amid" and start >= dead // 2):
                 waiting = waiting or asyncio.create_task(_live(client, within_s))
             numbers = range(start, min(start + _AT_ONCE, dead))
             await asyncio.gather(
-                *(_create(client, ORDERS, f"dead-{n}", _order(f"d{n}.dead.test", request)) for n in numbers)
+                *(
+                    _create(client, CERTIFICATES, f"dead-{n}", _certificate(f"d{n}.dead.test"))
+                    for n in numbers
+                )
             )
         if waiting is None:
             await _all_wait(client, dead)
@@ -149,7 +147,7 @@ async def measure(dead: int, *, looks: int = 100, within_s: float = 200.0, when:
 async def _live(client: Client, within_s: float) -> float:
     """How many seconds it takes until a Certificate for a live name is Ready."""
     wanted = time.perf_counter()
-    await _create(client, CERTIFICATES, "live", _certificate())
+    await _create(client, CERTIFICATES, "live", _certificate(f"www.{ALIVE}"))
     async with asyncio.timeout(within_s):
         while not await _is_ready(client):  # noqa: ASYNC110 - what a user would do
             await asyncio.sleep(_SHORT_S)
@@ -184,21 +182,10 @@ def _issuer(ca: FakeCa) -> dict[str, Any]:
     return {"acme": {"server": ca.directory, "privateKeySecretRef": account, "solvers": solvers}}
 
 
-def _order(name: str, request: str) -> dict[str, Any]:
-    reference = {"name": "acme", "kind": "ClusterIssuer"}
-    return {"request": request, "issuerRef": reference, "dnsNames": [name]}
-
-
-def _certificate() -> dict[str, Any]:
+def _certificate(name: str) -> dict[str, Any]:
     return {
-        "secretName": "live",
-        "dnsNames": [f"www.{ALIVE}"],
+        "secretName": name,
+        "dnsNames": [name],
         "issuerRef": {"name": "acme", "kind": "ClusterIssuer"},
         "privateKey": {"algorithm": "ECDSA"},
     }
-
-
-def _signing_request() -> bytes:
-    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([]))
-    key = ec.generate_private_key(ec.SECP256R1())
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
