@@ -133,8 +133,8 @@ async def test_shards_wait_for_cert_managers_own_controller_and_it_for_them(worl
     await world.advance(seconds(55))
     assert member.replica.shards == frozenset()
     assert member.replica.holder == "cert-manager-7d4b5"
-    # It renews no longer.
-    await world.advance(seconds(10))
+    # It renews no longer; a replica looks again within a retry period.
+    await world.advance(seconds(20))
     assert member.replica.leads
     for _ in range(10):
         before = await group_of(world)

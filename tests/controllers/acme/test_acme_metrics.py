@@ -43,7 +43,7 @@ async def test_a_challenge_has_its_state(fake: FakeWorld) -> None:
     about = {"domain": "a.example.org", "namespace": "default", "type": "HTTP-01", "processing": "true"}
     assert value(fake.world, "certificate_challenge_status", status="valid", **about) == 0
     (challenge,) = await fake.challenges()
-    assert value(fake.world, "certificate_challenge_status", status="unknown", **about) == 1
+    assert value(fake.world, "certificate_challenge_status", status="processing", **about) == 1
     samples = scrape(fake.world)["certmanager_certificate_challenge_status"]
     assert {labels["reason"] for labels, _ in samples} == {challenge.status.reason}
     fake.ca.slow.clear()

@@ -53,7 +53,11 @@ async def test_a_deleted_challenge_is_made_again_though_one_that_has_failed_is_l
     await leave_failed(fake, needed[0])
     await fake.world.client.delete(CHALLENGES, needed[0].metadata.name, "default")
     await fake.world.advance(A_WHILE)
-    assert await shown_of(fake) == [("a.example.org", ""), ("b.example.org", ""), ("old", "errored")]
+    assert await shown_of(fake) == [
+        ("a.example.org", "pending"),
+        ("b.example.org", "pending"),
+        ("old", "errored"),
+    ]
     await fake.world.advance(timedelta(minutes=2))
     assert await fake.world.is_ready("web")
 

@@ -334,7 +334,7 @@ class SqliteStore:
             await self.rotation.close()
         while (batch := self._in_flight or self._gathering).events:
             await asyncio.gather(self._waiter(batch), return_exceptions=True)
-        with suppress(Lost):  # closing copies the log into the database, which must be the one that was opened
+        with suppress(Lost):  # closing copies the log into the database: only into the one that was opened
             self._guard.check()
         self._fanout.close()
         self._absent.close()
