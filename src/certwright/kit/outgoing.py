@@ -7,8 +7,8 @@ an internal one: no error may show what that server answered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Protocol
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from certwright.kube.util.encoding import one_line
@@ -26,6 +26,60 @@ class BadUrl(ValueError):
 
 class NotAllowed(Exception):
     """The rules forbid this request; the message is one sentence with the fix."""
+
+
+class ServerError(Exception):
+    """No usable answer of a server; the message is one sentence that quotes nothing of the server's."""
+
+
+class ServerUnreachable(ServerError):
+    """No complete answer arrived, and the request may have had no effect: retry later."""
+
+
+class ServerUntrusted(ServerUnreachable):
+    """The server's TLS certificate is not trusted, has expired, or is for another name."""
+
+
+class ServerUnusable(ServerError):
+    """The rules forbid the request, or the answer is not one (too large, an endless redirect)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A complete answer, whatever its status. Names of headers are in lower case."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def header(self, name: str) -> str:
+        """The first value of a header (its name in lower case); empty without one."""
+        return next((value for found, value in self.headers if found == name), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTls:
+    """How to verify a server, and a client certificate for it (PEM).
+
+    Trusted are the CAs of `ca_pem`; if it is empty, or `with_system_cas`, those of the system (as well).
+    `server_name` replaces the URL's host in the verification.
+    """
+
+    ca_pem: bytes = b""
+    with_system_cas: bool = False
+    skip_verify: bool = False
+    server_name: str = ""
+    certificate_pem: bytes = b""
+    key_pem: bytes = field(default=b"", repr=False)
+
+
+class HttpClient(Protocol):
+    """Sends requests to servers that objects name, by the rules of this module."""
+
+    async def send(
+        self, method: str, url: str, *, body: bytes = b"", headers: tuple[tuple[str, str], ...] = ()
+    ) -> HttpAnswer:
+        """Send one request; redirects are followed for GET and HEAD only. Raises `ServerError`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,11 @@ from aiohttp import web
 
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound, Unreachable
-from certwright.kube.client.https import BadCredentials, HttpsTransport, tls_context
+from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import close_stream
+from certwright.kube.util.tls import BadCredentials, tls_context
 
 CA = trustme.CA()
 SERVER = CA.issue_cert("127.0.0.1", "localhost", "api.example.com")

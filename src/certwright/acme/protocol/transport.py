@@ -26,23 +26,13 @@ class TlsOptions:
     ca_bundle: bytes = b""
     skip_verify: bool = field(default=False, kw_only=True)
 
-    def context(self) -> ssl.SSLContext:
-        """The TLS context. Raises `ValueError` with a sentence for a bundle without certificates."""
-        context = ssl.create_default_context()
-        self._add_bundle(context)
-        if self.skip_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
-
     def check(self) -> None:
-        """Raises `ValueError` if `context` would; takes a fraction of the time."""
-        self._add_bundle(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
-
-    def _add_bundle(self, context: ssl.SSLContext) -> None:
+        """Raises `ValueError` with a sentence for a bundle without certificates."""
         if not self.ca_bundle:
             return
         try:
-            context.load_verify_locations(cadata=self.ca_bundle.decode("ascii"))
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+                cadata=self.ca_bundle.decode("ascii")
+            )
         except (ssl.SSLError, UnicodeDecodeError):
             raise ValueError("the CA bundle holds no certificates in PEM form") from None

@@ -19,6 +19,7 @@ import yaml
 from certwright.kube.client.kubeconfig_file import Cluster, Context, Exec, KubeconfigError, Place, User, read
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, Login, LoginFiles
 from certwright.kube.util.files import write_atomically
+from certwright.kube.util.tls import BadCredentials, tls_context
 
 if TYPE_CHECKING:
     import ssl
@@ -106,7 +107,7 @@ def in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -
 def connect(access: ClusterAccess) -> HttpsTransport:
     """A transport to that server; nothing is sent yet. Raises `KubeconfigError` for unusable credentials."""
     # Not at the top, because aiohttp is large, and most processes do not use it.
-    from certwright.kube.client.https import BadCredentials, HttpsTransport, tls_context
+    from certwright.kube.client.https import HttpsTransport
 
     def tls(cert_pem: bytes, key_pem: bytes) -> ssl.SSLContext:
         return tls_context(
