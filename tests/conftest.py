@@ -4,8 +4,21 @@ machine makes a run fail. `make soak` and `--hypothesis-profile=default` look fo
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 if not os.environ.get("CERTWRIGHT_SOAK"):
     settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def validated_schemas() -> Iterator[None]:
+    """Schemas without errors are validated once per process: see `support.definitions`."""
+    from support.definitions import (
+        valid_schemas_remembered,
+    )  # the process that only distributes tests needs none
+
+    with valid_schemas_remembered():
+        yield
