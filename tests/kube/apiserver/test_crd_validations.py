@@ -205,6 +205,11 @@ def decided(**statuses: str) -> Json:
     return {"conditions": [{"type": kind, "status": status} for kind, status in statuses.items()]}
 
 
+def test_rules_are_accepted_whatever_they_may_cost() -> None:
+    words: Json = {"type": "array", "items": TEXT}
+    assert checked("self.w.all(x, self.w.all(y, self.w.all(z, x + y == z)))", w=words) == []
+
+
 @pytest.mark.parametrize("kind", sorted(OURS))
 def test_our_own_rules_compile(kind: str) -> None:
     assert rule_errors("x", OURS[kind]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]) == []

@@ -45,11 +45,9 @@ class Name(Part):
 
 @dataclass(frozen=True, slots=True)
 class Select(Part):
-    """A field selection; `is_test`: only whether the field is present."""
+    """A field selection, or the test whether the field is present."""
 
     of: Part
-    field: str
-    is_test: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +84,7 @@ class MakeStruct(Part):
 class Loop(Part):
     """A comprehension: the expansion of the macros `all`, `exists`, `map` and the like."""
 
-    variable: str
-    variable2: str
     over: Part
-    result_name: str
     start: Part
     condition: Part
     step: Part
@@ -98,11 +93,10 @@ class Loop(Part):
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """An expression; the types of its nodes, and for calls the overloads that may apply."""
+    """An expression, and the types of its nodes."""
 
     root: Part
     types: dict[int, Type]
-    overloads: dict[int, tuple[str, ...]]
     places: dict[int, int]
     """The offsets, in characters, of nodes in the text."""
 
@@ -183,11 +177,9 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 def read(serialized: bytes) -> Tree:
     """Decode the AST from the library's message (an `Any` with a `CheckedExpr`)."""
     checked = _Message(serialized).message(2)
-    references = {entry.number(1): entry.message(2) for entry in checked.messages(2)}
     return Tree(
         _part(checked.message(4)),
         {entry.number(1): _type(entry.message(2)) for entry in checked.messages(3)},
-        {key: tuple(found.decode() for found in ref.all(3)) for key, ref in references.items()},
         {entry.number(1): entry.number(2) for entry in checked.message(5).messages(4)},
     )
 
@@ -267,7 +259,7 @@ def _signed(value: int) -> int:
 
 
 def _select(key: int, raw: _Message) -> Part:
-    return Select(key, _part(raw.message(1)), raw.text(2), bool(raw.number(3)))
+    return Select(key, _part(raw.message(1)))
 
 
 def _call(key: int, raw: _Message) -> Part:
@@ -283,8 +275,7 @@ def _struct(key: int, raw: _Message) -> Part:
 
 
 def _loop(key: int, raw: _Message) -> Part:
-    over, start, condition, step, result = (_part(raw.message(number)) for number in (2, 4, 5, 6, 7))
-    return Loop(key, raw.text(1), raw.text(8), over, raw.text(3), start, condition, step, result)
+    return Loop(key, *(_part(raw.message(number)) for number in (2, 4, 5, 6, 7)))
 
 
 _PARTS: dict[int, Callable[[int, _Message], Part]] = {

@@ -1,4 +1,4 @@
-"""Validation of CEL rules in a schema: their fields, that they compile, and their cost.
+"""Validation of CEL rules in a schema: their fields, and that they compile.
 
 Source: Kubernetes API reference, ValidationRule v1 apiextensions; apiextensions-apiserver
 `pkg/apis/apiextensions/validation`.
@@ -16,11 +16,9 @@ import msgspec
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
 from certwright.kube.apiserver.base import field_paths
 from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
-from certwright.kube.apiserver.crds.costs import Budget, times
 
 if TYPE_CHECKING:
     from certwright.kube.apiserver.cel.checker import Checker
-    from certwright.kube.apiserver.cel.sizes import Sized
 
 Schema = Mapping[str, Any]
 
@@ -35,53 +33,40 @@ _GO_ESCAPES = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
 
 
 def rule_errors(path: str, schema: Schema, known: Collection[str] = frozenset()) -> list[FieldError]:
-    """The errors of the rules in the whole (structural) schema, sorted; the total cost comes last.
+    """The errors of the rules in the whole (structural) schema, sorted.
 
     Rules whose text is in `known` are accepted unchecked.
     """
-    budget = Budget()
-    errors = _node(_Place(path, schema, root=True), known, budget)
-    return sorted(errors.texts + errors.rules, key=str) + budget.errors(path)
+    errors = _node(_Place(path, schema, root=True), known)
+    return sorted(errors.texts + errors.rules, key=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """A place in a schema.
 
-    `loose` is the path of the nearest enclosing list whose items cannot be correlated with old ones. `count`
-    is the highest number of its values, None where it is unbounded.
+    `loose` is the path of the nearest enclosing list whose items cannot be correlated with old ones.
     """
 
     path: str = field(kw_only=False)
     schema: Schema = field(kw_only=False)
     root: bool = False
     loose: str = ""
-    count: int | None = 1
 
     def children(self) -> Iterator[_Place]:
         """The places directly below."""
-        schema, count = self.schema, times(self.count, _most_children(self.schema))
+        schema = self.schema
         for key, prop in (schema.get("properties") or {}).items():
-            yield self._child(f"properties[{key}]", prop, self.loose, count)
+            yield self._child(f"properties[{key}]", prop, self.loose)
         if isinstance(extra := schema.get("additionalProperties"), Mapping):
-            yield self._child("additionalProperties", extra, self.loose, count)
+            yield self._child("additionalProperties", extra, self.loose)
         if isinstance(items := schema.get("items"), Mapping):
             is_map = schema.get("x-kubernetes-list-type") == "map"
-            yield self._child("items", items, self.loose if is_map or self.loose else self.path, count)
+            yield self._child("items", items, self.loose if is_map or self.loose else self.path)
 
-    def _child(self, name: str, schema: Schema, loose: str, count: int | None) -> _Place:
+    def _child(self, name: str, schema: Schema, loose: str) -> _Place:
         embedded = bool(schema.get(EMBEDDED))
-        return _Place(f"{self.path}.{name}", schema, root=embedded, loose=loose, count=count)
-
-
-def _most_children(schema: Schema) -> int | None:
-    """The highest number of values directly in a value of this schema, of each sort."""
-    kind = schema.get("type")
-    name = "maxItems" if kind == "array" else "maxProperties"
-    if kind == "array" or (kind == "object" and isinstance(schema.get("additionalProperties"), Mapping)):
-        most = schema.get(name)
-        return None if most is None else max(most, 0)
-    return 1
+        return _Place(f"{self.path}.{name}", schema, root=embedded, loose=loose)
 
 
 class _Errors(NamedTuple):
@@ -91,10 +76,10 @@ class _Errors(NamedTuple):
     rules: list[FieldError]
 
 
-def _node(place: _Place, known: Collection[str], budget: Budget) -> _Errors:
+def _node(place: _Place, known: Collection[str]) -> _Errors:
     errors = _Errors([], [])
     for child in place.children():
-        found = _node(child, known, budget)
+        found = _node(child, known)
         errors.texts.extend(found.texts)
         errors.rules.extend(found.rules)
     rules = [
@@ -106,7 +91,7 @@ def _node(place: _Place, known: Collection[str], budget: Budget) -> _Errors:
         errors.texts.extend(_text_errors(where, rule, place.schema))
     if rules and not errors.texts:
         # Until the schema is valid, errors about expressions would be misleading.
-        errors.rules.extend(_compile_errors(place, rules, budget))
+        errors.rules.extend(_compile_errors(place, rules))
     return errors
 
 
@@ -153,67 +138,47 @@ def _field_path_errors(path: str, value: str, schema: Schema) -> list[FieldError
 # --- compiling --------------------------------------------------------------------------------------------
 
 
-def _compile_errors(
-    place: _Place, rules: list[tuple[str, Mapping[str, Any]]], budget: Budget
-) -> list[FieldError]:
+def _compile_errors(place: _Place, rules: list[tuple[str, Mapping[str, Any]]]) -> list[FieldError]:
     # Imported here because CEL takes 12 MB, and most servers never compile a rule.
     from certwright.kube.apiserver.cel import schema as cel_schema
-    from certwright.kube.apiserver.cel import sizes as cel_sizes
     from certwright.kube.apiserver.cel.environment import CompileError
 
     try:
         checker = cel_schema.checker(place.schema, root=place.root)
     except CompileError as error:
         return [forbidden(f"{place.path}.{RULES}", str(error))]
-    sizes = cel_sizes.sized(place.schema, root=place.root)
-    if checker is None or sizes is None:
+    if checker is None:
         return [FieldError(f"{place.path}.{RULES}", "InternalError", _NO_TYPE)]
     errors = []
     for where, rule in rules:
-        errors += _one_rule(_Checks(checker, sizes, rule), where, place, budget)
+        errors += _one_rule(checker, where, rule, place)
     return errors
 
 
-@dataclass(frozen=True, slots=True)
-class _Checks:
-    """The compiled facts about the expressions of a rule."""
+def _check(checker: Checker, rule: Mapping[str, Any], name: str) -> tuple[bool, str]:
+    """Whether the expression in this field of the rule uses `oldSelf`, and its error."""
+    from certwright.kube.apiserver.cel.environment import CompileError  # see above
 
-    checker: Checker
-    sizes: Sized
-    rule: Mapping[str, Any]
-
-    def check(self, expression: str, wanted: str) -> tuple[bool, int, str]:
-        """Whether the expression uses `oldSelf`, its cost, and its error."""
-        from certwright.kube.apiserver.cel.cost_estimate import estimate
-        from certwright.kube.apiserver.cel.environment import CompileError  # see above
-
-        is_rule = wanted == "bool"
-        try:
-            found = self.checker.check(expression, optional_old=bool(self.rule.get("optionalOldSelf")))
-        except CompileError as error:
-            return False, 0, f"{'' if is_rule else 'messageExpression '}compilation failed: {error}"
-        if found.gives != wanted:
-            return (
-                False,
-                0,
-                "cel expression must evaluate to a bool"
-                if is_rule
-                else ("messageExpression must evaluate to a string"),
-            )
-        return found.uses_old, estimate(found.tree, self.sizes), ""
+    is_rule = name == "rule"
+    try:
+        checked = checker.check(rule[name], optional_old=bool(rule.get("optionalOldSelf")))
+    except CompileError as error:
+        return False, f"{'' if is_rule else 'messageExpression '}compilation failed: {error}"
+    if is_rule and checked.gives != "bool":
+        return False, "cel expression must evaluate to a bool"
+    if not is_rule and checked.gives != "string":
+        return False, "messageExpression must evaluate to a string"
+    return checked.uses_old, ""
 
 
-def _one_rule(checks: _Checks, path: str, place: _Place, budget: Budget) -> list[FieldError]:
-    rule = checks.rule
+def _one_rule(checker: Checker, path: str, rule: Mapping[str, Any], place: _Place) -> list[FieldError]:
     optional = rule.get("optionalOldSelf")
-    uses_old, cost, problem = checks.check(rule["rule"], "bool")
-    count = place.count if place.count is not None else checks.sizes.cardinality
-    errors = budget.spend(f"{path}.rule", "estimated rule cost", times(cost, count) or 0)
+    uses_old, problem = _check(checker, rule, "rule")
+    errors = []
     if problem:
         errors.append(_refused(f"{path}.rule", rule, problem))
-    elif words := rule.get("messageExpression"):
-        _, cost, problem = checks.check(words, "string")
-        errors += budget.spend(f"{path}.messageExpression", "estimated messageExpression cost", cost)
+    elif rule.get("messageExpression"):
+        _, problem = _check(checker, rule, "messageExpression")
         if problem:
             errors.append(_refused(f"{path}.messageExpression", rule, problem))
     if uses_old and place.loose:
