@@ -70,7 +70,7 @@ def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--http01-listen", "80"), "is not HOST:PORT, for instance :80"),
+        (("--http01-listen", "80"), "is not HOST:PORT, e.g. :80"),
         (("--tlsalpn01-listen", "::1:443"), "write an IPv6 address in brackets"),
         (("--max-concurrent-challenges", "0"), "0 is not in the range x>=1"),
         (("--dns01-check-retry-period", "soon"), "soon"),

@@ -96,7 +96,7 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
             r"line 7",
             r"Certificate web: spec\.dnsName: unknown field; did you mean `dnsNames`\?",
             r'Certificate web: spec\.dnsNames: Invalid value: "web\.example\.test": must be of type array;',
-            r'Certificate Web_1: metadata\.name: Invalid value: "Web_1": .*; write for instance "web-1"',
+            r'Certificate Web_1: metadata\.name: Invalid value: "Web_1": .*; write e.g. "web-1"',
             r'kind: the server has no kind "Certficate" .*did you mean "Certificate"\?',
             r"line 48: apiVersion is missing",
         ],
@@ -108,7 +108,7 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
 def test_a_name_that_yaml_takes_for_a_truth_value_is_told(cli: Cli, namespace: str) -> None:
     outcome = cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP.replace("name: c", "name: no"))
     assert outcome.status == 1
-    assert "metadata.name: false is not a text; put quotes round it" in outcome.err
+    assert "metadata.name: false is not text; put quotes around it" in outcome.err
 
 
 def test_a_folder_is_read_file_by_file(cli: Cli, namespace: str, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_files_that_are_not_there_or_empty_are_told(cli: Cli, tmp_path: Path) ->
     assert "cannot be read: No such file" in cli("apply", "-f", str(tmp_path / "none.yaml")).err
     assert "holds no file that ends in" in cli("apply", "-f", str(tmp_path / "empty")).err
     nothing = cli("apply", "-f", "-", stdin="# only a comment\n")
-    assert (nothing.status, nothing.err) == (1, "error: there is nothing to apply in standard input\n")
+    assert (nothing.status, nothing.err) == (1, "error: standard input contains no objects\n")
 
 
 def test_a_namespace_that_does_not_exist_is_told(cli: Cli) -> None:
@@ -154,16 +154,16 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     story = cli("status", "certificate", "web", *here)
     assert story.status == 0
     assert story.out.startswith(
-        f"Certificate {namespace}/web: it waits for Issuer selfsigned, which does not exist in namespace "
-        f"{namespace}.\nWhat to do: create that, or correct spec.issuerRef; it then goes on by itself.\n"
+        f"Certificate {namespace}/web: waiting for Issuer selfsigned, which does not exist in namespace "
+        f"{namespace}.\nWhat to do: create it, or correct spec.issuerRef; issuance then continues "
+        "automatically.\n"
     )
 
     assert cli("apply", "-f", "-", *here, stdin=SELF_SIGNED).status == 0
     ready = cli("wait", "cert/web", "--for=condition=Ready", *PATIENT, *here)
     assert (ready.status, ready.out) == (0, "certificate.cert-manager.io/web condition met\n")
     assert (
-        f"Certificate {namespace}/web: it is ready, valid until "
-        in cli("status", "certificate", "web", *here).out
+        f"Certificate {namespace}/web: ready, valid until " in cli("status", "certificate", "web", *here).out
     )
 
     inside = cli("inspect", "secret", "web-tls", *here).out
@@ -171,7 +171,7 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     assert "ECDSA 256, belongs to the certificate" in inside
     assert "PRIVATE KEY" not in inside
 
-    assert cli("renew", "web", *here).out == f"certificate {namespace}/web is going to be issued anew\n"
+    assert cli("renew", "web", *here).out == f"Renewing certificate {namespace}/web\n"
     # Events are written after what they tell of.
     requested = r"Normal +Requested .*\"web-2\""
     until_so(lambda: bool(re.search(requested, cli("describe", "certificate", "web", *here).out)))
@@ -227,7 +227,7 @@ def test_get_prints_objects(cli: Cli, namespace: str) -> None:
 def test_nothing_found_is_said_on_standard_error(cli: Cli, namespace: str) -> None:
     outcome = cli("get", "certificates", "-n", namespace)
     assert (outcome.status, outcome.out) == (0, "")
-    assert outcome.err == f"no certificates in namespace {namespace} (-A looks in all)\n"
+    assert outcome.err == f"no certificates in namespace {namespace} (-A searches all)\n"
 
 
 def test_an_unknown_kind_is_answered_with_the_nearest_one(cli: Cli) -> None:
@@ -264,8 +264,8 @@ def test_a_wrong_token_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -
     stranger.write_text(re.sub(r"token: .*", "token: wrong", daemon.read_text()))
     outcome = cli("get", "certificates", "--kubeconfig", str(stranger))
     assert outcome.status == 1
-    assert f"of {stranger} (from --kubeconfig) refuses: " in outcome.err
-    assert "take the kubeconfig that it wrote" in outcome.err
+    assert f"of {stranger} (from --kubeconfig) rejected the request: " in outcome.err
+    assert "use the kubeconfig written at startup" in outcome.err
 
 
 def test_a_kubeconfig_of_another_server_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -> None:
@@ -300,4 +300,4 @@ def test_status_finds_the_issuer_of_the_other_kind(cli: Cli, namespace: str) -> 
     assert cli("apply", "-f", "-", "-n", namespace, stdin=manifest).status == 0
     cli("wait", "certificate", "web", "--for=condition=Issuing", "-n", namespace, *PATIENT)
     story = cli("status", "certificate", "web", "-n", namespace)
-    assert "What to do: there is a ClusterIssuer of that name" in story.out
+    assert "What to do: a ClusterIssuer of that name exists" in story.out

@@ -159,14 +159,14 @@ def test_run_once_tells_what_each_certificate_waits_for(start: Start, tmp_path: 
     (tmp_path / "x.yaml").write_text(NO_ISSUER)
     words = ("run", "x.yaml", "--listen", "127.0.0.1:0")
     first = start(*words, *PATIENT)
-    first.lines_until("shop/web: it waits for Issuer nobody")
+    first.lines_until("shop/web: waiting for Issuer nobody")
     first.kill(signal.SIGINT)
     assert first.rest().err == "warning: namespace shop did not exist; it has been created\n"
     outcome = start(*words, "--once", "--timeout", "0.5").rest()
     assert (outcome.status, outcome.err) == (
         1,
-        "error: certificate shop/web: it waits for Issuer nobody, which does not exist in namespace shop; "
-        "create that, or correct spec.issuerRef; it then goes on by itself\n",
+        "error: certificate shop/web: waiting for Issuer nobody, which does not exist in namespace shop; "
+        "create it, or correct spec.issuerRef; issuance then continues automatically\n",
     )
 
 
@@ -186,7 +186,7 @@ def test_run_takes_a_free_port_when_the_usual_one_is_in_use(start: Start, tmp_pa
     assert first.line().startswith("certwright is ready at ")
     second = start("run", "x.yaml", "--data-dir", "b", "--once").rest()
     assert second.status == 0
-    assert second.err == "port 8443 is in use; a free one is taken instead (--listen chooses)\n"
+    assert second.err == "port 8443 is in use; using a free one instead (--listen chooses)\n"
     first.kill(signal.SIGTERM)
     assert first.rest().status == 0
 
@@ -196,7 +196,7 @@ def test_controllers_work_from_a_process_of_their_own(start: Start, tmp_path: Pa
     assert server.line()
     assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
     unmoved = start("status", "certificate", "web", "-n", "default").rest()
-    assert unmoved.out.startswith("Certificate default/web: no controller has looked at it yet.")
+    assert unmoved.out.startswith("Certificate default/web: not processed by any controller yet.")
     controllers = start("controllers", "--kubeconfig", "certwright-data/kubeconfig")
     controllers.lines_until(AT_WORK)
     done = start("wait", "certificates", "--all", "--for=condition=Ready", *PATIENT).rest()

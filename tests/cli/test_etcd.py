@@ -92,7 +92,7 @@ def test_a_directory_of_another_store_is_refused(start: Start, etcd: Etcd, tmp_p
         (["--store", "etcd://h:1", "--etcd-cafile", "f"], "etcds://"),
         (["--store", "etcd://h:1", "--etcd-user", "u"], "--etcd-password-file"),
         (["--etcd-user", "u"], "need --store etcd://"),
-        (["--store", "etcd://h:1", "--etcd-prefix", "/"], "for instance /certwright"),
+        (["--store", "etcd://h:1", "--etcd-prefix", "/"], "e.g. /certwright"),
     ],
 )
 def test_what_makes_no_sense_is_told(start: Start, flags: list[str], words: str) -> None:

@@ -63,13 +63,13 @@ def wrong_type(field: str, expected: str, found: str) -> ApiError:
         pytest.param(
             wrong_type("spec.dnsNames", "array", "string"),
             'spec.dnsNames: Invalid value: "string": spec.dnsNames in body must be of type array: "string"; '
-            "write a list, for instance `[a, b]`, or one `- item` per line",
+            "write a list, e.g. `[a, b]`, or one `- item` per line",
             id="a text for a list",
         ),
         pytest.param(
             wrong_type("spec.dnsNames[0]", "string", "integer"),
             'spec.dnsNames[0]: Invalid value: "integer": spec.dnsNames[0] in body must be of type string: '
-            '"integer"; write a text; put quotes round it if it looks like a number or a truth value '
+            '"integer"; write text; put quotes around it if it looks like a number or a truth value '
             '("1.10", "yes")',
             id="a number for a text in a list",
         ),
@@ -78,7 +78,7 @@ def wrong_type(field: str, expected: str, found: str) -> ApiError:
                 "metadata.name", 'Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …'
             ),
             'metadata.name: Invalid value: "My_Web": a lowercase RFC 1123 subdomain must consist of …; '
-            'write for instance "my-web"',
+            'write e.g. "my-web"',
             id="a name that is not DNS-1123",
         ),
         pytest.param(
@@ -96,13 +96,13 @@ def wrong_type(field: str, expected: str, found: str) -> ApiError:
                 "metadata.namespace", 'Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …'
             ),
             'metadata.namespace: Invalid value: "My.Shop": a lowercase RFC 1123 label must consist …; '
-            'write for instance "my-shop"',
+            'write e.g. "my-shop"',
             id="a name that may have no dots",
         ),
         pytest.param(
             invalid("spec.secretName", 'Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …'),
             'spec.secretName: Invalid value: "Web-TLS": a lowercase RFC 1123 subdomain must …; '
-            'write for instance "web-tls"',
+            'write e.g. "web-tls"',
             id="a name of another object",
         ),
         pytest.param(
@@ -138,7 +138,7 @@ def test_a_refusal_becomes_a_sentence_with_a_fix(error: ApiError, sentence: str)
             "array",
             'spec.dnsNames: Invalid value: "a.test": must be of type array; write a list',
         ),
-        ("spec.uris[1]", "string", "spec.uris[1]: Invalid value: 80: must be of type string; write a text"),
+        ("spec.uris[1]", "string", "spec.uris[1]: Invalid value: 80: must be of type string; write text"),
         ("spec.ca", "byte", 'spec.ca: Invalid value: "!": must be of type byte; write it in base64'),
         (
             "spec.isCA",
@@ -160,7 +160,7 @@ def test_every_unknown_field_gets_its_own_sentence() -> None:
 
 def test_a_doubled_field_is_told() -> None:
     error = BadRequest('strict decoding error: duplicate field "spec.isCA"')
-    assert explain(error, None) == ["spec.isCA: is there twice; keep one of the two"]
+    assert explain(error, None) == ["spec.isCA: is a duplicate; keep one of the two"]
 
 
 def test_without_a_schema_the_field_is_still_named() -> None:

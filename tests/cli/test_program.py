@@ -77,10 +77,10 @@ def test_help_works_for_every_command(path: str) -> None:
         (["get", "cert", "a/b/c"], "write either `KIND NAME NAME …` or `KIND/NAME KIND/NAME …`"),
         (["apply"], "Missing option '-f'"),
         (["apply", "-f"], "requires an argument"),
-        (["delete"], "say what to delete: either KIND NAME…, or -f FILE"),
-        (["renew"], "say which certificates: NAME…, -l SELECTOR, or --all"),
-        (["renew", "web", "--all"], "say which certificates"),
-        (["wait", "cert", "web", "--for=tea"], "`tea` is none of condition=TYPE"),
+        (["delete"], "name what to delete: either KIND NAME…, or -f FILE"),
+        (["renew"], "name the certificates: NAME…, -l SELECTOR, or --all"),
+        (["renew", "web", "--all"], "name the certificates"),
+        (["wait", "cert", "web", "--for=tea"], "`tea` is not one of condition=TYPE"),
         (["wait", "cert", "web", "--for=delete", "--timeout=soon"], "'soon' is not a duration"),
         (["serve", "--listen", "8443"], "`8443` is not HOST:PORT"),
         (["serve", "--listen", "::1:8443"], "write an IPv6 address in brackets"),
@@ -130,9 +130,9 @@ def test_without_any_kubeconfig_it_says_what_to_do(tmp_path: Path, monkeypatch: 
     status, _, err = invoke("get", "certificates")
     assert status == 1
     assert err == (
-        "error: no server is known: --kubeconfig is not given, $KUBECONFIG is not set, and "
+        "error: no server configured: --kubeconfig is not given, $KUBECONFIG is not set, and "
         "./certwright-data/kubeconfig does not exist; start one here with `certwright serve`, "
-        "or say where it is with --kubeconfig\n"
+        "or name its kubeconfig with --kubeconfig\n"
     )
 
 

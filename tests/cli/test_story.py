@@ -58,25 +58,25 @@ def ready(**status: Any) -> Json:
 STORIES = [
     pytest.param(
         Around(ready(), GOOD_ISSUER),
-        "it is ready, valid until 2026-04-01 00:00 UTC (in 90 days), "
+        "ready, valid until 2026-04-01 00:00 UTC (in 90 days), "
         "and renews on 2026-03-02 00:00 UTC (in 60 days)",
         id="ready",
     ),
     pytest.param(
         Around(certificate(READY, notAfter="2026-04-01T00:00:00Z"), GOOD_ISSUER),
-        "it is ready, valid until 2026-04-01 00:00 UTC (in 90 days), and is not renewed by itself",
+        "ready, valid until 2026-04-01 00:00 UTC (in 90 days), and is not renewed automatically",
         id="renewal switched off",
     ),
     pytest.param(
         Around(certificate(), GOOD_ISSUER),
-        "no controller has looked at it yet; if this lasts, check that the controllers run "
+        "not processed by any controller yet; if this lasts, check that the controllers run "
         "(`certwright serve` without `--controllers ''`)",
         id="nobody at work",
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING)),
-        "it waits for Issuer ca, which does not exist in namespace shop; create that, or correct "
-        "spec.issuerRef; it then goes on by itself",
+        "waiting for Issuer ca, which does not exist in namespace shop; create it, or correct "
+        "spec.issuerRef; issuance then continues automatically",
         id="issuer missing",
     ),
     pytest.param(
@@ -84,32 +84,32 @@ STORIES = [
             certificate(NOT_READY, ISSUING),
             {"status": {"conditions": [{"type": "Ready", "status": "False", "message": "no Secret ca."}]}},
         ),
-        "it waits for Issuer ca, which is not ready: no Secret ca; if that does not pass by itself, correct "
-        "the issuer (`certwright describe issuer ca -n shop` shows it); the certificate goes on once it is "
+        "waiting for Issuer ca, which is not ready: no Secret ca; if this does not clear up on its own, fix "
+        "the issuer (`certwright describe issuer ca -n shop` shows it); issuance continues once it is "
         "ready",
         id="issuer not ready",
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER),
-        "its private key is being made (Secret does not exist)",
+        "the private key is being created (Secret does not exist)",
         id="key",
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k"), GOOD_ISSUER),
-        "its request is being made (Secret does not exist)",
+        "the request is being created (Secret does not exist)",
         id="request",
     ),
     pytest.param(
         Around(
             certificate(NOT_READY, ISSUING, nextPrivateKeySecretName="k", revision=1), GOOD_ISSUER, request()
         ),
-        "its request is being made (Secret does not exist)",
+        "the request is being created (Secret does not exist)",
         id="the request of the last revision does not count",
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request()),
-        "CertificateRequest web-1 waits for approval; if nothing approves it by itself, "
-        "`certwright approve web-1 -n shop` does",
+        "CertificateRequest web-1 is waiting for approval; if nothing approves it automatically, "
+        "run `certwright approve web-1 -n shop`",
         id="approval",
     ),
     pytest.param(
@@ -118,12 +118,12 @@ STORIES = [
             GOOD_ISSUER,
             request({"type": "Denied", "status": "True", "message": "not in this house."}),
         ),
-        "CertificateRequest web-1 was denied: not in this house; ask whoever approves requests",
+        "CertificateRequest web-1 was denied: not in this house; ask the approver of requests",
         id="denied",
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), GOOD_ISSUER, request(APPROVED)),
-        "CertificateRequest web-1 waits for Issuer ca to sign it",
+        "CertificateRequest web-1 is waiting for Issuer ca to sign it",
         id="signing",
     ),
     pytest.param(
@@ -140,8 +140,8 @@ STORIES = [
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), namesake=GOOD_ISSUER),
-        "it waits for Issuer ca, which does not exist in namespace shop; there is a ClusterIssuer of that "
-        "name: name its kind in spec.issuerRef.kind; it then goes on by itself",
+        "waiting for Issuer ca, which does not exist in namespace shop; a ClusterIssuer of that "
+        "name exists: set spec.issuerRef.kind to its kind; issuance then continues automatically",
         id="issuer of the other kind",
     ),
     pytest.param(
@@ -150,37 +150,38 @@ STORIES = [
             | {"spec": {"issuerRef": {"name": "ca", "kind": "ClusterIssuer"}}},
             {"status": {"conditions": [NOT_READY | {"reason": "ErrGetKeyPair", "message": "no Secret ca"}]}},
         ),
-        "it waits for ClusterIssuer ca, which is not ready: no Secret ca; the Secret has to be where "
-        "--cluster-resource-namespace says, kube-system by default; if that does not pass by itself, correct "
-        "the issuer (`certwright describe clusterissuer ca` shows it); the certificate goes on once it is "
+        "waiting for ClusterIssuer ca, which is not ready: no Secret ca; the Secret must be in the "
+        "namespace of --cluster-resource-namespace, kube-system by default; if this does not clear up on "
+        "its own, fix "
+        "the issuer (`certwright describe clusterissuer ca` shows it); issuance continues once it is "
         "ready",
         id="issuer without its Secret",
     ),
     pytest.param(
         Around(certificate(NOT_READY, ISSUING), {"status": {}}),
-        "it waits for Issuer ca, which nobody has looked at yet",
+        "waiting for Issuer ca, which has not been processed yet",
         id="issuer new",
     ),
     pytest.param(
         ordered("Waiting for HTTP-01 challenge propagation: no.", type="HTTP-01", presented=True),
-        "its order web-1-2 waits: Waiting for HTTP-01 challenge propagation: no; have port 80 of that name "
-        "lead to where --http01-listen answers, or to the solver's web root; it is looked for again by "
-        "itself",
+        "order web-1-2 is waiting: Waiting for HTTP-01 challenge propagation: no; point port 80 of that name "
+        "at the --http01-listen address or at the solver's web root; the self-check is repeated "
+        "automatically",
         id="a proof that is not seen",
     ),
     pytest.param(
         ordered("Waiting for the CA's verdict.", type="DNS-01", presented=True),
-        "its order web-1-2 waits: Waiting for the CA's verdict",
+        "order web-1-2 is waiting: Waiting for the CA's verdict",
         id="a proof that the CA looks at",
     ),
     pytest.param(
         ordered("a.test: no Secret k", type="DNS-01", presented=False),
-        "its order web-1-2 waits: a.test: no Secret k; correct that; it is tried again by itself",
+        "order web-1-2 is waiting: a.test: no Secret k; fix that; it is retried automatically",
         id="a proof that cannot be shown",
     ),
     pytest.param(
         ordered("", type="DNS-01", presented=True),
-        "its order web-1-2 is under way at the ACME server",
+        "order web-1-2 is in progress at the ACME server",
         id="ordered",
     ),
     pytest.param(
@@ -193,9 +194,9 @@ STORIES = [
             ),
             GOOD_ISSUER,
         ),
-        "issuing it failed (2 attempts, the last 1 hour ago): CA said no; the next try is at "
-        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` tries at "
-        "once",
+        "issuance failed (2 attempts, the last 1 hour ago): CA said no; the next attempt is at "
+        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` retries "
+        "immediately",
         id="failed",
     ),
     pytest.param(
@@ -207,16 +208,17 @@ STORIES = [
                     "status": "False",
                     "reason": "Failed",
                     "message": "The certificate request has failed to complete and will be retried: CA said "
-                    "no. Next attempt at 2026-01-01T01:00:00Z; `certwright renew web -n shop` tries at once",
+                    "no. Next attempt at 2026-01-01T01:00:00Z; `certwright renew web -n shop` retries "
+                    "immediately",
                 },
                 lastFailureTime="2025-12-31T23:00:00Z",
                 failedIssuanceAttempts=2,
             ),
             GOOD_ISSUER,
         ),
-        "issuing it failed (2 attempts, the last 1 hour ago): CA said no; the next try is at "
-        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` tries at "
-        "once",
+        "issuance failed (2 attempts, the last 1 hour ago): CA said no; the next attempt is at "
+        "2026-01-01 01:00 UTC (in 1 hour); correct the cause, then `certwright renew web -n shop` retries "
+        "immediately",
         id="failed, as our controllers tell it",
     ),
     pytest.param(
@@ -235,8 +237,8 @@ STORIES = [
             ),
             GOOD_ISSUER,
         ),
-        "issuing it failed (2 attempts, the last 1 hour ago): CA said no; not before 2026-01-02T00:00:00Z; "
-        "the next try is at 2026-01-02 00:00 UTC (in 1 day); ask for less",
+        "issuance failed (2 attempts, the last 1 hour ago): CA said no; not before 2026-01-02T00:00:00Z; "
+        "the next attempt is at 2026-01-02 00:00 UTC (in 1 day); ask for less",
         id="failed, and told when the next attempt follows",
     ),
     pytest.param(
@@ -252,12 +254,12 @@ STORIES = [
             ),
             GOOD_ISSUER,
         ),
-        "it waits for Issuer ca: it is out; the next try is at 2026-01-01 01:00 UTC (in 1 hour)",
+        "waiting for Issuer ca: it is out; the next attempt is at 2026-01-01 01:00 UTC (in 1 hour)",
         id="spares its issuer",
     ),
     pytest.param(
         Around(certificate(NOT_READY), GOOD_ISSUER),
-        "it is not ready: Secret does not exist (DoesNotExist)",
+        "not ready: Secret does not exist (DoesNotExist)",
         id="not ready",
     ),
 ]
@@ -273,14 +275,14 @@ def test_a_ready_certificate_that_is_renewed_is_still_ready() -> None:
     obj["status"]["conditions"].append(ISSUING)
     story = tell(Around(obj, GOOD_ISSUER), NOW)
     assert story.ready
-    assert "being issued anew: its private key is being made" in story.cause
+    assert "being re-issued: the private key is being created" in story.cause
 
 
 def test_a_failed_renewal_is_told_of_a_certificate_that_still_holds() -> None:
     obj = ready(lastFailureTime="2025-12-31T23:59:00Z")
     story = tell(Around(obj, GOOD_ISSUER), NOW)
     assert story.ready
-    assert "but issuing it failed (1 attempt" in story.cause
+    assert "but issuance failed (1 attempt" in story.cause
 
 
 def test_a_certificate_that_is_overdue_says_so() -> None:

@@ -72,8 +72,8 @@ async def test_an_issuer_that_asks_for_time_gets_it(world: World) -> None:
     assert await status_of(world, "c00000") == (
         "RateLimited",
         "The certificate request has failed to complete and will be retried: the issuer said no; not before "
-        "2026-01-01T05:00:00Z. Next attempt at 2026-01-01T05:00:00Z; the issuer grants no more at present; "
-        "asking sooner would be refused too; `certwright renew c00000 -n default` tries at once",
+        "2026-01-01T05:00:00Z. Next attempt at 2026-01-01T05:00:00Z; the issuer grants no more at present "
+        "and would refuse earlier attempts too; `certwright renew c00000 -n default` retries immediately",
     )
     await world.start_controllers()
     await world.advance(10 * HOUR)

@@ -201,7 +201,7 @@ async def test_a_denied_request_counts_as_a_failure_like_others(third: World) ->
     certificate = await third.certificate("web")
     assert standing(certificate) == (4, third.clock.now())
     message = next(one.message for one in certificate.status.conditions if one.type == "Issuing")
-    assert "whoever denied the request must allow the next one" in message
+    assert "the approver that denied the request must approve the next one" in message
 
 
 async def test_a_change_of_the_spec_that_matters_lifts_the_wait_and_another_does_not(third: World) -> None:
@@ -223,7 +223,7 @@ async def test_the_object_tells_when_the_next_attempt_follows_and_what_to_do(thi
     moment = third.clock.now() + 4 * HOUR
     assert await told(third) == (
         "The certificate request has failed to complete and will be retried: the issuer said no. "
-        f"Next attempt at {moment:%Y-%m-%dT%H:%M:%SZ}; `certwright renew web -n default` tries at once"
+        f"Next attempt at {moment:%Y-%m-%dT%H:%M:%SZ}; `certwright renew web -n default` retries immediately"
     )
     # Another wait, another time; written once.
     third.recording.writes.clear()

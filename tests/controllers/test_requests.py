@@ -55,8 +55,8 @@ async def test_a_denied_request_is_a_failure_with_the_approvers_reason() -> None
             "False",
             "test",
             "The certificate request has failed to complete and will be retried: it is Denied. Next attempt "
-            "at 2026-01-01T01:00:00Z; whoever denied the request must allow the next one; "
-            "`certwright renew web -n default` tries at once",
+            "at 2026-01-01T01:00:00Z; the approver that denied the request must approve the next one; "
+            "`certwright renew web -n default` retries immediately",
         )
         request = (await scene.requests())[0]
         assert condition(request, "Ready") == (
@@ -157,7 +157,7 @@ async def test_a_certificate_for_another_key_is_refused(scene: Scene) -> None:
         "InvalidCertificate",
         "The certificate request has failed to complete and will be retried: the issuer returned a "
         "certificate for another key. Next attempt at 2026-01-01T01:00:00Z; "
-        "`certwright renew web -n default` tries at once",
+        "`certwright renew web -n default` retries immediately",
     )
 
 

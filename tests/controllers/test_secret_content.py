@@ -129,7 +129,7 @@ async def test_a_missing_password_is_said_once_and_the_certificate_issued_when_i
     certificate = await scene.issue(keystores=keystores)
     issuing = conditions.find(certificate.status.conditions, "Issuing")
     assert issuing is not None
-    assert issuing.message == 'The keystore waits for its password: Secret "password" does not exist'
+    assert issuing.message == 'The keystore is waiting for its password: Secret "password" does not exist'
     await scene.world.start_controllers()
     told = [e for e in await scene.world.events() if e.reason == "KeystorePasswordSecretNotFound"]
     assert [(e.type, e.count) for e in told] == [("Warning", 1)]

@@ -82,7 +82,7 @@ async def test_who_changes_labels_and_formats_again_and_again_is_named(
     held = await issuing(scene)
     assert held is not None
     assert (held.status, held.reason) == ("False", "SecretConflict")
-    assert held.message.startswith('Secret "web" is changed again and again by "rival", otherwise than')
+    assert held.message.startswith('Secret "web" is repeatedly changed by "rival", otherwise than')
     assert part in held.message
     assert await scene.world.is_ready("web")
     assert await events(scene, "SecretConflict") == 1
@@ -129,7 +129,7 @@ async def test_a_pair_that_is_overwritten_again_and_again_is_issued_ever_more_sl
     held = await issuing(scene)
     assert held is not None
     assert (held.status, held.reason) == ("False", "SecretOverwritten")
-    assert held.message.startswith('Secret "web" is overwritten again and again by "rival"; ')
+    assert held.message.startswith('Secret "web" is repeatedly overwritten by "rival"; ')
     assert certificate.status.revision == 4
     assert certificate.status.failed_issuance_attempts == 1
     assert await events(scene, "SecretOverwritten") == 1

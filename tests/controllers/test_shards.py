@@ -187,7 +187,7 @@ async def test_a_replica_that_is_cut_off_changes_nothing_when_the_line_is_back(w
 
 async def test_shards_need_an_election(world: World) -> None:
     for settings, sentence in (
-        (ClusterSettings(identity="x", shards=0), "one shard at least"),
+        (ClusterSettings(identity="x", shards=0), "at least one shard"),
         (ClusterSettings(identity="x", shards=2, leader_elect=False), "they need leader election"),
     ):
         with pytest.raises(ValueError, match=sentence):

@@ -28,7 +28,7 @@ async def test_a_kind_to_come_says_that_it_is_not_there_yet(kind: str, self_setu
     assert (checked.ready, checked.reason) == (False, "NotSupported")
     assert (
         checked.message
-        == f"this version does not have issuers of the kind {kind} yet; it has acme and ca and selfSigned"
+        == f"{kind.capitalize()} issuers are not supported yet; supported: acme, ca, selfSigned"
     )
     outcome = await issuer.sign(self_setup.view, self_setup.request(), self_setup.tools)
     assert outcome == Pending("NotSupported", checked.message)

@@ -127,7 +127,7 @@ async def listen(
         ) from error
     except OSError as error:
         if options.client_ca_file is not None and not options.client_ca_file.exists():
-            raise StartError(f"--client-ca-file {options.client_ca_file} is not there") from error
+            raise StartError(f"--client-ca-file {options.client_ca_file} does not exist") from error
         where = f"{in_brackets(options.host)}:{options.port}"
         if error.errno == errno.EADDRINUSE:
             hint = (

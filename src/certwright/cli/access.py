@@ -63,9 +63,9 @@ def choose(option: Path | None, environment: Mapping[str, str], folder: Path) ->
     if (folder / default).exists():
         return Choice((default,), "the default place")
     raise Failed(
-        "no server is known: --kubeconfig is not given, $KUBECONFIG is not set, "
+        "no server configured: --kubeconfig is not given, $KUBECONFIG is not set, "
         f"and ./{default} does not exist; "
-        "start one here with `certwright serve`, or say where it is with --kubeconfig"
+        "start one here with `certwright serve`, or name its kubeconfig with --kubeconfig"
     )
 
 
@@ -87,11 +87,11 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
         raise Failed(_unreachable(choice, access.server, error)) from error
     except Unauthorized as error:
         raise Failed(
-            f"{access.server} of {choice} refuses: {error}; it does not know the token or certificate in "
-            "there: take the kubeconfig that it wrote when it started"
+            f"{access.server} of {choice} rejected the request: {error}; the token or certificate is not "
+            "valid there; use the kubeconfig written at startup"
         ) from error
     except Forbidden as error:
-        raise Failed(f"{access.server} of {choice} refuses: {error}") from error
+        raise Failed(f"{access.server} of {choice} rejected the request: {error}") from error
     except UnknownKind as error:
         raise Failed(str(error)) from error
     finally:
@@ -138,12 +138,12 @@ def _unusable(choice: Choice, error: KubeconfigError) -> str:
 def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
     return (
         f"the server {server} of {choice} cannot be reached: {str(error).rstrip('.')}; "
-        "is it running? `certwright serve` starts it, --kubeconfig names another"
+        "is the server running? `certwright serve` starts it, --kubeconfig names another"
     )
 
 
 def _untrusted(choice: Choice, error: Untrusted) -> str:
     return (
         f"{error}; if the kubeconfig {choice} is that of another server, take the one that this server "
-        "wrote when it started, or name another with --kubeconfig"
+        "wrote at startup, or name another with --kubeconfig"
     )

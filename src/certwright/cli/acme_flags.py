@@ -64,9 +64,9 @@ def parse_address(_context: click.Context, _option: click.Parameter, value: str 
         return None
     host, colon, port = value.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"`{value}` is not HOST:PORT, for instance :80 or 127.0.0.1:5002")
+        raise click.BadParameter(f"`{value}` is not HOST:PORT, e.g. :80 or 127.0.0.1:5002")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, for instance [::1]:80")
+        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, e.g. [::1]:80")
     return host.strip("[]"), int(port)
 
 
@@ -80,7 +80,7 @@ def parse_servers(
 def warn_of_acme_process(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
     """Accept the removed `--acme-process` for one release, with a warning."""
     if value is not None:
-        click.echo("warning: --acme-process has no effect any more; remove it", err=True)
+        click.echo("warning: --acme-process no longer has any effect; remove it", err=True)
 
 
 def _nameservers(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -94,13 +94,13 @@ _OPTIONS = (
         type=click.IntRange(min=1),
         default=60,
         show_default=True,
-        help="How many ACME challenges a CA looks at at the same time.",
+        help="Maximum number of concurrent challenges per CA.",
     ),
     click.option(
         "--http01-listen",
         metavar="HOST:PORT",
         callback=parse_address,
-        help="Answer HTTP-01 challenges there, for instance :80; without it not at all.",
+        help="Answer HTTP-01 challenges there, e.g. :80; without it, disabled.",
     ),
     click.option(
         "--http01-check-port",
@@ -108,18 +108,18 @@ _OPTIONS = (
         type=click.IntRange(1, 65535),
         default=80,
         show_default=True,
-        help="At which port an HTTP-01 challenge is looked for before the CA is told.",
+        help="Port of the HTTP-01 self-check, which precedes the notification of the CA.",
     ),
     _nameservers(
         "--acme-http01-solver-nameservers",
         "http01_nameservers",
-        "Whom to ask for addresses when an HTTP-01 challenge is looked for.  [default: the system]",
+        "Name servers used for the HTTP-01 self-check.  [default: the system]",
     ),
     click.option(
         "--tlsalpn01-listen",
         metavar="HOST:PORT",
         callback=parse_address,
-        help="Answer TLS-ALPN-01 challenges there, for instance :443; without it not at all.",
+        help="Answer TLS-ALPN-01 challenges there, e.g. :443; without it, disabled.",
     ),
     click.option(
         "--tlsalpn01-backend",
@@ -130,7 +130,7 @@ _OPTIONS = (
     _nameservers(
         "--dns01-recursive-nameservers",
         "dns01_nameservers",
-        "Recursive name servers to look for DNS-01 records with.  [default: the system's]",
+        "Recursive name servers used for the DNS-01 self-check.  [default: the system's]",
     ),
     click.option(
         "--dns01-recursive-nameservers-only",
@@ -141,7 +141,7 @@ _OPTIONS = (
         # As Go's flags: without a value it means true.
         is_flag=False,
         flag_value=True,
-        help="Ask recursive name servers only, never those of the zone.  [default: false]",
+        help="Query recursive name servers only, never those of the zone.  [default: false]",
     ),
     click.option(
         "--dns01-check-retry-period",
@@ -150,7 +150,7 @@ _OPTIONS = (
         default="10s",
         show_default=True,
         callback=daemon.parse_duration_option,
-        help="How long to wait at most between two looks for a challenge that was shown just now.",
+        help="The longest interval between self-checks of a newly presented challenge.",
     ),
     click.option(
         "--acme-limits",

@@ -181,7 +181,7 @@ class Applier:
     def _namespace_of(self, content: Json) -> str:
         own = content["metadata"].get("namespace")
         if own is not None and not isinstance(own, str):
-            raise Refused([f"metadata.namespace: {_shown(own)} is not a text; put quotes round it"])
+            raise Refused([f"metadata.namespace: {_shown(own)} is not text; put quotes around it"])
         if own and self._only_namespace and own != self._only_namespace:
             raise Refused([f"metadata.namespace: is `{own}`, but --namespace says `{self._only_namespace}`"])
         return own or self._default_namespace
@@ -221,7 +221,7 @@ def _name_of(content: Json) -> str:
         hint = "apply cannot use generateName, " if metadata.get("generateName") else ""
         raise Refused([f"metadata.name: is missing; {hint}give the object a name"])
     if not isinstance(name, str):
-        raise Refused([f"metadata.name: {_shown(name)} is not a text; put quotes round it"])
+        raise Refused([f"metadata.name: {_shown(name)} is not text; put quotes around it"])
     if name in (".", "..") or "/" in name or "%" in name:
         raise Refused([f"metadata.name: `{name}` may not be `.` or `..`, nor hold `/` or `%`"])
     return name

@@ -42,10 +42,10 @@ def store_options(command: Callable[..., Any]) -> Callable[..., Any]:
     named = click.option(
         "--store",
         metavar="PATH|etcd://HOST:PORT[,…]",
-        help="Where the objects are, as `certwright serve` is told.  [default: a file in DIR]",
+        help="Store of the objects, as for `certwright serve`.  [default: a file in DIR]",
     )
     data_dir = daemon.data_dir_option(
-        "Where the store and the server's own keys are, as `certwright serve` is told."
+        "Directory of the store and the server's own keys, as for `certwright serve`."
     )
     return data_dir(named(etcd_flags.etcd_options(daemon.ENCRYPTION_KEY_FILE(gather))))
 

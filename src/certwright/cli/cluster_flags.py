@@ -85,8 +85,8 @@ _OPTIONS = (
         type=float,
         default=20.0,
         show_default=True,
-        help="Requests a second that the API server is asked on average; without meaning where the server "
-        "shares its time by itself (priority and fairness).",
+        help="Average requests per second to the API server; ignored where the server applies priority "
+        "and fairness.",
     ),
     click.option(
         "--kube-api-burst",
@@ -94,7 +94,7 @@ _OPTIONS = (
         type=int,
         default=50,
         show_default=True,
-        help="Requests that may be made at once.",
+        help="Size of the burst of requests above --kube-api-qps.",
     ),
     click.option(
         "--shards",
@@ -102,7 +102,7 @@ _OPTIONS = (
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
-        help="Into how many parts the Certificates are divided, so that so many replicas work at once; the "
+        help="Number of shards of the Certificates, i.e. of replicas that work at the same time; the "
         "same number for all of them.",
     ),
     click.option(
@@ -129,6 +129,6 @@ _OPTIONS = (
         "--leader-election-retry-period",
         "retry_period",
         "15s",
-        "How often the Lease is renewed, and looked at by the others.",
+        "How often the Lease is renewed, and checked by the others.",
     ),
 )

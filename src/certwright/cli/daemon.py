@@ -34,7 +34,7 @@ FEATURE_GATES = click.option(
     "--feature-gates",
     metavar="GATE=BOOL,…",
     default="",
-    help="Switch behaviour off or on, for instance SecretsFilteredCaching=false.  [default: all on]",
+    help="Enable or disable features, e.g. SecretsFilteredCaching=false.  [default: all on]",
 )
 
 
@@ -51,7 +51,7 @@ def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 DATA_DIR = data_dir_option(
-    "Where the store, the server's own keys and the kubeconfig are; made if it is not there."
+    "Where the store, the server's own keys and the kubeconfig are; created if missing."
 )
 
 
@@ -60,7 +60,7 @@ ENCRYPTION_KEY_FILE = click.option(
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
     help="The key of the Secrets in the store.  "
-    "[default: $CERTWRIGHT_ENCRYPTION_KEY, or DIR/encryption.key, which is made if it is not there]",
+    "[default: $CERTWRIGHT_ENCRYPTION_KEY, or DIR/encryption.key, which is created if missing]",
 )
 ENCRYPT_SECRETS = click.option(
     "--encrypt-secrets",
@@ -189,7 +189,7 @@ def log_options(*, level: str) -> Callable[[Callable[..., Any]], Callable[..., A
             type=click.Choice(["debug", "info", "warning", "error"]),
             default=level,
             show_default=True,
-            help="How much to log on standard error.",
+            help="Log level on standard error.",
         ),
         click.option(
             "--log-format",
@@ -210,9 +210,9 @@ def parse_listen(
         return None
     host, colon, port = value.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"`{value}` is not HOST:PORT, for instance 127.0.0.1:8443, or 127.0.0.1:0")
+        raise click.BadParameter(f"`{value}` is not HOST:PORT, e.g. 127.0.0.1:8443, or 127.0.0.1:0")
     if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, for instance [::1]:8443")
+        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, e.g. [::1]:8443")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
@@ -265,7 +265,7 @@ class Stop:
         try:
             await asyncio.wait((broken, asked), return_when=asyncio.FIRST_COMPLETED)
             if broken.done() and not asked.done():
-                raise Failed(f"a part of the program has stopped working: {broken.result()}")
+                raise Failed(f"a component has stopped working: {broken.result()}")
         finally:
             broken.cancel()
             asked.cancel()
@@ -278,7 +278,8 @@ async def close(closer: Closer) -> None:
             await closer()
     except TimeoutError:
         tell_warning(
-            f"not everything ended within {_CLOSE_S} s; what was acknowledged is safe, the rest is dropped"
+            f"shutdown did not complete within {_CLOSE_S} s; acknowledged writes are safe, the rest is "
+            "dropped"
         )
 
 

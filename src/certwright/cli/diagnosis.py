@@ -105,7 +105,7 @@ def tell(around: Around, now: datetime) -> Story:
     """Diagnose one certificate."""
     certificate = around.certificate
     if (certificate.get("metadata") or {}).get("deletionTimestamp"):
-        return Story("it is being deleted")
+        return Story("being deleted")
     if is_true(certificate, "Ready"):
         return _ready(around, now)
     if is_true(certificate, "Issuing"):
@@ -117,19 +117,19 @@ def tell(around: Around, now: datetime) -> Story:
     ready = condition(certificate, "Ready")
     if not ready:
         return Story(
-            "no controller has looked at it yet",
+            "not processed by any controller yet",
             "if this lasts, check that the controllers run (`certwright serve` without `--controllers ''`)",
         )
-    return Story(f"it is not ready: {sentence(str(ready.get('message', '')))} ({ready.get('reason')})")
+    return Story(f"not ready: {sentence(str(ready.get('message', '')))} ({ready.get('reason')})")
 
 
 def _ready(around: Around, now: datetime) -> Story:
     status = around.certificate["status"]
     expires = parse_time(status.get("notAfter"))
-    valid = f"it is ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "it is ready"
+    valid = f"ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "ready"
     if is_true(around.certificate, "Issuing"):
         under_way = _under_way(around)
-        return Story(f"{valid}, and being issued anew: {under_way.cause}", under_way.advice, ready=True)
+        return Story(f"{valid}, and being re-issued: {under_way.cause}", under_way.advice, ready=True)
     if _failed_at(around.certificate) is not None:
         failed = _failed(around, now)
         return Story(f"{valid}, but {failed.cause}", failed.advice, ready=True)
@@ -141,7 +141,7 @@ def _ready(around: Around, now: datetime) -> Story:
 def _renews(status: Json, now: datetime) -> str:
     renews = parse_time(status.get("renewalTime"))
     if renews is None:
-        return "and is not renewed by itself"
+        return "and is not renewed automatically"
     if renews <= now:
         return f"and due for renewal since {at(renews)}"
     return f"and renews on {at(renews)} ({from_now(renews, now)})"
@@ -153,20 +153,21 @@ def _under_way(around: Around) -> Story:
         return blocked
     request = around.request
     if request is None or certificate_revision(request) <= int(_status(around).get("revision") or 0):
-        made = "its request" if _status(around).get("nextPrivateKeySecretName") else "its private key"
+        made = "the request" if _status(around).get("nextPrivateKeySecretName") else "the private key"
         why = sentence(str(condition(around.certificate, "Issuing").get("message", "")))
-        return Story(f"{made} is being made" + (f" ({why})" if why else ""))
+        return Story(f"{made} is being created" + (f" ({why})" if why else ""))
     name = f"CertificateRequest {name_of(request)}"
     if denied := condition(request, "Denied").get("message"):
-        return Story(f"{name} was denied: {sentence(str(denied))}", "ask whoever approves requests")
+        return Story(f"{name} was denied: {sentence(str(denied))}", "ask the approver of requests")
     if not is_true(request, "Approved"):
         return Story(
-            f"{name} waits for approval",
-            f"if nothing approves it by itself, `certwright approve {name_of(request)}{_here(around)}` does",
+            f"{name} is waiting for approval",
+            "if nothing approves it automatically, run "
+            f"`certwright approve {name_of(request)}{_here(around)}`",
         )
     ready = condition(request, "Ready")
     if not ready:
-        return Story(f"{name} waits for {issuer_words(around.certificate)} to sign it")
+        return Story(f"{name} is waiting for {issuer_words(around.certificate)} to sign it")
     told = sentence(str(ready.get("message", "")))
     if ordered := _ORDERED.fullmatch(told):
         return _ordered(around, ordered)
@@ -176,8 +177,8 @@ def _under_way(around: Around) -> Story:
 def _ordered(around: Around, told: re.Match[str]) -> Story:
     """The diagnosis of a request that waits for its order at an ACME server."""
     if not told["why"]:
-        return Story(f"its order {told['name']} is under way at the ACME server")
-    return Story(f"its order {told['name']} waits: {told['why']}", proofs.advice(around.challenges))
+        return Story(f"order {told['name']} is in progress at the ACME server")
+    return Story(f"order {told['name']} is waiting: {told['why']}", proofs.advice(around.challenges))
 
 
 def _issuer_trouble(around: Around) -> Story | None:
@@ -201,27 +202,30 @@ def _here(around: Around) -> str:
 def _issuer_missing(around: Around) -> Story:
     kind = issuer_ref(around.certificate)["kind"]
     place = f" in namespace {_namespace(around)}" if kind == "Issuer" else ""
-    fix = "create that, or correct spec.issuerRef"
+    fix = "create it, or correct spec.issuerRef"
     if around.namesake is not None:
-        fix = f"there is {_OTHER_KIND[kind]}: name its kind in spec.issuerRef.kind"
+        fix = f"{_OTHER_KIND[kind]} exists: set spec.issuerRef.kind to its kind"
     return Story(
-        f"it waits for {issuer_words(around.certificate)}, which does not exist{place}",
-        f"{fix}; it then goes on by itself",
+        f"waiting for {issuer_words(around.certificate)}, which does not exist{place}",
+        f"{fix}; issuance then continues automatically",
     )
 
 
 def _issuer_not_ready(around: Around, ready: Json) -> Story:
     words, ref = issuer_words(around.certificate), issuer_ref(around.certificate)
     if not ready:
-        return Story(f"it waits for {words}, which nobody has looked at yet")
+        return Story(f"waiting for {words}, which has not been processed yet")
     place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
     described = f"`certwright describe {ref['kind'].lower()} {ref['name']}{place}`"
-    fix = f"if that does not pass by itself, correct the issuer ({described} shows it)"
+    fix = f"if this does not clear up on its own, fix the issuer ({described} shows it)"
     if ref["kind"] == "ClusterIssuer" and ready.get("reason") == "ErrGetKeyPair":
-        fix = f"the Secret has to be where --cluster-resource-namespace says, kube-system by default; {fix}"
+        fix = (
+            "the Secret must be in the namespace of --cluster-resource-namespace, kube-system by "
+            f"default; {fix}"
+        )
     return Story(
-        f"it waits for {words}, which is not ready: {sentence(str(ready.get('message', '')))}",
-        f"{fix}; the certificate goes on once it is ready",
+        f"waiting for {words}, which is not ready: {sentence(str(ready.get('message', '')))}",
+        f"{fix}; issuance continues once it is ready",
     )
 
 
@@ -237,7 +241,7 @@ def _failed(around: Around, now: datetime) -> Story:
     if next_try is None:
         next_try = _before_the_end(certificate, min(failed_at, now), wait)
     message = sentence(causes.without_next_attempt(text).removeprefix(_WILL_BE_RETRIED))
-    renew = f"`certwright renew {name_of(certificate)}{_here(around)}` tries at once"
+    renew = f"`certwright renew {name_of(certificate)}{_here(around)}` retries immediately"
     # Where the issuer fails, the message says why it waits instead of what to do.
     advice = causes.advice_of(text)
     if not advice or advice.startswith("because "):
@@ -245,7 +249,7 @@ def _failed(around: Around, now: datetime) -> Story:
     if advice.startswith("`certwright renew"):
         advice = f"correct the cause, then {advice}"
     return Story(
-        f"issuing it failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
+        f"issuance failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
         f"{message}; {_next_try(next_try, now)}",
         advice,
     )
@@ -271,18 +275,18 @@ def _held(around: Around, now: datetime) -> Story | None:
         ref = issuer_ref(around.certificate)
         place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
         shows = f"`certwright status {ref['kind'].lower()} {ref['name']}{place}`"
-        return Story(sentence(text)[:1].lower() + sentence(text)[1:], f"{shows} says when it is probed next")
+        return Story(sentence(text)[:1].lower() + sentence(text)[1:], f"{shows} shows when it is probed next")
     if next_try is None:
         return None
     why = causes.advice_of(text) or sentence(causes.without_next_attempt(text))
-    return Story(f"it waits for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
+    return Story(f"waiting for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
 
 
 def _next_try(moment: datetime, now: datetime) -> str:
     return (
-        f"the next try is at {at(moment)} ({from_now(moment, now)})"
+        f"the next attempt is at {at(moment)} ({from_now(moment, now)})"
         if moment > now
-        else "the next try is due"
+        else "the next attempt is due"
     )
 
 

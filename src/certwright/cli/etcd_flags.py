@@ -43,7 +43,7 @@ def etcd_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str) -> str:
     if not value.strip("/"):
-        raise click.BadParameter("it must name a part of etcd's keys, for instance /certwright")
+        raise click.BadParameter("it must name a part of etcd's keys, e.g. /certwright")
     return value
 
 
@@ -72,6 +72,6 @@ _OPTIONS = (
         default="5m",
         show_default=True,
         callback=daemon.parse_duration_option,
-        help="How often old revisions are dropped from etcd; 0s: somebody else does.",
+        help="How often old revisions are dropped from etcd; 0s: disabled (compaction is handled elsewhere).",
     ),
 )

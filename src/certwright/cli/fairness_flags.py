@@ -50,13 +50,13 @@ _OPTIONS = (
         "--max-requests-inflight",
         "max_requests",
         default=400,
-        text="How many requests that only read are answered at a time; more of them wait.",
+        text="Maximum number of concurrent read requests; more of them wait.",
     ),
     _bound(
         "--max-mutating-requests-inflight",
         "max_mutating_requests",
         default=200,
-        text="How many requests that write are answered at a time; more of them wait.",
+        text="Maximum number of concurrent write requests; more of them wait.",
     ),
     click.option(
         "--enable-priority-and-fairness",
@@ -64,7 +64,8 @@ _OPTIONS = (
         metavar="true|false",
         type=TRUTH,
         default=True,
-        help="Let users take turns, and requests wait; false: only the two bounds above hold, 0 means none.  "
+        help="Priority and fairness: queue requests fairly per user; false: only the two limits above "
+        "apply, 0 means none.  "
         "[default: true]",
     ),
 )

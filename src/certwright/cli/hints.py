@@ -21,13 +21,13 @@ _UNSUPPORTED = re.compile(r'Unsupported value: "((?:[^"\\]|\\.)*)": supported va
 _WANTED = re.compile(r"must be of type (\w+)")
 _PART = re.compile(r"[^.\[\]]+")
 _FIX_BY_TYPE = {
-    "array": "write a list, for instance `[a, b]`, or one `- item` per line",
+    "array": "write a list, e.g. `[a, b]`, or one `- item` per line",
     "byte": "write it in base64, in one line",
     "boolean": "write true or false, without quotes",
     "integer": "write a whole number, without quotes",
     "number": "write a number, without quotes",
     "object": "write fields below it, indented",
-    "string": 'write a text; put quotes round it if it looks like a number or a truth value ("1.10", "yes")',
+    "string": 'write text; put quotes around it if it looks like a number or a truth value ("1.10", "yes")',
 }
 _MOST_NAMES_SHOWN = 12
 _LONGEST_VALUE_SHOWN = 60
@@ -41,7 +41,7 @@ def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] |
     object as written; None if its values must not be shown.
     """
     unknown = [_unknown_field(path, schema) for path in _UNKNOWN.findall(error.message)]
-    doubled = [f"{path}: is there twice; keep one of the two" for path in _DUPLICATE.findall(error.message)]
+    doubled = [f"{path}: is a duplicate; keep one of the two" for path in _DUPLICATE.findall(error.message)]
     if unknown or doubled:
         return unknown + doubled
     if isinstance(error, Invalid) and error.causes:
@@ -80,7 +80,7 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
         described = str(_find(schema, path).get("type", ""))
         return _FIX_BY_TYPE.get(wanted[1]) or _FIX_BY_TYPE.get(described, "")
     if name := _valid_name(message):
-        return f'write for instance "{name}"'
+        return f'write e.g. "{name}"'
     if unsupported := _UNSUPPORTED.match(message):
         near = _nearest(unsupported[1], re.findall(r'"([^"]*)"', unsupported[2]))
         return f'did you mean "{near}"?' if near else ""

@@ -31,8 +31,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "wait": "Wait until objects have a condition, or are gone.",
     },
     "Certificates": {
-        "status": "Say why a certificate or an issuer is as it is, and what happens next.",
-        "renew": "Have certificates issued anew now.",
+        "status": "Show why a certificate or an issuer is (or is not) ready, and what happens next.",
+        "renew": "Renew certificates now.",
         "revoke": "Have an ACME server revoke a certificate.",
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",
@@ -147,7 +147,7 @@ def _tell_usage(error: click.UsageError) -> int:
     if context is None or message.endswith(("?", "`")) or context.parent is None:
         tell_error(message)
     else:
-        tell_error(f"{message}; `{context.command_path} --help` shows how it is used")
+        tell_error(f"{message}; `{context.command_path} --help` shows its usage")
     return error.exit_code
 
 
@@ -160,7 +160,7 @@ def _unforeseen(error: BaseException) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}"
     name = type(error).__name__
-    return f"this should not have happened: {name}: {error} (CERTWRIGHT_DEBUG=1 shows where)"
+    return f"internal error: {name}: {error} (CERTWRIGHT_DEBUG=1 shows where)"
 
 
 def _flush() -> None:

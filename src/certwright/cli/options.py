@@ -62,8 +62,7 @@ def _with_server(command: Callable[..., Any], *, namespaced: bool) -> Callable[.
         "--kubeconfig",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="The file that tells where the server is and who you are; without it $KUBECONFIG, then "
-        "./certwright-data/kubeconfig.",
+        help="Path to the kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
     )(wrapped)
 
 
@@ -75,9 +74,9 @@ def _no_empty_namespace(_context: click.Context, _option: click.Parameter, value
 
 def all_namespaces_option(command: F) -> F:
     """Add `-A/--all-namespaces` as `all_namespaces: bool`."""
-    return click.option(
-        "-A", "--all-namespaces", is_flag=True, help="Look in all namespaces instead of one."
-    )(command)
+    return click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces instead of one.")(
+        command
+    )
 
 
 def selector_option(command: F) -> F:
@@ -87,7 +86,7 @@ def selector_option(command: F) -> F:
         "--selector",
         metavar="SELECTOR",
         default="",
-        help="Only objects whose labels match, for instance `app=web,tier!=test`.",
+        help="Only objects whose labels match, e.g. `app=web,tier!=test`.",
     )(command)
 
 
@@ -114,7 +113,7 @@ def timeout_option(*, default: str, text: str) -> Callable[[F], F]:
         default=default,
         show_default=True,
         callback=parse_timeout,
-        help=f"{text}; for instance 30, 30s or 5m.",
+        help=f"{text}; e.g. 30, 30s or 5m.",
     )
 
 

@@ -42,15 +42,15 @@ class Overview:
         """The diagnosis of the certificate; not ready until its latest change has been processed."""
         around = self.mirror.around(key)
         if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
-            return Story("it is not there (any more)" if around is None else "it has just been changed")
+            return Story("it does not exist, or no longer" if around is None else "just changed")
         story = tell(around, self._clock.now())
-        return Story("the change is not looked at yet") if story.ready and not _seen(around) else story
+        return Story("the change has not been processed yet") if story.ready and not _seen(around) else story
 
     def outcome(self, key: ObjectKey) -> str:
         """The diagnosis with absolute times, so that it changes only when something happened."""
         around = self.mirror.around(key)
         if around is None:
-            return "it is not there any more"
+            return "no longer exists"
         status = around.certificate.get("status") or {}
         story = tell(around, self._clock.now())
         expires, renews = parse_time(status.get("notAfter")), parse_time(status.get("renewalTime"))

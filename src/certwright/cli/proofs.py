@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 Json = Mapping[str, Any]
-_BY_ITSELF = "it is looked for again by itself"
+_BY_ITSELF = "the self-check is repeated automatically"
 _ADVICE = {
-    "HTTP-01": "have port 80 of that name lead to where --http01-listen answers, or to the solver's web root",
-    "TLS-ALPN-01": "have port 443 of that name lead to where --tlsalpn01-listen answers",
-    "DNS-01": "see that the record gets to every name server of the zone",
+    "HTTP-01": "point port 80 of that name at the --http01-listen address or at the solver's web root",
+    "TLS-ALPN-01": "point port 443 of that name at the --tlsalpn01-listen address",
+    "DNS-01": "make sure that the record reaches every name server of the zone",
 }
 
 
@@ -21,7 +21,7 @@ def advice(challenges: Iterable[Json]) -> str:
         if status.get("state") == "valid" or not status.get("reason"):
             continue
         if not status.get("presented"):
-            return "correct that; it is tried again by itself"
+            return "fix that; it is retried automatically"
         spec = challenge.get("spec") or {}
         fix = _ADVICE.get(str(spec.get("type")), "")
         return f"{fix}; {_BY_ITSELF}" if fix and _is_looked_for(challenge) else ""

@@ -75,7 +75,7 @@ def _key(pem: bytes | None, leaf: CertificateFacts) -> str:
 
 def _ca(pem: bytes | None, now: datetime) -> list[str]:
     if not pem:
-        return ["there is none: the issuer did not say who it is"]
+        return ["none: the issuer did not provide its CA"]
     return [
         f"{link.subject_text or '(no subject)'}, valid until {at(link.not_after)} ({_left(link, now)})"
         for link in certificates.read_chain(pem)

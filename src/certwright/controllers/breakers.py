@@ -94,7 +94,7 @@ class BreakerReconciler:
             return
         except Forbidden as error:
             self._is_forbidden = True
-            _log.warning("circuit breakers are not recorded, and a restart forgets them: %s", error)
+            _log.warning("circuit breakers are not saved, so a restart resets them: %s", error)
 
     def _next_trial(self, issuer: ObjectKey) -> datetime | None:
         breaker, now = self._gate.breaker_at(issuer), self._now()

@@ -171,7 +171,7 @@ class IssuerReconciler(Generic[T]):
         kind = kind_of(issuer.spec)
         if not kind:
             return Checked(
-                ready=False, reason="IssuerTypeMissing", message="the spec names no kind of issuer"
+                ready=False, reason="IssuerTypeMissing", message="the spec configures no issuer type"
             )
         if (refused := self._not_allowed(key, issuer)) is not None and is_supported(kind):
             return refused

@@ -353,5 +353,5 @@ _HINTS = {
     "externalAccountRequired": "; set spec.acme.externalAccountBinding to what your CA gave you",
     "unauthorized": "; check the key ID and the key of spec.acme.externalAccountBinding with your CA",
     "badSignatureAlgorithm": "; use an RSA or P-256 account key",
-    "userActionRequired": "; do what the CA's page asks for",
+    "userActionRequired": "; do what the CA's page requires",
 }

@@ -48,7 +48,7 @@ _SIGNING_ERROR = "SigningError"
 _TOO_LOW = Remark(
     "BadConfig",
     "The CA certificate allows no CA below it (path length 0, RFC 5280 §4.2.1.9): clients will refuse "
-    "whatever is signed with the certificate that was asked for.",
+    "whatever is signed with the requested certificate.",
 )
 
 # A parsed pair takes some 10 kB.

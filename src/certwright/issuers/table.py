@@ -45,8 +45,10 @@ class NotSupported:
 
     @property
     def _message(self) -> str:
-        here = " and ".join(kind for kind, found in ISSUERS.items() if not isinstance(found, NotSupported))
-        return f"this version does not have issuers of the kind {self.kind} yet; it has {here}"
+        supported = ", ".join(
+            kind for kind, issuer in ISSUERS.items() if not isinstance(issuer, NotSupported)
+        )
+        return f"{self.kind.capitalize()} issuers are not supported yet; supported: {supported}"
 
 
 ISSUERS: Mapping[str, Issuer] = {

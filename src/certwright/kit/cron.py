@@ -37,7 +37,7 @@ def check_cron(text: str) -> str | None:
     """Why `text` is not a cron expression, or None."""
     fields = text.split()
     if len(fields) != len(_FIELDS):
-        return f'must have five fields, not {len(fields)}; write for instance "0 2 * * 6" (Saturday at 02:00)'
+        return f'must have five fields, not {len(fields)}; write e.g. "0 2 * * 6" (Saturday at 02:00)'
     for written, field in zip(fields, _FIELDS, strict=True):
         for part in written.split(","):
             if problem := _check_part(part, field):

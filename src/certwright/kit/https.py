@@ -138,7 +138,7 @@ class HttpsClient:
         place = place_of(url)
         match error:
             case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
-                return ServerUnusable(f'"{quote(url)}" is not a URL that can be asked; write https://…')
+                return ServerUnusable(f'"{quote(url)}" is not a usable URL; write https://…')
             case aiohttp.ClientConnectorCertificateError():
                 return _untrusted(error.certificate_error, place, self._trust_fix)
             case aiohttp.ClientSSLError():

@@ -148,11 +148,11 @@ def _end(begin: datetime, duration: timedelta) -> datetime:
     # A certificate's dates are in whole seconds.
     seconds = duration // timedelta(seconds=1)
     if seconds < 1:
-        raise CannotSign("the duration asked for is less than a second")
+        raise CannotSign("the requested duration is less than a second")
     try:
         return begin + timedelta(seconds=seconds)
     except OverflowError:
-        raise CannotSign("the duration asked for ends after the year 9999") from None
+        raise CannotSign("the requested duration ends after the year 9999") from None
 
 
 def _extensions(

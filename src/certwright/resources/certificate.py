@@ -285,7 +285,7 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
         str, doc("Common name (CN) of the subject, at most 64 bytes. TLS clients look at `dnsNames` instead.")
     ] = ""
     duration: Annotated[
-        str | None, doc("Lifetime asked for, as a Go duration: 2160h (the default, 90 days). At least 1h.")
+        str | None, doc("Requested lifetime, as a Go duration: 2160h (the default, 90 days). At least 1h.")
     ] = None
     renew_before: Annotated[
         str | None,
@@ -303,7 +303,7 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
         ),
     ] = None
     renewal: Annotated[
-        Renewal | None, doc("Whether and in which time windows renewal happens by itself.")
+        Renewal | None, doc("Whether and in which time windows renewal happens automatically.")
     ] = None
     dns_names: Annotated[tuple[str, ...], doc("DNS names (subject alternative names).")] = ()
     ip_addresses: Annotated[tuple[str, ...], doc("IP addresses (subject alternative names).")] = ()
@@ -402,8 +402,8 @@ class ARIStatus(Struct, frozen=True, kw_only=True):
     explanation_url: Annotated[str, doc("A page that explains the suggestion.")] = field(
         default="", name="explanationURL"
     )
-    last_checked: Annotated[datetime | None, doc("When the server was last asked.")] = None
-    next_check: Annotated[datetime | None, doc("When the server is asked again.")] = None
+    last_checked: Annotated[datetime | None, doc("When the server was last queried.")] = None
+    next_check: Annotated[datetime | None, doc("When the server is queried next.")] = None
     last_error: Annotated[str, doc("Why the last question was not answered.")] = ""
 
 
@@ -418,7 +418,7 @@ class CertificateStatus(Struct, frozen=True, kw_only=True):
 
     conditions: Annotated[
         tuple[Condition, ...],
-        doc("Ready: the Secret holds what the spec asks for. Issuing: a new certificate is on its way."),
+        doc("Ready: the Secret holds what the spec requests. Issuing: a new certificate is on its way."),
     ] = ()
     last_failure_time: Annotated[
         datetime | None, doc("When issuing last failed; the wait before the next attempt counts from here.")

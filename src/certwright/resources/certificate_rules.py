@@ -255,7 +255,7 @@ def _window(window: RenewalWindow, path: str) -> list[FieldError]:
         long = [invalid(f"{path}.windowDuration", window.window_duration, "must be longer than 0s")]
     errors += long
     if window.timezone is not None and not _is_time_zone(window.timezone):
-        detail = "is not a time zone; write its IANA name, for instance Europe/Berlin"
+        detail = "is not a time zone; write its IANA name, e.g. Europe/Berlin"
         errors.append(invalid(f"{path}.timezone", window.timezone, detail))
     return errors
 

@@ -105,7 +105,7 @@ def check_cidr(text: str, path: str) -> list[FieldError]:
             return []
     except ValueError:
         pass
-    return [invalid(path, text, "is not a range of IP addresses; write for instance 10.0.0.0/8")]
+    return [invalid(path, text, "is not a range of IP addresses; write e.g. 10.0.0.0/8")]
 
 
 def check_email(text: str, path: str) -> list[FieldError]:
@@ -121,7 +121,7 @@ def check_visible(text: str, path: str, example: str) -> list[FieldError]:
     """Text without blanks and control characters; other scripts than ASCII are allowed."""
     if text and text.isprintable() and " " not in text:
         return []
-    return [invalid(path, text, f"must be text without blanks; write for instance {example}")]
+    return [invalid(path, text, f"must not contain spaces or control characters, e.g. {example}")]
 
 
 def check_uri(text: str, path: str) -> list[FieldError]:

@@ -75,20 +75,20 @@ class ACMEIssuer(Struct, frozen=True, kw_only=True):
     ] = None
     private_key_secret_ref: Annotated[
         SecretKeySelector,
-        doc("Where the account's key is kept (default key tls.key); made if it is not there."),
+        doc("Where the account's key is kept (default key tls.key); created if missing."),
     ]
     solvers: Annotated[tuple[Solver, ...], doc("How challenges are answered.")] = ()
     disable_account_key_generation: Annotated[
         bool, doc("Whether the account's key must be there already.")
     ] = False
     enable_duration_feature: Annotated[
-        bool, doc("Whether the lifetime is asked for; many servers refuse that.")
+        bool, doc("Whether orders request the lifetime; many servers refuse that.")
     ] = False
     profile: Annotated[str, doc("Certificate profile of the server to choose.")] = ""
     renewal_information_source: Annotated[
         str,
         doc(
-            "Whether the server is asked when to renew (RFC 9773): ARI (the default) or None.",
+            "Whether the server schedules the renewal (RFC 9773): ARI (the default) or None.",
             enum=RENEWAL_INFORMATION_SOURCES,
             default="ARI",
         ),
@@ -230,7 +230,7 @@ class IssuerACMEStatus(Struct, frozen=True, kw_only=True):
     """The account at the ACME server."""
 
     uri: Annotated[str, doc("URL of the account.")] = ""
-    last_registered_email: Annotated[str, doc("Contact address last told to the server.")] = ""
+    last_registered_email: Annotated[str, doc("Contact address last sent to the server.")] = ""
     last_private_key_hash: Annotated[str, doc("Hash of the account's key last used (SHA-256, base64).")] = ""
 
 
@@ -245,7 +245,7 @@ class Issuer(Struct, frozen=True, kw_only=True):
     """Signs certificates of its own namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[IssuerSpec, doc("Who signs.")]
+    spec: Annotated[IssuerSpec, doc("The issuer.")]
     status: Annotated[IssuerStatus, doc("Whether the issuer can sign; written by the controllers.")] = (
         IssuerStatus()
     )
@@ -255,7 +255,7 @@ class ClusterIssuer(Struct, frozen=True, kw_only=True):
     """Signs certificates of all namespaces; its Secrets lie in the cluster resource namespace."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[IssuerSpec, doc("Who signs.")]
+    spec: Annotated[IssuerSpec, doc("The issuer.")]
     status: Annotated[IssuerStatus, doc("Whether the issuer can sign; written by the controllers.")] = (
         IssuerStatus()
     )

@@ -24,7 +24,7 @@ class OrderSpec(Struct, frozen=True, kw_only=True):
     common_name: Annotated[str, doc("Common name of the request, if it has one.")] = ""
     dns_names: Annotated[tuple[str, ...], doc("DNS names to be proven.")] = ()
     ip_addresses: Annotated[tuple[str, ...], doc("IP addresses to be proven (RFC 8738).")] = ()
-    duration: Annotated[str | None, doc("Lifetime asked for, as a Go duration.")] = None
+    duration: Annotated[str | None, doc("Requested lifetime, as a Go duration.")] = None
     profile: Annotated[str, doc("Certificate profile of the server to choose.")] = ""
     replaces: Annotated[str, doc("Identifier of the certificate that this one replaces (RFC 9773 §5).")] = ""
 

@@ -55,5 +55,5 @@ class ServiceAccountRef(Struct, frozen=True, kw_only=True):
 
     name: Annotated[str, doc("Name of the ServiceAccount.")]
     audiences: Annotated[
-        tuple[str, ...], doc("Audiences asked for in the token, besides those that are always asked for.")
+        tuple[str, ...], doc("Audiences requested for the token, besides the default ones.")
     ] = ()

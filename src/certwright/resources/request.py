@@ -24,11 +24,11 @@ class CertificateRequestSpec(Struct, frozen=True, kw_only=True):
     """What is asked for. Never changes once the request exists."""
 
     duration: Annotated[
-        str | None, doc("Lifetime asked for, as a Go duration; the issuer may grant less.")
+        str | None, doc("Requested lifetime, as a Go duration; the issuer may grant less.")
     ] = None
     issuer_ref: Annotated[IssuerReference, doc("The issuer that signs.")]
     request: Annotated[bytes, doc("The signing request (PKCS#10) as PEM, base64-encoded.")]
-    is_ca: Annotated[bool, doc("Whether a CA certificate is asked for.")] = field(default=False, name="isCA")
+    is_ca: Annotated[bool, doc("Whether a CA certificate is requested.")] = field(default=False, name="isCA")
     usages: Annotated[
         tuple[str, ...],
         doc(
@@ -36,13 +36,11 @@ class CertificateRequestSpec(Struct, frozen=True, kw_only=True):
             items={"enum": KEY_USAGES},
         ),
     ] = ()
-    username: Annotated[str, doc("Who made the request; filled in by the API server.")] = ""
-    uid: Annotated[str, doc("UID of who made the request; filled in by the API server.")] = ""
-    groups: Annotated[
-        tuple[str, ...], doc("Groups of who made the request; filled in by the API server.")
-    ] = ()
+    username: Annotated[str, doc("The requester; filled in by the API server.")] = ""
+    uid: Annotated[str, doc("UID of the requester; filled in by the API server.")] = ""
+    groups: Annotated[tuple[str, ...], doc("Groups of the requester; filled in by the API server.")] = ()
     extra: Annotated[
-        Mapping[str, tuple[str, ...]], doc("More about who made the request; filled in by the API server.")
+        Mapping[str, tuple[str, ...]], doc("More about the requester; filled in by the API server.")
     ] = field(default_factory=dict)
 
     @property
@@ -80,7 +78,7 @@ class CertificateRequest(Struct, frozen=True, kw_only=True):
     """One signing request to one issuer. It is approved or denied first, then signed, and never reused."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[CertificateRequestSpec, doc("What is asked for; never changes.", needed=False)]
+    spec: Annotated[CertificateRequestSpec, doc("The requested certificate; immutable.", needed=False)]
     status: Annotated[CertificateRequestStatus, doc("The answer; written by approver and issuer.")] = (
         CertificateRequestStatus()
     )

@@ -302,9 +302,9 @@ class DNS01Solver(Struct, frozen=True, kw_only=True):
     digitalocean: Annotated[DigitalOceanDNS | None, doc("DigitalOcean.")] = None
     acme_dns: Annotated[AcmeDNS | None, doc("An acme-dns server.")] = field(default=None, name="acmeDNS")
     rfc2136: Annotated[RFC2136DNS | None, doc("Dynamic updates (RFC 2136).")] = None
-    webhook: Annotated[WebhookDNS | None, doc("A solver that somebody else provides.")] = None
+    webhook: Annotated[WebhookDNS | None, doc("A solver of another provider.")] = None
     nameservers: Annotated[
-        tuple[str, ...], doc("Recursive name servers to ask instead of the usual ones, host:port.")
+        tuple[str, ...], doc("Recursive name servers to use instead of the default ones, host:port.")
     ] = ()
 
 

@@ -74,7 +74,7 @@ def test_a_file_changes_what_it_names_and_nothing_else() -> None:
         ),
         (
             {"limits": {"ca": {"newOrders": {"count": 3}}}},
-            "limits.ca.newOrders has no window; write for instance {count: 50, window: 168h}",
+            "limits.ca.newOrders has no window; write e.g. {count: 50, window: 168h}",
         ),
         (
             {"limits": {"ca": {"newOrders": {"count": 0, "window": "1h"}}}},

@@ -106,7 +106,7 @@ async def test_an_account_must_be_bound_rightly(
         ({"server": "https://none.invalid/dir"}, "ErrRegisterACMEAccount", "cannot be resolved"),
         ({"server": "{base}/nothing"}, "ErrRegisterACMEAccount", "check the URL in spec.acme.server with"),
         ({"server": "{base}/nonce-plz"}, "ErrRegisterACMEAccount", "instead of an ACME directory"),
-        ({"caBundle": ""}, "ErrRegisterACMEAccount", "put that into spec.acme.caBundle"),
+        ({"caBundle": ""}, "ErrRegisterACMEAccount", "put its certificate into spec.acme.caBundle"),
         ({"caBundle": "{other}"}, "ErrRegisterACMEAccount", "is not trusted"),
     ],
 )
@@ -296,7 +296,7 @@ async def test_nothing_that_listens_is_told(fake: FakeWorld) -> None:
     await fake.issuer()
     await fake.issue("web")
     told = (await fake.requests())[0].status.conditions[-1].message
-    assert "nothing of certwright listens for HTTP-01; start it with --http01-listen :80" in told
+    assert "no HTTP-01 listener is running; start certwright with --http01-listen :80" in told
 
 
 async def test_an_issuer_stays_ready_though_its_profile_is_not_offered_and_its_requests_fail() -> None:

@@ -159,7 +159,7 @@ async def test_an_issuer_whose_ca_demands_an_action_is_not_ready_and_says_what_t
     status, _, message = await fake.ready_of()
     assert status == "False"
     assert "agree to the new terms" in message
-    assert "do what the CA asks for" in message
+    assert "do what the CA requires" in message
     await fake.world.advance(timedelta(minutes=15))
     assert (await fake.ready_of())[0] == "True"
     assert await fake.world.is_ready("web")

@@ -137,7 +137,7 @@ async def test_a_webhook_that_may_not_be_asked_or_is_away_is_told(
     await post(world, services, {"metadata": {"name": "v1alpha1.away.example.org"}, "spec": away})
     await world.issuer("away", solvers=[solver("away.example.org")])
     await world.certificate("away", "away.example.org", issuer="away")
-    forbidden = await reason_of(world, "away", "may not be asked")
+    forbidden = await reason_of(world, "away", "refused access")
     assert 'cannot create resource "records" in API group "away.example.org"' in forbidden
     assert forbidden.endswith("; install its ClusterRole and the binding to certwright")
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/records-webhook"

@@ -112,7 +112,7 @@ async def test_what_is_wrong_with_the_files_is_said_without_their_secrets(tmp_pa
         ({"token_auth_file": tokens}, "a line needs at least 3 columns"),
         ({"token_auth_file": tmp_path / "gone"}, "No such file"),
         ({"client_ca_file": tokens}, "holds no CA certificates"),
-        ({"client_ca_file": tmp_path / "gone"}, "is not there"),
+        ({"client_ca_file": tmp_path / "gone"}, "does not exist"),
     ):
         with pytest.raises(app.StartError, match=sentence) as caught:
             async with daemon(tmp_path / "data", **options):

@@ -248,7 +248,7 @@ async def test_what_no_event_has_told_of_is_found_by_comparison(
         stream.end()
         await turns()
         assert seen.news() == news
-        assert "1 changes had not been told of" in caplog.text
+        assert "1 changes had not been delivered" in caplog.text
 
 
 async def test_what_is_newer_than_the_last_event_has_not_been_missed() -> None:

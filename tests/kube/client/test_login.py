@@ -226,7 +226,7 @@ async def test_a_program_that_is_missing_is_said_with_how_to_install_it(program:
         await login.credential()
     with pytest.raises(LoginFailed, match="cannot be run: No such file"):
         await program.login(command="./nowhere").credential()
-    with pytest.raises(LoginFailed, match="standard input is no terminal"):
+    with pytest.raises(LoginFailed, match="standard input is none"):
         await program.login(interactive="Always").credential()
 
 

@@ -203,7 +203,7 @@ async def test_a_server_that_is_away_is_reported_once_for_all_keys(caplog: pytes
 
     async def reconcile(key: ObjectKey) -> Result:
         if away:
-            raise Unreachable("nobody listens at https://127.0.0.1:1")
+            raise Unreachable("connection refused by https://127.0.0.1:1")
         return Result()
 
     async with working(reconcile, clock) as controller:

@@ -478,7 +478,7 @@ class TestRefusals:
                 assert await store.get(A) == row
             await self.refused(replace(access, ca_file=tmp_path / "stranger"), words="--etcd-cafile")
             await self.refused(replace(access, tls=False, ca_file=None), words="etcds://")
-            await self.refused(replace(access, ca_file=tmp_path / "nowhere"), words="not there")
+            await self.refused(replace(access, ca_file=tmp_path / "nowhere"), words="does not exist")
             await self.refused(replace(access, ca_file=tmp_path / "one.log"), words="PEM")
 
 

@@ -116,7 +116,7 @@ async def test_a_lost_key_is_not_replaced_by_a_new_one(path: Path, keys: Keys) -
 
 async def test_a_sealed_store_is_not_opened_without_a_seal(path: Path, keys: Keys) -> None:
     await (await open_sqlite(path, seal=seal_with(keys))).close()
-    with pytest.raises(Damaged, match="sealed rows"):
+    with pytest.raises(Damaged, match="encrypted rows"):
         await open_sqlite(path)
 
 
@@ -190,7 +190,7 @@ async def test_what_is_not_sealed_has_no_keys_to_rotate(path: Path) -> None:
     store = await open_sqlite(path, seal=seal_with(keys, wanted=False))
     assert store.rotation is not None
     assert not (await store.rotation.progress()).wanted
-    with pytest.raises(StoreError, match="not sealed"):
+    with pytest.raises(StoreError, match="not encrypted"):
         await store.rotation.rotate()
     with pytest.raises(StoreError, match="not sealed"):
         await store.rotation.rewrap()

@@ -21,7 +21,7 @@ from certwright.kit.outgoing import (
     ServerUnusable,
 )
 
-_TRUST_FIX = "if the server has a CA of its own, put that into spec.acme.caBundle"
+_TRUST_FIX = "if the server has a private CA, put its certificate into spec.acme.caBundle"
 
 
 class HttpTransport:

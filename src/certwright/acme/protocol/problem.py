@@ -23,13 +23,13 @@ _MAX_TEXT: Final = 2000
 class Reaction(Enum):
     """How a client reacts to an error."""
 
-    AT_ONCE = "send the same again at once, with the fresh nonce that came with the error"
+    AT_ONCE = "send the same request again immediately, with the fresh nonce of the error response"
     WAIT = "send the same again later; nothing is lost"
     ORDER_FAILS = "this order can never succeed; another one with the same content would fail as well"
     LOOK_AGAIN = "the order is in another state than we thought: fetch it"
     ACCOUNT = "the account must be mended first: its key, its terms, its binding"
     WITHOUT_REPLACES = "order again without naming the certificate that is replaced"
-    DONE = "what was asked for had been done before"
+    DONE = "the request had been fulfilled before"
     OUR_MISTAKE = "the request was wrong; sending it again changes nothing"
 
 
@@ -90,7 +90,7 @@ PROBLEM_TYPES: Final[Mapping[str, ProblemType]] = {
         "change spec.dnsNames and spec.ipAddresses: this CA does not support one of the kinds",
     ),
     "userActionRequired": ProblemType(
-        Reaction.ACCOUNT, Fault.ACCOUNT, "do what the CA asks for, e.g. agree to its new terms of service"
+        Reaction.ACCOUNT, Fault.ACCOUNT, "do what the CA requires, e.g. agree to its new terms of service"
     ),
     # RFC 9773 §7.4
     "alreadyReplaced": ProblemType(Reaction.WITHOUT_REPLACES, Fault.PROTOCOL),

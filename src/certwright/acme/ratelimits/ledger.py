@@ -349,7 +349,7 @@ class Ledger:
     def _sentence(self, key: Key, free: int) -> str:
         until = f"Waiting until {moment_of(free + 999_999):%Y-%m-%dT%H:%M:%SZ}: {self.limits.name}"
         if key.limit == LEARNED:
-            return f"{until} has refused orders because of a limit of its own"
+            return f"{until} has refused orders because of a rate limit"
         rate = self.rate(key)
         assert rate is not None
         what, whom = {

@@ -171,7 +171,7 @@ def _read_limit(where: str, content: Any, base: Limit | None) -> Limit:
     if base is None:
         for needed in ("count", "window"):
             if needed not in given:
-                raise BadLimits(f"{where} has no {needed}; write for instance {{count: 50, window: 168h}}")
+                raise BadLimits(f"{where} has no {needed}; write e.g. {{count: 50, window: 168h}}")
     count = _count(f"{where}.count", given["count"]) if "count" in given else _of(base).rate.count
     window = _window(f"{where}.window", given["window"]) if "window" in given else _of(base).rate.window
     refills = _flag(where, given, "refills", default=base.rate.refills if base else True)

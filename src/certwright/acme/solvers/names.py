@@ -148,14 +148,14 @@ class NameServers:
         try:
             question = dns.message.make_query(dns.name.from_text(name), kind)
         except dns.exception.DNSException as error:
-            raise LookupFailed(f"{name} is not a name that can be asked for: {error}") from error
+            raise LookupFailed(f"{name} is not a name that can be queried: {error}") from error
         failures = []
         for host, port in self._servers or _system_servers():
             try:
                 return await _ask(question, host, port)
             except LookupFailed as error:
                 failures.append(str(error))
-        raise LookupFailed("; ".join(failures) or "there is no name server to ask")
+        raise LookupFailed("; ".join(failures) or "no name server is configured")
 
 
 def parse_server(text: str) -> tuple[str, int]:
@@ -191,7 +191,7 @@ async def _ask(question: dns.message.Message, host: str, port: int) -> dns.messa
     except (TimeoutError, dns.exception.Timeout):
         raise LookupFailed(f"the name server {host}:{port} did not answer within {_TIMEOUT_S:g} s") from None
     except (dns.exception.DNSException, OSError, EOFError) as error:
-        raise LookupFailed(f"the name server {host}:{port} cannot be asked: {error}") from error
+        raise LookupFailed(f"the name server {host}:{port} cannot be queried: {error}") from error
     if reply.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         asked = question.question[0]
         raise LookupFailed(

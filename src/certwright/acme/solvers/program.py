@@ -70,7 +70,9 @@ class Program:
             raise SolverError(f"{told} did not end within {self._timeout_s:g} s and was killed") from None
         if process.returncode != 0:
             reason = one_line(said.decode(errors="replace"))[-_LONGEST_REASON:]
-            raise SolverError(f"{told} ended with status {process.returncode}: {reason or 'it said nothing'}")
+            raise SolverError(
+                f"{told} ended with status {process.returncode}: {reason or 'it printed nothing'}"
+            )
 
     def _start(self, verb: str, task: Task) -> Popen[bytes]:
         return Popen(

@@ -14,7 +14,7 @@ from certwright.kube.api.manifests import DocumentError
 
 @click.command(short_help="Create or change the objects that files describe.")
 @file_option(required=True)
-@click.option("--dry-run", is_flag=True, help="Have the server check everything and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Let the server check everything and change nothing.")
 @namespaced_server_options
 @asynchronous
 async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool) -> None:
@@ -61,6 +61,6 @@ async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -
             for sentence in refuse_at(document, refusal):
                 tell_error(sentence)
     if not manifests.documents:
-        tell_error(f"there is nothing to apply in {', '.join(manifests.names)}")
+        tell_error(f"{', '.join(manifests.names)} contains no objects")
         failures = 1
     return applied, failures

@@ -29,7 +29,7 @@ def _address(_context: click.Context, _option: click.Parameter, value: str) -> t
         return None
     host, _, port = value.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter("write HOST:PORT, for instance 127.0.0.1:9402")
+        raise click.BadParameter("write HOST:PORT, e.g. 127.0.0.1:9402")
     # Without a host: all addresses, as in cert-manager's :9402.
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - only if the user asks for it
 
@@ -78,7 +78,7 @@ async def _tell(running: app.RunningControllers, where: str) -> None:
 @click.option(
     "--namespace",
     metavar="NS",
-    help="Look at one namespace only; without it at all. ClusterIssuers are then left alone.",
+    help="Watch one namespace only, and ignore ClusterIssuers; without it, watch all namespaces.",
 )
 @click.option(
     "--metrics-listen-address",
@@ -86,7 +86,7 @@ async def _tell(running: app.RunningControllers, where: str) -> None:
     metavar="HOST:PORT",
     default="",
     callback=_address,
-    help="Serve Prometheus metrics there, at /metrics over plain HTTP; without it not at all.",
+    help="Serve Prometheus metrics there, at /metrics over plain HTTP; without it, disabled.",
 )
 @daemon.log_options(level="info")
 @server_options

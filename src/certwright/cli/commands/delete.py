@@ -67,7 +67,7 @@ async def command(
       certwright delete certificates -l app=shop
     """
     if bool(words) == bool(manifests):
-        raise click.UsageError("say what to delete: either KIND NAME…, or -f FILE")
+        raise click.UsageError("name what to delete: either KIND NAME…, or -f FILE")
     deleter = _Deleter(wait_s=timeout_s if wait else None, ignore_not_found=ignore_not_found)
     async with session(server) as here:
         deleter.here = here
@@ -140,8 +140,8 @@ class _Deleter:
             return
         if self._wait_s is not None and not await self._gone(kind, namespace, name, self._wait_s):
             self._fail(
-                f"{reference(kind, name)} is marked for deletion but still there after {self._wait_s:g} s; "
-                "its metadata.finalizers name who has to clean up first"
+                f"{reference(kind, name)} is marked for deletion but still exists after {self._wait_s:g} s; "
+                "its metadata.finalizers name the components that must clean up first"
             )
             return
         click.echo(f"{reference(kind, name)} deleted")

@@ -54,7 +54,7 @@ async def status(*, server: ServerOptions, output: str | None) -> None:
         click.echo(line)
 
 
-@command.command(short_help="Encrypt all Secrets anew, with a new key.")
+@command.command(short_help="Re-encrypt all Secrets with a new key.")
 @click.option("--key-file", "wrapping", is_flag=True, help="Replace the key in the key file instead.")
 @server_options
 @asynchronous
@@ -83,7 +83,7 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
             if found["unreadable"]:
                 raise Failed(f"{found['unreadable']} Secrets do not open; the server's log names them")
             if found["total"]:
-                click.echo(f"{found['done']} of {found['total']} Secrets are encrypted anew")
+                click.echo(f"{found['done']} of {found['total']} Secrets are re-encrypted")
             await asyncio.sleep(_LOOK_EVERY_S)
             found = await _ask(here, "GET", _PATH)
     click.echo("all Secrets are encrypted with a new data key; the old one is gone")

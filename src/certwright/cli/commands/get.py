@@ -41,7 +41,7 @@ Json = dict[str, Any]
     type=click.Choice(["wide", "yaml", "json", "name"]),
     help="More columns, the objects as YAML or JSON, or only `kind/name`; without it a table.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Go on, and print every change as it happens.")
+@click.option("-w", "--watch", is_flag=True, help="Keep running, and print every change as it happens.")
 @namespaced_server_options
 @asynchronous
 async def command(
@@ -267,5 +267,5 @@ def _path(target: Target, name: str) -> str:
 def _tell_none(targets: list[Target]) -> None:
     kinds = ", ".join(target.kind.plural for target in targets)
     namespace = next((target.namespace for target in targets if target.namespace), "")
-    place = f" in namespace {namespace} (-A looks in all)" if namespace else ""
+    place = f" in namespace {namespace} (-A searches all)" if namespace else ""
     click.echo(f"no {kinds}{place}", err=True)

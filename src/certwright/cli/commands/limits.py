@@ -162,7 +162,7 @@ def read(
         meta = kept["metadata"]
         where = f"{meta['namespace']}/{meta['name']}"
         raise Failed(
-            f"ConfigMap {where} cannot be read ({error}); delete it, and the controllers make it anew"
+            f"ConfigMap {where} cannot be read ({error}); delete it, and the controllers create it again"
         ) from error
     server, orders = str(data.get("server", "")), list(orders)
     uses = list(_uses(orders, accounts, server))

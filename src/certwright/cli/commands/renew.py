@@ -27,7 +27,7 @@ _REASON = "ManuallyTriggered"
 _MESSAGE = "Certificate re-issuance manually triggered"
 
 
-@click.command(short_help="Have certificates issued anew now.")
+@click.command(short_help="Renew certificates now.")
 @click.argument("names", nargs=-1, metavar="[NAME…]")
 @click.option(
     "--all", "everything", is_flag=True, help="All certificates of the namespace (with -A: of all)."
@@ -57,7 +57,7 @@ async def command(
       certwright renew -l app=shop -n shop
     """
     if sum((bool(names), bool(selector), everything)) != 1:
-        raise click.UsageError("say which certificates: NAME…, -l SELECTOR, or --all")
+        raise click.UsageError("name the certificates: NAME…, -l SELECTOR, or --all")
     if names and all_namespaces:
         raise click.UsageError("a name is only unique within its namespace: use -n NS instead of -A")
     async with session(server) as here:
@@ -96,7 +96,7 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
-            click.echo(f"{words} is {'being issued: tried at once' if waits else 'going to be issued anew'}")
+            click.echo(f"{'Retrying' if waits else 'Renewing'} {words}")
             return True
     except errors.ApiError as error:
         tell_error(f"{words}: {error}")

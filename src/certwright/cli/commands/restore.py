@@ -14,7 +14,7 @@ from certwright.cli.access import DEFAULT_DATA_DIR
 
 @click.command(short_help="Fill an empty store from a file that `certwright backup` wrote.")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--force", is_flag=True, help="Replace a store that is there; what it holds is lost.")
+@click.option("--force", is_flag=True, help="Replace an existing store; its contents are lost.")
 @backup_options.store_options
 def command(*, file: Path, force: bool, store: backup_options.StoreFlags, etcd: etcd_flags.EtcdFlags) -> None:
     """Fill an empty store from FILE; stop the server first, and with etcd all servers.

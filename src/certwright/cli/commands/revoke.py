@@ -28,7 +28,7 @@ _REASONS = (
     default="unspecified",
     show_default=True,
     metavar="REASON",
-    help="Why: unspecified, keyCompromise (somebody else has the key), affiliationChanged, superseded, "
+    help="Why: unspecified, keyCompromise (the key has leaked), affiliationChanged, superseded, "
     "cessationOfOperation or privilegeWithdrawn (RFC 5280 §5.3.1).",
 )
 @policy_flags.ALLOW_HTTP_SERVERS

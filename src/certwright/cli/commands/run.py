@@ -21,7 +21,9 @@ DEFAULT_EXPORT = Path("certwright-export")
 @click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
 @click.argument("manifests", nargs=-1, required=True, metavar="FILE…", callback=read_manifests)
 @click.option("--once", is_flag=True, help="End as soon as all certificates of the FILEs are ready.")
-@timeout_option(default="60s", text="How long to wait for the certificates before saying what they wait for")
+@timeout_option(
+    default="60s", text="How long to wait for the certificates before reporting what they wait for"
+)
 @click.option(
     "--export",
     metavar="DIR",
@@ -73,7 +75,7 @@ def command(
             tell_error(str(document))
         if manifests.documents:
             raise AlreadyTold
-        raise Failed(f"there is nothing to apply in {', '.join(manifests.names)}")
+        raise Failed(f"{', '.join(manifests.names)} contains no objects")
     logs.set_up()
     # Loads the server and all its libraries, which --help does not need.
     from certwright import app

@@ -83,7 +83,7 @@ class Runner:
     async def _start(self) -> app.RunningServer:
         host, port = self._options.listen or DEFAULT_LISTEN
         if self._options.listen is None and not daemon.is_free(host, port):
-            click.echo(f"port {port} is in use; a free one is taken instead (--listen chooses)", err=True)
+            click.echo(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
             port = 0
         options = app.ServeOptions(
             data_dir=self._options.data_dir,

@@ -32,7 +32,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
 @click.option(
     "--store",
     metavar="PATH|memory|etcd://HOST:PORT[,…]",
-    help="Where the objects are: a SQLite file (by default one in DIR); memory, which forgets; or etcd, "
+    help="The store: a SQLite file (by default one in DIR); memory, which is lost at exit; or etcd, "
     "which several servers share (etcds:// with TLS; see --etcd-…).",
 )
 @etcd_flags.etcd_options
@@ -52,7 +52,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     "--client-ca-file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The CAs whose client certificates are believed (PEM): CN is the user, O the groups.  "
+    help="The CAs whose client certificates are trusted (PEM): CN is the user, O the groups.  "
     "[default: DIR/pki/ca.crt]",
 )
 @click.option(
@@ -60,14 +60,14 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     metavar="true|false",
     type=TRUTH,
     default=False,
-    help="Let in who has no credentials, as system:anonymous.  [default: false]",
+    help="Accept unauthenticated requests as system:anonymous.  [default: false]",
 )
 @click.option(
     "--service-account-issuer",
     metavar="URL",
     default=DEFAULT_ISSUER,
     show_default=True,
-    help="Who the tokens of ServiceAccounts say that they are from.",
+    help="Issuer of ServiceAccount tokens.",
 )
 @click.option(
     "--event-ttl",
@@ -75,7 +75,7 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
     default="1h",
     show_default=True,
     callback=daemon.parse_duration_option,
-    help="How long an Event is kept after it was last seen; 0s: for ever.",
+    help="How long an Event is kept after it was last seen; 0s: forever.",
 )
 @fairness_flags.fairness_options
 @daemon.FEATURE_GATES

@@ -19,7 +19,9 @@ Json = dict[str, Any]
 _MOST_EVENTS = 10
 
 
-@click.group(cls=Folder, short_help="Say why a certificate or an issuer is as it is, and what happens next.")
+@click.group(
+    cls=Folder, short_help="Show why a certificate or an issuer is (or is not) ready, and what happens next."
+)
 def command() -> None:
     """Explain the state of an object, and what happens next.
 
@@ -34,7 +36,7 @@ command.add_command(issuer_status.issuer)
 command.add_command(issuer_status.cluster_issuer)
 
 
-@command.command("certificate", short_help="The story of one certificate.")
+@command.command("certificate", short_help="Why a certificate is (or is not) ready.")
 @click.argument("name")
 @namespaced_server_options
 @asynchronous
@@ -153,7 +155,7 @@ def _issuer(around: Around) -> list[str]:
     words = issuer_words(around.certificate)
     if around.issuer is None:
         foreign = " of " in words
-        return [f"{words} ({'of another program: not looked at' if foreign else 'does not exist'})"]
+        return [f"{words} ({'of another program: not checked' if foreign else 'does not exist'})"]
     ready = condition(around.issuer, "Ready")
     state = "ready" if ready.get("status") == "True" else "not ready"
     return sections.fields(

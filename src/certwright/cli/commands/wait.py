@@ -42,7 +42,7 @@ def parse_goal(_context: click.Context, _option: click.Parameter, value: str) ->
     if match := _CONDITION.fullmatch(value):
         kind, wanted = match[1].lower(), (match[2] or "True").lower()
         return "condition met", lambda obj: _status(obj, kind) == wanted
-    raise click.BadParameter(f"`{value}` is none of condition=TYPE, condition=TYPE=STATUS, delete, create")
+    raise click.BadParameter(f"`{value}` is not one of condition=TYPE, condition=TYPE=STATUS, delete, create")
 
 
 def _status(obj: Json | None, kind: str) -> str:

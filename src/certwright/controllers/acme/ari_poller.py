@@ -100,9 +100,7 @@ class RenewalOffice:
                     await self._fetch(client, uid, facts, acme.ari if acme is not None else None)
                     self._wake(certificate.metadata.key)
         except Exception:
-            _log.exception(
-                "%s: the server could not be asked for renewal information", certificate.metadata.key
-            )
+            _log.exception("%s: renewal information could not be fetched", certificate.metadata.key)
         finally:
             del self._asking[uid]
 

@@ -323,8 +323,8 @@ class ChallengeReconciler:
                 return NotYet(f"no answer within {_FIRST_LOOK_TAKES_S:g} s")
             except Exception as error:
                 # A check must not raise; one that does must not be repeated immediately, for ever.
-                _log.exception("the look for %s failed", key)
-                return NotYet(f"the look failed: {type(error).__name__}: {error}")
+                _log.exception("the self-check of %s failed", key)
+                return NotYet(f"the self-check failed: {type(error).__name__}: {error}")
 
         flow = flow_of(key, challenge.spec.issuer_ref, challenge.spec.dns_name)
         self.checks.start(key, look, attempt=work.looks, flow=flow)
@@ -336,7 +336,9 @@ class ChallengeReconciler:
         if self._now() >= until:
             work.is_seen = True
             return None
-        reason = f"Waiting until {until:%Y-%m-%dT%H:%M:%SZ} before the CA is told (waitInsteadOfSelfCheck)"
+        reason = (
+            f"Waiting until {until:%Y-%m-%dT%H:%M:%SZ} before the CA is notified (waitInsteadOfSelfCheck)"
+        )
         return await self._wait(challenge, reason, until, announced=Announced(reason))
 
     async def _look_later(self, challenge: Challenge, work: Work, way: Way, found: NotYet) -> Result:
@@ -546,7 +548,7 @@ class ChallengeReconciler:
         try:
             await work.means.solver.clean_up(work.task)
         except SolverError as error:
-            _log.warning("%s: the proof could not be taken away: %s", key, error)
+            _log.warning("%s: the proof could not be removed: %s", key, error)
 
     def _release(self, key: ObjectKey) -> None:
         self.slots.release(key)

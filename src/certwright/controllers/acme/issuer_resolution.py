@@ -114,7 +114,7 @@ class Ways:
         if client.is_lost:
             self._distrust(state.view)
             # The issuer's controller writes nothing where all is well, so that no event would wake the key.
-            return Wait(f"the account of {told} is being looked after", self._now() + _LOOK_AGAIN)
+            return Wait(f"the account of {told} is being set up", self._now() + _LOOK_AGAIN)
         way = Way(state.view, spec, client)
         self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, way))
         return way

@@ -102,7 +102,7 @@ async def fetch_authorizations(
     for one in written:
         if not is_ordered(one, ordered):
             raise NotOrdered(
-                f'the ACME server asks for a proof of "{one_line(one.identifier)}", which was not ordered'
+                f'the ACME server requests a proof of "{one_line(one.identifier)}", which was not ordered'
             )
     return written
 

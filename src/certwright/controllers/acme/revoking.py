@@ -97,7 +97,7 @@ async def _acme_issuer(client: Client, reference: IssuerReference, namespace: st
         else:
             spec = (await client.get(ISSUERS, reference.name, namespace)).spec
     except NotFound:
-        raise CannotRevoke(f"{told}, whose server would have to be asked, does not exist") from None
+        raise CannotRevoke(f"{told}, whose ACME server would revoke it, does not exist") from None
     if spec.acme is None:
-        raise CannotRevoke(f"{told} is not an ACME issuer; only ACME servers can be asked to revoke")
+        raise CannotRevoke(f"{told} is not an ACME issuer; only ACME servers can revoke certificates")
     return spec.acme

@@ -154,7 +154,7 @@ class Checks(Generic[K, T]):
             raise
         except Exception:
             # A check must not raise; one that does must not end looking for good.
-            _log.exception("looking for %s failed", look.key)
+            _log.exception("self-check of %s failed", look.key)
 
     def _ended(self, look: _Look[K, T], task: asyncio.Task[None]) -> None:
         self._again -= look.attempt > 0

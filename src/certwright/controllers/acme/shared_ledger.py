@@ -188,7 +188,7 @@ class SharedLedger:
             changed = restore(self.ledger, self.saved.ledger, self._clock.now())
         except (msgspec.DecodeError, ValueError) as error:
             _log.warning(
-                "ConfigMap %s cannot be read and is written again from what is known here: %s",
+                "ConfigMap %s cannot be read and is rewritten from local data: %s",
                 found.metadata.key,
                 error,
             )

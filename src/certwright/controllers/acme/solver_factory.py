@@ -129,7 +129,7 @@ def _http01(spec: HTTP01Solver, surroundings: Surroundings) -> Solver:
         return WebRoot(*place, shared=surroundings.webroots)
     if surroundings.responder is None:
         raise SolverError(
-            "nothing of certwright listens for HTTP-01; start it with --http01-listen :80, or use "
+            "no HTTP-01 listener is running; start certwright with --http01-listen :80, or use "
             "http01.webroot, dns01 or exec"
         )
     return surroundings.responder
@@ -137,9 +137,7 @@ def _http01(spec: HTTP01Solver, surroundings: Surroundings) -> Solver:
 
 def _tls_alpn01(surroundings: Surroundings) -> Solver:
     if surroundings.listener is None:
-        raise SolverError(
-            "nothing of certwright listens for TLS-ALPN-01; start it with --tlsalpn01-listen :443"
-        )
+        raise SolverError("no TLS-ALPN-01 listener is running; start certwright with --tlsalpn01-listen :443")
     return surroundings.listener
 
 
@@ -200,7 +198,7 @@ async def _dns01(
     if spec.webhook is not None:
         call, webhook = surroundings.call_webhook, spec.webhook
         if call is None:
-            raise SolverError("no webhooks can be called from here")
+            raise SolverError("webhooks cannot be called by this process")
 
         async def ask(payload: Mapping[str, Any]) -> Mapping[str, Any]:
             return await call(webhook.group_name, webhook.solver_name, payload)
@@ -214,8 +212,8 @@ async def _dns01(
             follow=follow,
         )
     provider = next((name for name in _LATER if getattr(spec, name) is not None), "")
-    named = _LATER.get(provider, "of that kind")
-    raise SolverError(f"this version has no DNS provider {named} yet; it has rfc2136, webhook and exec")
+    named = f"DNS provider {_LATER[provider]}" if provider else "this DNS provider"
+    raise SolverError(f"{named} is not supported yet; supported: rfc2136, webhook, exec")
 
 
 _LATER = {

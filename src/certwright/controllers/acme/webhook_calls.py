@@ -41,7 +41,7 @@ async def call_webhook(
         found = json.loads(await whole_body(answer))
     except Forbidden as error:
         raise SolverError(
-            f"the webhook at {path} may not be asked: {quote(str(error))}; install its ClusterRole and the "
+            f"the webhook at {path} refused access: {quote(str(error))}; install its ClusterRole and the "
             "binding to certwright"
         ) from error
     except NotFound as error:

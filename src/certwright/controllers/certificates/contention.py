@@ -169,7 +169,7 @@ def _message(damage: Verdict, snapshot: Snapshot) -> str:
         )
     who = " and ".join(f'"{other}"' for other in others_that_set(secret, _LOOKED_AT)) or "somebody"
     return (
-        f'Secret "{name}" is overwritten again and again by {who}; new certificates for it are issued at '
+        f'Secret "{name}" is repeatedly overwritten by {who}; new certificates for it are issued at '
         "growing intervals now, until that ends or this Certificate has another spec.secretName. Found last: "
         f"{damage.message}"
     )

@@ -98,7 +98,7 @@ async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
     kept = kept_key(snapshot)
     if isinstance(kept, str):
         secret = certificate.spec.secret_name
-        text = f'The private key in Secret "{secret}" cannot be read, a new one is made: {kept}'
+        text = f'The private key in Secret "{secret}" cannot be read, so a new one is generated: {kept}'
         hands.tell(certificate, "Warning", "DecodeFailed", text)
         kept = None
     if kept is None:
@@ -107,7 +107,7 @@ async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
         raise Blocked(
             "CannotRegenerateKey",
             f'The private key in Secret "{certificate.spec.secret_name}" is not as the spec wants it '
-            f"({', '.join(differing)}), and spec.privateKey.rotationPolicy Never forbids to replace it; set "
+            f"({', '.join(differing)}), and spec.privateKey.rotationPolicy Never forbids replacing it; set "
             "rotationPolicy to Always, or delete the Secret",
         )
     return next_key_secret(certificate, name, hands.encode_key(kept, "PKCS8"))

@@ -101,7 +101,7 @@ def _value(reference: SecretKeySelector, secrets: Mapping[str, Secret]) -> bytes
     value = secret.data.get(reference.key) if secret is not None else None
     if not value:
         lacks = f'has nothing under "{reference.key}"' if secret is not None else "does not exist"
-        text = f'The keystore waits for its password: Secret "{reference.name}" {lacks}'
+        text = f'The keystore is waiting for its password: Secret "{reference.name}" {lacks}'
         raise Blocked(PASSWORD_NOT_FOUND, text)
     return value
 

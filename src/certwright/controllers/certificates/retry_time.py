@@ -24,10 +24,10 @@ FAILED = "The certificate request has failed to complete and will be retried"
 _SHORTEST_TRUCE = timedelta(hours=1)
 
 _ADVICE = {
-    Cause.INVALID_REQUEST: "as it is it cannot succeed: change the spec, which is tried at once",
-    Cause.UNAVAILABLE: "the issuer is out of reach or overloaded",
-    Cause.RATE_LIMITED: "the issuer grants no more at present; asking sooner would be refused too",
-    Cause.DENIED: "whoever denied the request must allow the next one",
+    Cause.INVALID_REQUEST: "as it is it cannot succeed: change the spec, which is retried immediately",
+    Cause.UNAVAILABLE: "the issuer is unreachable or overloaded",
+    Cause.RATE_LIMITED: "the issuer grants no more at present and would refuse earlier attempts too",
+    Cause.DENIED: "the approver that denied the request must approve the next one",
     Cause.UNKNOWN: "",
 }
 
@@ -114,5 +114,5 @@ def _why(snapshot: Snapshot) -> Why:
 
 def _advice(snapshot: Snapshot) -> str:
     why, meta = _why(snapshot), snapshot.certificate.metadata
-    renew = f"`certwright renew {meta.name} -n {meta.namespace}` tries at once"
+    renew = f"`certwright renew {meta.name} -n {meta.namespace}` retries immediately"
     return "; ".join(part for part in (why.advice or _ADVICE[why.cause], renew) if part)

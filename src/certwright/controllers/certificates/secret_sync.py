@@ -277,7 +277,7 @@ def _judged(snapshot: Snapshot, secret: Secret) -> _Judged:
 
 def _refusal(snapshot: Snapshot, refused: ApiError) -> str:
     name = snapshot.certificate.spec.secret_name
-    return f'Secret "{name}" cannot be brought to what this Certificate wants: {refused.message}'
+    return f'Secret "{name}" cannot be updated to what this Certificate specifies: {refused.message}'
 
 
 def _take_note(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
@@ -288,8 +288,8 @@ def _take_note(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing:
     what = ", ".join(sorted(str(part) for part in differing))
     problem = Verdict(
         CONFLICT,
-        f'Secret "{snapshot.certificate.spec.secret_name}" is changed again and again by {who}, otherwise '
-        f"than this Certificate wants it: {what}. It is put right at growing intervals, of up to an hour.",
+        f'Secret "{snapshot.certificate.spec.secret_name}" is repeatedly changed by {who}, otherwise '
+        f"than this Certificate wants it: {what}. It is corrected at growing intervals of up to an hour.",
     )
     if repairs.problem is not None and repairs.problem.message == problem.message:
         return False

@@ -57,7 +57,7 @@ def beside_a_server(
     `tasks` gets what runs beside them. Raises `ValueError` for invalid settings.
     """
     if settings.shards < 1:
-        raise ValueError("there must be one shard at least")
+        raise ValueError("there must be at least one shard")
     if settings.shards > 1 and not settings.leader_elect:
         raise ValueError("shards are shared out by leases: they need leader election")
     paced = transport

@@ -150,7 +150,9 @@ class Replica(Member):
         while True:
             await self._candidate.acquire()
             await self._work()
-            _log.warning("%s has stopped its controllers and waits for the lease", self._candidate.identity)
+            _log.warning(
+                "%s has stopped its controllers and is waiting for the lease", self._candidate.identity
+            )
 
     async def _work(self) -> None:
         controllers = self._controllers = self._next or self._make()

@@ -248,14 +248,14 @@ class ShardedReplica(Member):
             await theirs[0].ask()
             await self._group.call()
         except (ApiError, Unreachable) as error:
-            _log.debug("asking %s for a shard: %s", fullest, error)
+            _log.debug("requesting a shard from %s: %s", fullest, error)
 
     async def _work_on(self, shards: frozenset[int]) -> None:
         if shards == self._working:
             return
         await self._stop()
         if not shards:
-            _log.warning("%s holds no shard any more and waits for one", self._seats[0].identity)
+            _log.warning("%s no longer holds a shard and is waiting for one", self._seats[0].identity)
             return
         count = len(self._seats)
         _log.info("%s works on shards %s of %d", self._seats[0].identity, _words(shards), count)

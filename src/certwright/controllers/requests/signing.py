@@ -142,7 +142,7 @@ class Signing:
                 request, "IssuerNotReady", f"{text}: {issuer.message}" if issuer.message else text
             )
         if not kind:
-            return self._pending(request, "IssuerTypeMissing", "Referenced issuer names no kind of issuer")
+            return self._pending(request, "IssuerTypeMissing", "Referenced issuer configures no issuer type")
         if not is_stored and kind not in WITHOUT_TRACES:
             # No order may be placed at a CA for a request that we may turn out not to be allowed to approve.
             # The write of the approval wakes this request again.

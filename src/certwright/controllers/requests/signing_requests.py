@@ -199,7 +199,9 @@ class SigningRequestReconciler:
         if issuer is None:
             raise Waits(Told("Warning", "IssuerNotFound", f"Referenced {signer} not found"))
         if not kind_of(issuer.view.spec):
-            raise Waits(Told("Warning", "IssuerTypeMissing", f"Referenced {signer} names no kind of issuer"))
+            raise Waits(
+                Told("Warning", "IssuerTypeMissing", f"Referenced {signer} configures no issuer type")
+            )
         return issuer
 
     async def _store(self, request: CertificateSigningRequest, signed: Signed) -> None:

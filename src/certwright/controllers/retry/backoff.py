@@ -116,7 +116,7 @@ def minimum_in(annotations: Mapping[str, str]) -> timedelta | None:
     text = annotations.get(names.MINIMUM_BACKOFF)
     if text is None:
         return None
-    wrong = f'the annotation {names.MINIMUM_BACKOFF} is "{text}", which is not obeyed'
+    wrong = f'the annotation {names.MINIMUM_BACKOFF} is "{text}", which is ignored'
     try:
         found = parse_duration(text)
     except ValueError as error:

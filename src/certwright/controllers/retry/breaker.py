@@ -35,9 +35,9 @@ from certwright.resources.causes import Cause
 K = TypeVar("K", bound=Hashable)
 
 ATTEMPTS_PER_HOUR: Final = 12
-FAILING: Final = "is failing; one certificate at a time tries it, those that expire first go first"
+FAILING: Final = "is failing; one certificate at a time tries it, those that expire first before others"
 AWAY: Final = "is failing; it is probed at growing intervals, and issuance continues when it works again"
-BACK: Final = "works again; the certificates that waited for it continue one after the other"
+BACK: Final = "works again; the certificates waiting for it continue one after the other"
 UNPROVEN: Final = "has not answered the attempts in flight yet"
 SPENT: Final = "has been tried as often as allowed in an hour and has not issued anything"
 """Why a certificate waits, as said of an issuer."""

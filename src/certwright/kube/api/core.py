@@ -112,7 +112,7 @@ class TypedObjectReference(Struct, frozen=True, kw_only=True):
 
 
 class EventSource(Struct, frozen=True, kw_only=True):
-    """Who saw it."""
+    """The component that reported it."""
 
     component: Annotated[str, doc("The program, or the part of it.")] = ""
     host: Annotated[str, doc("The machine.")] = ""
@@ -136,7 +136,7 @@ class Event(Struct, frozen=True, kw_only=True):
     involved_object: Annotated[TypedObjectReference, doc("What it happened to.")] = TypedObjectReference()
     reason: Annotated[str, doc("What happened, in one word for machines.")] = ""
     message: Annotated[str, doc("What happened, in a sentence for people.")] = ""
-    source: Annotated[EventSource, doc("Who saw it.")] = EventSource()
+    source: Annotated[EventSource, doc("The component that reported it.")] = EventSource()
     first_timestamp: Annotated[datetime | None, doc("When it was first seen.")] = None
     last_timestamp: Annotated[datetime | None, doc("When it was last seen.")] = None
     count: Annotated[int, doc("How many times it was seen.", format="int32")] = 0
@@ -171,7 +171,7 @@ class ServiceAccount(Struct, frozen=True, kw_only=True):
 class LeaseSpec(Struct, frozen=True, kw_only=True):
     """The holder of a Lease and its timing. Times are MicroTime (`micro_time.py`)."""
 
-    holder_identity: Annotated[str | None, doc("Who holds the lease.")] = None
+    holder_identity: Annotated[str | None, doc("Identity of the holder.")] = None
     lease_duration_seconds: Annotated[
         int | None, doc("How long the others wait after `renewTime`.", format="int32")
     ] = None
@@ -179,11 +179,11 @@ class LeaseSpec(Struct, frozen=True, kw_only=True):
     renew_time: Annotated[str | None, doc("When the holder last renewed it.", format="date-time")] = None
     lease_transitions: Annotated[int | None, doc("How often the holder changed.", format="int32")] = None
     strategy: Annotated[str | None, doc("How a new holder is chosen.")] = None
-    preferred_holder: Annotated[str | None, doc("Who should take over.")] = None
+    preferred_holder: Annotated[str | None, doc("Identity of the preferred holder.")] = None
 
 
 class Lease(Struct, frozen=True, kw_only=True):
     """A lock with expiry, for leader election."""
 
     metadata: ObjectMeta = ObjectMeta()
-    spec: Annotated[LeaseSpec, doc("Who holds the lease, and until when.")] = LeaseSpec()
+    spec: Annotated[LeaseSpec, doc("The holder of the lease, and its expiry.")] = LeaseSpec()

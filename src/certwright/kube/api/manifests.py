@@ -210,7 +210,7 @@ def _json_values(text: str) -> Iterator[_Value]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key is there twice")
+        raise ValueError("a key is duplicated")
     return result
 
 

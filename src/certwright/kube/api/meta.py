@@ -88,7 +88,7 @@ class Condition(Struct, frozen=True):
     message: Annotated[str, doc("Why, in a sentence for people.")] = ""
     last_transition_time: Annotated[datetime | None, doc("When the status last changed.")] = None
     observed_generation: Annotated[
-        int, doc("The generation of the object that was looked at.", format="int64")
+        int, doc("The generation of the object that was last processed.", format="int64")
     ] = 0
 
 

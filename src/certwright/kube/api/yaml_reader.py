@@ -194,7 +194,7 @@ class _Composer:
         if key in parent.value and self._repeats is not None:
             self._repeats.append(Repeat(_line(event), key))
         elif key in parent.value:
-            raise _fail(event, f'the key "{key}" is there twice; keep one of them')
+            raise _fail(event, f'duplicate key "{key}"; keep one of them')
         # Recorded immediately, so that a second one is detected before the value ends.
         parent.value[key] = None
         parent.key, parent.has_key = key, True
@@ -218,7 +218,7 @@ class _Composer:
     def _alias(self, event: AliasEvent) -> Any:
         name = event.anchor
         if name not in self._anchors:
-            raise _fail(event, f"the alias *{name} stands for nothing that ended before it")
+            raise _fail(event, f"undefined or recursive alias *{name}")
         # A copy: a change in one place must not affect the other.
         return self._copy(self._anchors[name], event, len(self._open))
 

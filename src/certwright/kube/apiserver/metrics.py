@@ -250,7 +250,7 @@ def _flow_control(levels: Sequence[Level]) -> Iterator[Metric]:
     from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # see `_render`
 
     labels, prefix = ["flow_schema", "priority_level"], "apiserver_flowcontrol_"
-    dispatched = CounterMetricFamily(f"{prefix}dispatched_requests", "Requests let go.", labels=labels)
+    dispatched = CounterMetricFamily(f"{prefix}dispatched_requests", "Requests finished.", labels=labels)
     rejected = CounterMetricFamily(
         f"{prefix}rejected_requests", "Requests answered with 429.", labels=[*labels, "reason"]
     )

@@ -143,9 +143,7 @@ class PluginLogin:
             return False
         terminal = self._has_terminal()
         if wish == "Always" and not terminal:
-            raise self._error(
-                "wants to talk to somebody (interactiveMode: Always), and standard input is no terminal"
-            )
+            raise self._error("needs a terminal (interactiveMode: Always), and standard input is none")
         return terminal
 
     async def _run(self, *, interactive: bool) -> bytes:
@@ -196,7 +194,7 @@ class PluginLogin:
         if answer.kind != "ExecCredential" or answer.api_version != self._plugin.api_version:
             raise self._error(
                 f"printed {answer.kind or 'something'} of {answer.api_version or 'no version'}, "
-                f"not ExecCredential of {self._plugin.api_version}, which the kubeconfig asks for"
+                f"not ExecCredential of {self._plugin.api_version}, which the kubeconfig requires"
             )
         status = answer.status
         if status is None or not (status.token or status.client_certificate_data):

@@ -218,7 +218,7 @@ def _sentence(server: str, error: Exception) -> str:
         case aiohttp.ClientProxyConnectionError():
             return f"the proxy on the way to {server} cannot be reached: {in_words(error.os_error)}"
         case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
-            return f"nobody listens at {server} (connection refused)"
+            return f"connection refused by {server}"
         case aiohttp.ClientConnectorError():
             return f"no connection to {server}: {in_words(error.os_error)}"
         case aiohttp.InvalidURL():

@@ -192,7 +192,7 @@ class Informer(Generic[T]):
             there = sum((self.cache.revision(key) or 0) <= until for key in iter(self.cache.keys()))
             missed += max(there - self._found, 0)
         if missed:
-            _log.warning("%s: %d changes had not been told of", self.kind.resource, missed)
+            _log.warning("%s: %d changes had not been delivered", self.kind.resource, missed)
         return Compared(missed, page.continue_token, page.resource_version)
 
     def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:

@@ -282,7 +282,7 @@ def _check_user(user: User, place: Place) -> None:
     if user.username:
         raise place.error(f"username: log-in by password is not supported; {instead}")
     if user.as_:
-        raise place.error("as: acting as somebody else is not supported; leave it out")
+        raise place.error("as: impersonation is not supported; leave it out")
 
 
 def _pem(place: Place, name: str, path: str, data: str) -> bytes:

@@ -101,7 +101,7 @@ class Rotation:
         """Use a new data key from now on, and start to re-seal the rows with it. Raises `StoreError`."""
         self._check_sealed()
         if self._running:
-            raise Unavailable("the rows are being sealed anew already: see `certwright encryption status`")
+            raise Unavailable("the rows are being re-encrypted already: see `certwright encryption status`")
         await self._store.keep(self._seal.turned())
         self.go_on()
 
@@ -115,7 +115,7 @@ class Rotation:
 
     def _check_sealed(self) -> None:
         if not self._seal.ring.current:
-            raise Unavailable("rows are not sealed: start the server without --encrypt-secrets=false")
+            raise Unavailable("rows are not encrypted: start the server without --encrypt-secrets=false")
 
     def go_on(self) -> None:
         """Continue an unfinished rotation, unless it is already running."""
@@ -137,7 +137,7 @@ class Rotation:
             try:
                 await self._sweep()
             except StoreError as error:
-                _log.warning("rows could not be sealed anew: %s; trying again", error)
+                _log.warning("rows could not be re-encrypted: %s; trying again", error)
             else:
                 return
             await asyncio.sleep(_RETRY_S)
@@ -150,7 +150,7 @@ class Rotation:
             self.unreadable += page.unreadable
             self._place, self._swept = page.place, page.place is None
         if current != self._seal.ring.current:
-            raise Unavailable("another server has turned the data keys meanwhile")
+            raise Unavailable("another server has rotated the data keys in the meantime")
         if not self.unreadable:
             await self._store.keep(self._seal.ring.done())
 

@@ -107,7 +107,7 @@ def unwrap(blob: bytes, wrapping: WrappingKeys) -> Ring:
     try:
         return msgpack_decoder(Ring).decode(AESGCM(key).decrypt(nonce, sealed, _AAD))
     except (InvalidTag, ValueError) as error:
-        raise Damaged("the data keys were changed by somebody without the key: restore a backup") from error
+        raise Damaged("the data keys were modified without the key: restore a backup") from error
 
 
 def _wrapped(blob: bytes) -> _Wrapped:

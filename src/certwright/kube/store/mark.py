@@ -74,8 +74,9 @@ class MarkFile:
         """`Damaged`, with the problem and the remedies."""
         return Damaged(
             f"{what} ({self.path.name} records store {mark.store[:8]} at revision {mark.revision}):"
-            f" {self._remedy}, or run `certwright restore --force` with a backup; to continue with what is"
-            f" there, remove {self.path}"
+            f" {self._remedy}, or run `certwright restore --force` with a backup; to continue with the "
+            "present"
+            f" store, remove {self.path}"
         )
 
 

@@ -11,7 +11,7 @@ def check_put(current: Row | None, expect: int | None) -> None:
         return
     if current is None:
         if expect != 0:
-            raise Missing(f"nothing is there; revision {expect} was expected")
+            raise Missing(f"the key does not exist; revision {expect} was expected")
     elif expect == 0:
         raise Exists(current)
     elif current.revision != expect:
@@ -21,7 +21,7 @@ def check_put(current: Row | None, expect: int | None) -> None:
 def check_delete(current: Row | None, expect: int | None) -> Row:
     """The row that `Store.delete` may remove. Raises `Missing` or `Changed` as it must."""
     if current is None:
-        raise Missing("nothing is there to delete")
+        raise Missing("the key does not exist")
     if expect is not None and current.revision != expect:
         raise Changed(current)
     return current

@@ -34,7 +34,7 @@ def parse_duration(text: str) -> timedelta:
         total += Decimal(match[1]) * _UNITS_NS[match[2]]
         at = match.end()
     if at == 0 or at != len(rest):
-        raise ValueError(f'{text!r} is not a duration; write for instance "2160h", "1h30m" or "90s"')
+        raise ValueError(f'{text!r} is not a duration; write e.g. "2160h", "1h30m" or "90s"')
     if total > _MAX_NS:
         raise ValueError(f"{text!r} is longer than the longest duration, about 292 years")
     return sign * timedelta(microseconds=int(total / 1000))

@@ -79,7 +79,7 @@ class Threads:
         answer: asyncio.Future[T] = loop.create_future()
         with self._lock:
             if self._is_closed:
-                raise RuntimeError("these threads have been closed, and take no more work")
+                raise RuntimeError("the executor is closed and accepts no more work")
             self._unfinished += 1
             self._jobs.put(_Job(work, loop, answer))
             if len(self._threads) < min(self._unfinished, self._most):

@@ -31,7 +31,7 @@ class DnsCheck:
                 return await self._ask_recursive(name, task.key)
             return await self._ask_authorities(name, task.key)
         except LookupFailed as error:
-            return NotYet(f"the TXT record {name} cannot be looked for: {error}")
+            return NotYet(f"the TXT record {name} cannot be looked up: {error}")
 
     async def _ask_recursive(self, name: str, value: str) -> Ready | NotYet:
         answer = await self._names.txt(name)

@@ -110,12 +110,12 @@ class Rfc2136:
             address = (await self._names.addresses(self._host))[0]
             reply = await self._exchange(update, address)
         except (TimeoutError, dns.exception.Timeout):
-            told = f"{server} did not answer within {self._timeout_s:g} s, asked to {what}"
+            told = f"{server} did not answer within {self._timeout_s:g} s (request: {what})"
             raise SolverError(told) from None
         except dns.tsig.PeerError as error:
             raise SolverError(f"{server} does not accept the TSIG signature: {_tsig_words(error)}") from error
         except (dns.exception.DNSException, OSError, EOFError) as error:
-            raise SolverError(f"{server} could not be asked to {what}: {error}") from error
+            raise SolverError(f"{server} could not be reached to {what}: {error}") from error
         if reply.rcode() != dns.rcode.NOERROR:
             code = dns.rcode.to_text(reply.rcode())
             raise SolverError(f"{server} refused to {what}: {code}{_HINTS.get(code, '')}")
@@ -144,9 +144,9 @@ _HINTS: Final = {
 def _tsig_words(error: dns.tsig.PeerError) -> str:
     match error:
         case dns.tsig.PeerBadKey():
-            return "it does not know the key's name or algorithm"
+            return "the server does not know the key's name or algorithm"
         case dns.tsig.PeerBadSignature():
-            return "the secret is another one"
+            return "the secret differs"
         case dns.tsig.PeerBadTime():
             return "the clocks of the two machines differ by more than five minutes"
         case _:

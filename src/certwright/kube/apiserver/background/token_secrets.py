@@ -129,7 +129,7 @@ class TokenSecrets:
             _log.warning("the token in Secret %s/%s is given up: %s", namespace, name, error)
             return
         self._refused[named] = tries
-        _log.warning("the token in Secret %s/%s is looked after later: %s", namespace, name, error)
+        _log.warning("the token in Secret %s/%s is processed later: %s", namespace, name, error)
         self._backend.tasks.start(
             self._try_later(named, min(2**tries, _LONGEST_PAUSE_S)), name="tokens, again"
         )

@@ -110,7 +110,7 @@ class Types:
             pool.Add(self._file)
         except TypeError:
             # The library allocates a message in 64 KiB, some bytes for each field.
-            raise CompileError("rules cannot look at an object with thousands of fields") from None
+            raise CompileError("rules cannot process an object with thousands of fields") from None
         messages = [message.name for message in self._file.message_type]
         return Checker(
             pool, type_named(of_self), {path: type_named(kind) for path, kind in parts.items()}, messages

@@ -91,7 +91,7 @@ SERVICE_ACCOUNT = (
     Column("Secrets", "string", _secret_count, description="How many Secrets the account may use."),
     AGE,
 )
-LEASE = (NAME, Column("Holder", "string", _holder, description="Who holds the lease."), AGE)
+LEASE = (NAME, Column("Holder", "string", _holder, description="Identity of the holder."), AGE)
 CUSTOM_RESOURCE_DEFINITION = (
     NAME,
     Column("Created At", "date", created_at, description="When the definition was created."),
@@ -102,7 +102,7 @@ EVENT = (
     Column("Reason", "string", lambda obj, _: obj.get("reason", ""), description="Why, in one word."),
     Column("Object", "string", _target, description="The object that it is about."),
     Column("Subobject", "string", _target_part, priority=1, description="The part of the object."),
-    Column("Source", "string", _source, priority=1, description="Who reports it."),
+    Column("Source", "string", _source, priority=1, description="The component that reports it."),
     Column("Message", "string", _message, description="What happened."),
     Column("First Seen", "string", _first_seen, priority=1, description="How long ago it happened first."),
     Column("Count", "string", _count, priority=1, description="How often it happened."),

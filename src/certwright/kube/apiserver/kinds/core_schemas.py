@@ -88,7 +88,9 @@ OBJECT_META = obj(
     resourceVersion=text("Names this state of the object, for optimistic locking and watches."),
     generation=number("Counts changes of what is wanted (the spec).", format="int64"),
     creationTimestamp=time("When the object was created."),
-    deletionTimestamp=time("When deletion was asked for; the object goes once its finalizers have gone."),
+    deletionTimestamp=time(
+        "When deletion was requested; the object is removed once its finalizers are gone."
+    ),
     deletionGracePeriodSeconds=number("Seconds to leave before the object is removed.", format="int64"),
     labels=mapping("Keys and values to select objects by."),
     annotations=mapping("Keys and values that tools keep with the object and that are not selected by."),
@@ -159,7 +161,7 @@ _CONDITION = obj(
     reason=text("Why, in one word."),
     message=text("Why, in a sentence."),
     lastTransitionTime=time("When the status last changed."),
-    observedGeneration=number("The generation that was looked at.", format="int64"),
+    observedGeneration=number("The generation that was last processed.", format="int64"),
 )
 
 _NAMES = obj(
@@ -170,7 +172,7 @@ _NAMES = obj(
     shortNames=strings("Short forms for the command line."),
     kind=text("The kind, in CamelCase."),
     listKind=text("The kind of lists; the kind and List by default."),
-    categories=strings("Groups of resources to ask for at once, such as all."),
+    categories=strings("Groups of resources to get together, such as all."),
 )
 
 _COLUMN = obj(
@@ -188,7 +190,7 @@ _VERSION = obj(
     "A version of the resource.",
     required=("name", "served", "storage"),
     name=text("The version, such as v1."),
-    served=flag("Whether it can be asked for."),
+    served=flag("Whether the version is served."),
     storage=flag("Whether objects are stored in it; exactly one is."),
     deprecated=flag("Whether a warning is sent with each answer."),
     deprecationWarning=text("The text of that warning."),
@@ -223,7 +225,7 @@ CUSTOM_RESOURCE_DEFINITION = obj(
         conversion=obj(
             "How objects are converted between versions.",
             strategy=text("None: only the apiVersion changes."),
-            webhook=anything("Whom to ask, with strategy Webhook."),
+            webhook=anything("The webhook, with strategy Webhook."),
         ),
         preserveUnknownFields=flag("Must be false."),
     ),
@@ -236,6 +238,6 @@ CUSTOM_RESOURCE_DEFINITION = obj(
         ),
         acceptedNames={**_NAMES, "required": [], "description": "The names in use."},
         storedVersions=strings("Versions that objects may be stored in."),
-        observedGeneration=number("The generation that was looked at.", format="int64"),
+        observedGeneration=number("The generation that was last processed.", format="int64"),
     ),
 )

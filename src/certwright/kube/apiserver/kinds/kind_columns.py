@@ -122,7 +122,7 @@ def _hosts(obj: Json) -> str:
 
 INGRESS = (
     NAME,
-    _column("Class", lambda o: _spec(o).get("ingressClassName") or _NONE, "Who looks after it."),
+    _column("Class", lambda o: _spec(o).get("ingressClassName") or _NONE, "Name of the controller."),
     _column("Hosts", _hosts, "The hosts that it is for."),
     _column("Address", lambda o: ",".join(_ingress_addresses(o)), "Where it is reached."),
     _column("Ports", lambda o: "80, 443" if _spec(o).get("tls") else "80", "Its ports."),
@@ -266,8 +266,8 @@ def _condition(obj: Json) -> str:
 SIGNING_REQUEST = (
     NAME,
     AGE,
-    _column("SignerName", lambda o: _spec(o).get("signerName", ""), "Who is to sign."),
-    _column("Requestor", lambda o: _spec(o).get("username", ""), "Who asked."),
+    _column("SignerName", lambda o: _spec(o).get("signerName", ""), "Name of the signer."),
+    _column("Requestor", lambda o: _spec(o).get("username", ""), "The requester."),
     _column("RequestedDuration", _requested, "For how long."),
     _column("Condition", _condition, "How far it is."),
 )
@@ -298,7 +298,7 @@ def _available(obj: Json) -> str:
 
 API_SERVICE = (
     NAME,
-    _column("Service", _service, "Who serves the group."),
-    _column("Available", _available, "Whether it can be asked."),
+    _column("Service", _service, "The Service that serves the group."),
+    _column("Available", _available, "Whether the service is available."),
     AGE,
 )

@@ -208,7 +208,7 @@ def _available(obj: Json, clock: Clock) -> Json:
     made: Json = {"type": "Available", "lastTransitionTime": clock.now().isoformat()[:19] + "Z"}
     if service:
         where = f"{service.get('namespace', '')}/{service.get('name', '')}"
-        text = f'requests are passed on to the Service "{where}", which is not asked how it is'
+        text = f'requests are passed on to the Service "{where}", whose health is not checked'
         return {**made, "status": "Unknown", "reason": "NotProbed", "message": text}
     return {**made, "status": "True", "reason": "Local", "message": "Local APIServices are always available"}
 

@@ -41,19 +41,19 @@ class Parameter(NamedTuple):
 
 _LISTING = (
     ("allowWatchBookmarks", "boolean", "Send bookmarks now and then in a watch."),
-    ("continue", "string", "Go on with the list where the last page ended."),
+    ("continue", "string", "Continue the list where the last page ended."),
     ("fieldSelector", "string", "Only objects whose fields have these values."),
     ("labelSelector", "string", "Only objects with these labels."),
     ("limit", "integer", "The most objects to give in one page."),
     ("resourceVersion", "string", "The state to read, or to watch from."),
     ("resourceVersionMatch", "string", "How resourceVersion is meant: Exact or NotOlderThan."),
-    ("sendInitialEvents", "boolean", "Begin a watch with all that is there."),
+    ("sendInitialEvents", "boolean", "Begin a watch with all existing objects."),
     ("timeoutSeconds", "integer", "End a list or a watch after this time."),
     ("watch", "boolean", "Send changes as they happen."),
 )
 _WRITING = (
     ("dryRun", "string", "All: do everything but store."),
-    ("fieldManager", "string", "Who changes the object."),
+    ("fieldManager", "string", "Name of the field manager."),
     ("fieldValidation", "string", "Ignore, Warn about or refuse (Strict) unknown and duplicate fields."),
 )
 _DELETING = (

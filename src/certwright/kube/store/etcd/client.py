@@ -326,7 +326,7 @@ def _read(path: Path | None, flag: str) -> bytes | None:
         data = path.read_bytes()
     except OSError as error:
         what = (
-            "is not there" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
+            "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
         )
         raise Unavailable(f"{flag} {path} {what}") from error
     if b"-----BEGIN " not in data:

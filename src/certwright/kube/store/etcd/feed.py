@@ -103,12 +103,12 @@ class Feed:
                 return
             if loop.time() > give_up:
                 reached.cancel()
-                raise Unavailable(f"etcd at {access} does not tell what was written")
+                raise Unavailable(f"etcd at {access} does not report what was written")
             await self._nudge(stuck=patience_s is _STUCK_AFTER_S)
 
     async def _nudge(self, *, stuck: bool) -> None:
         if stuck and self._stream is not None:
-            _log.warning("the watch of etcd is silent and is begun anew")
+            _log.warning("the watch of etcd is silent and is restarted")
             self._stream.cancel()
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.create_task(self._tick())
@@ -256,7 +256,7 @@ class Feed:
     def _turn(self, ring: Any) -> None:
         """A server, perhaps this one, has changed the data keys."""
         if self._layout.seal is None:
-            raise Damaged("another server seals the rows: start this one with the same key file")
+            raise Damaged("another server encrypts the rows: start this one with the same key file")
         if ring.type == EVENT_DELETE:
             self._layout.seal.drop()
         else:

@@ -42,7 +42,7 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
         blob, version = (found[0].value, found[0].mod_revision) if found else (None, 0)
         if seal is None:
             if blob is not None:
-                raise Damaged("rows in etcd are sealed, and nobody said with which key")
+                raise Damaged("rows in etcd are encrypted, and no encryption key is configured")
             return
         changed = seal.begin(blob, version=version)
         if changed is None:
@@ -108,7 +108,7 @@ class EtcdSweeping:
         await self._reach(answer.header.revision)
         # If the ring is stored nevertheless, the response to an earlier attempt was lost.
         if not answer.succeeded and _value_read(answer) != blob:
-            raise Unavailable("another server has changed the data keys at the same moment")
+            raise Unavailable("another server has changed the data keys concurrently")
 
     async def sweep(self, after: Key | None) -> Swept:
         """See `Sweepable.sweep`."""

@@ -23,7 +23,7 @@ async def replacing(path: Path, seal: Seal, *, begin_at: int, force: bool) -> As
     Raises `Unavailable` if a store exists and `force` was not given, or a process uses it, and `OSError`.
     """
     if not force and _is_there(path):
-        raise Unavailable(f"{path} is there; --force replaces it")
+        raise Unavailable(f"{path} exists; --force replaces it")
     lock = FileLock(path.with_name(f"{path.name}.lock"), holder=f"process {os.getpid()}")
     try:
         lock.acquire()

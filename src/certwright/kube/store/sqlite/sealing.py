@@ -48,7 +48,7 @@ def begin(connection: sqlite3.Connection, seal: Seal | None, path: Path, *, is_n
     blob = read_ring(connection)
     if seal is None:
         if blob is not None:
-            raise Damaged(f"{path} holds sealed rows, and nobody said with which key")
+            raise Damaged(f"{path} holds encrypted rows, and no encryption key is configured")
         return
     if (changed := seal.begin(blob)) is not None:
         _put(connection, changed)
@@ -74,7 +74,7 @@ def _clean(connection: sqlite3.Connection) -> bool:
         connection.execute("VACUUM")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except sqlite3.Error as error:
-        _log.warning("old, unsealed rows may still lie in free parts of the file (%s)", error)
+        _log.warning("old, unencrypted rows may still exist in free parts of the file (%s)", error)
         return False
     return True
 
