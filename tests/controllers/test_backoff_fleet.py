@@ -1,8 +1,9 @@
 """Many certificates that fail: nobody attempts early whatever happens to the process, no certificate ends for
-want of attempts, and the cause decides about the wait."""
+want of attempts, and the cause decides about the wait. CERTWRIGHT_SOAK=1 has ten thousand fail."""
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -102,17 +103,17 @@ async def test_a_request_that_cannot_succeed_waits_for_a_change_of_the_field_tha
     assert await world.is_ready("c00000")
 
 
-FAILING = 10_000
+MANY = 2_000
+FAILING = 10_000 if os.environ.get("CERTWRIGHT_SOAK") else MANY
 
 
-# Half a minute of a processor that has nothing else to do.
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("failing", "attempts_per_hour"),
-    [(FAILING, 0), (FAILING // 5, 12)],
+    [(FAILING, 0), (MANY, 12)],
     ids=["each by its own wait", "their issuer is spared too"],
 )
-async def test_ten_thousand_failing_certificates_attempt_nothing_early(
+async def test_thousands_of_failing_certificates_attempt_nothing_early(
     world: World, failing: int, attempts_per_hour: int
 ) -> None:
     """They failed under a version without counters, under cert-manager, or under ours. The process is killed
