@@ -6,10 +6,11 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 
@@ -156,6 +157,31 @@ def _without_marks(body: bytes) -> bytes:
     )
 
 
+class Ask(NamedTuple):
+    """One request. A body of bytes is sent unchanged, anything else as JSON."""
+
+    method: str
+    target: str
+    body: Any = None
+    headers: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def content(self) -> bytes:
+        """The body as it is sent."""
+        if isinstance(self.body, bytes):
+            return self.body
+        return b"" if self.body is None else json.dumps(self.body).encode()
+
+    def with_defaults(self, agent: str) -> Ask:
+        """With the header fields of every request; underscores in their names become hyphens."""
+        headers = {name.replace("_", "-"): value for name, value in self.headers.items()}
+        headers.setdefault("user-agent", agent)
+        headers.setdefault("accept", "application/json")
+        if self.content:
+            headers.setdefault("content-type", "application/json")
+        return self._replace(headers=headers)
+
+
 @dataclass(slots=True)
 class Exchange:
     """What was asked, and what came back after everything that is by chance was replaced. `sent` is the
@@ -188,22 +214,35 @@ class Caller:
         quiet: bool = False,
         **named: str,
     ) -> Answer:
-        """One request. A body of bytes goes as it is, anything else as JSON; header names are written with
-        underscores. `quiet`: not to be compared."""
-        headers = {name.replace("_", "-"): value for name, value in named.items()}
-        headers.setdefault("user-agent", agent or self.agent)
-        headers.setdefault("accept", "application/json")
-        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        if raw:
-            headers.setdefault("content-type", "application/json")
-        answer = await self._send(method, target, headers, raw)
-        answer.body = _without_marks(answer.body)
+        """One request. A body of bytes is sent unchanged, anything else as JSON; header names are written
+        with underscores. `quiet`: not to be compared."""
+        ask = Ask(method, target, body, named).with_defaults(agent or self.agent)
+        answer = await self._answer(ask)
         if not quiet:
-            shown = {name: value for name, value in headers.items() if name not in ("user-agent",)}
-            answered = self._read(answer, prefix=_prefix(body))
-            asked = self.scrub.text(f"{method} {target} {json.dumps(shown)}")
-            self.transcript.append(Exchange(asked, answered, raw[:2000].decode(errors="replace")))
+            self._record(ask, answer)
         return answer
+
+    async def call_together(self, asks: Iterable[Ask]) -> None:
+        """Requests that do not depend on each other, sent at the same time and recorded in the given order:
+        for watches, each of which lasts until its `timeoutSeconds` are over."""
+        sent = [ask.with_defaults(self.agent) for ask in asks]
+        for ask, answer in zip(sent, await asyncio.gather(*map(self._answer, sent)), strict=True):
+            self._record(ask, answer)
+
+    async def get_together(self, targets: Iterable[str], **named: str) -> None:
+        """GET each at the same time, with the same header fields: see `call_together`."""
+        await self.call_together([Ask("GET", target, None, named) for target in targets])
+
+    async def _answer(self, ask: Ask) -> Answer:
+        answer = await self._send(ask.method, ask.target, dict(ask.headers), ask.content)
+        answer.body = _without_marks(answer.body)
+        return answer
+
+    def _record(self, ask: Ask, answer: Answer) -> None:
+        answered = self._read(answer, prefix=_prefix(ask.body))
+        shown = {name: value for name, value in ask.headers.items() if name != "user-agent"}
+        asked = self.scrub.text(f"{ask.method} {ask.target} {json.dumps(shown)}")
+        self.transcript.append(Exchange(asked, answered, ask.content[:2000].decode(errors="replace")))
 
     async def _send(self, method: str, target: str, headers: dict[str, str], body: bytes) -> Answer:
         """The answer of a server that is ready to give one."""

@@ -148,7 +148,7 @@ async def query_parameters_are_read_leniently(c: Caller) -> None:
 @story
 async def watches_are_asked_for_in_many_ways(c: Caller) -> None:
     path = in_namespace(c.namespace)
-    for query in (
+    queries = (
         "watch&timeoutSeconds=1",
         "watch=&timeoutSeconds=1",
         "watch=true&watch=false&timeoutSeconds=1",
@@ -159,13 +159,18 @@ async def watches_are_asked_for_in_many_ways(c: Caller) -> None:
         "watch=true&timeoutSeconds=1&allowWatchBookmarks=1&sendInitialEvents=1"
         "&resourceVersionMatch=NotOlderThan&resourceVersion=abc",
         "watch=true&includeObject=Other&timeoutSeconds=1",
-    ):
-        await c.get(f"{path}?{query}")
-        await c.get(f"{path}?{query}", accept=TABLE, user_agent="other/1")
-    for prefix in ("/apis/test.dev/v1/watch/namespaces", "/apis/test.dev/v1/watch"):
-        await c.get(f"{prefix}/{c.namespace}/widgets?timeoutSeconds=1")
-    await c.get(f"/apis/test.dev/v1/watch/namespaces/{c.namespace}/widgets/a?timeoutSeconds=1")
-    await c.get("/apis/test.dev/v1/watch/widgets?timeoutSeconds=1&labelSelector=no=one")
+    )
+    await c.get_together([f"{path}?{query}" for query in queries])
+    await c.get_together([f"{path}?{query}" for query in queries], accept=TABLE, user_agent="other/1")
+    watch = "/apis/test.dev/v1/watch"
+    await c.get_together(
+        [
+            f"{watch}/namespaces/{c.namespace}/widgets?timeoutSeconds=1",
+            f"{watch}/{c.namespace}/widgets?timeoutSeconds=1",
+            f"{watch}/namespaces/{c.namespace}/widgets/a?timeoutSeconds=1",
+            f"{watch}/widgets?timeoutSeconds=1&labelSelector=no=one",
+        ]
+    )
 
 
 def _token(**content: object) -> str:

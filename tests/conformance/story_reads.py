@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from conformance.kinds import GAUGES_PATH, gauge, in_namespace, widget
-from conformance.peers import Caller
+from conformance.peers import Ask, Caller
 from conformance.stories import story
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -311,9 +311,9 @@ async def all_namespaces_are_listed(c: Caller) -> None:
 async def requests_that_are_seldom_made(c: Caller) -> None:
     path = in_namespace(c.namespace)
     await c.post(path, widget("a", meta={"labels": {"x": "1"}}))
-    for query in ("fieldSelector=%ff", "fieldSelector=metadata.name%3D%ff"):
-        await c.get(f"{path}?{query}")
-        await c.get(f"{path}?{query}&watch=true&timeoutSeconds=1")
+    fields = ("fieldSelector=%ff", "fieldSelector=metadata.name%3D%ff")
+    watches = ("", "&watch=true&timeoutSeconds=1")
+    await c.get_together([f"{path}?{field}{watch}" for field in fields for watch in watches])
     for rest in (
         "namespaces//widgets?labelSelector=nobody",
         "namespaces//widgets/a",
@@ -329,32 +329,34 @@ async def requests_that_are_seldom_made(c: Caller) -> None:
     await c.post("/apis/test.dev/v1/namespaces//widgets", widget("w"))
     await c.delete("/apis/test.dev/v1/namespaces//widgets?labelSelector=nobody")
     await c.delete("/apis/test.dev/v1/namespaces//widgets/a")
-    for method in ("POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"):
-        for rest in (
-            f"watch/namespaces/{c.namespace}/widgets",
-            f"watch/namespaces/{c.namespace}/widgets/a",
-            "watch/widgets",
-        ):
-            await c.call(
+    namespace = f"watch/namespaces/{c.namespace}/widgets"
+    await c.call_together(
+        [
+            Ask(
                 method,
                 f"/apis/test.dev/v1/{rest}?timeoutSeconds=1&labelSelector=x",
                 widget("w") if method in ("POST", "PUT") else None,
             )
+            for method in ("POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+            for rest in (namespace, f"{namespace}/a", "watch/widgets")
+        ]
+    )
+    queries = (
+        "limit=x",
+        "timeoutSeconds=x",
+        "labelSelector=%21%21",
+        "fieldSelector=spec.nothing=1",
+        "resourceVersion=x",
+        "sendInitialEvents=true",
+        "timeoutSeconds=1",
+    )
     for accept in (
         "text/html",
         "application/vnd.kubernetes.protobuf",
         "application/json;as=Table;v=v9;g=meta.k8s.io",
     ):
-        for query in (
-            "limit=x",
-            "timeoutSeconds=x",
-            "labelSelector=%21%21",
-            "fieldSelector=spec.nothing=1",
-            "resourceVersion=x",
-            "sendInitialEvents=true",
-            "timeoutSeconds=1",
-        ):
-            await c.get(f"{path}?watch=true&{query}", accept=accept)
-            await c.get(f"{path}?{query}", accept=accept)
+        watches = ("watch=true&", "")
+        targets = [f"{path}?{watch}{query}" for query in queries for watch in watches]
+        await c.get_together(targets, accept=accept)
     for verb in ("POST", "PUT", "DELETE", "PATCH"):
         await c.call(verb, f"{path}/a?fieldValidation=x&dryRun=x&propagationPolicy=x", accept="text/html")

@@ -7,7 +7,7 @@ import json
 from contextlib import AsyncExitStack
 
 from conformance.kinds import GAUGES_PATH, gauge, in_namespace, twin, widget
-from conformance.peers import Caller, Events
+from conformance.peers import Ask, Caller, Events
 from conformance.stories import story
 from conformance.story_reads import PARTIAL, TABLE
 
@@ -131,7 +131,7 @@ async def a_watch_goes_on_from_a_revision(c: Caller) -> None:
 @story
 async def watches_that_cannot_begin(c: Caller) -> None:
     path = in_namespace(c.namespace)
-    for query in (
+    queries = (
         "resourceVersion=abc",
         "resourceVersion=-1",
         "sendInitialEvents=true",
@@ -146,11 +146,13 @@ async def watches_that_cannot_begin(c: Caller) -> None:
         "timeoutSeconds=1&limit=1",
         "timeoutSeconds=1&continue=x",
         "timeoutSeconds=1&allowWatchBookmarks=x",
-    ):
-        await c.get(f"{path}?watch=true&{query}")
-    await c.get(f"{path}?watch=1&timeoutSeconds=1")
-    await c.get(f"{path}?watch=true&timeoutSeconds=1", accept="text/html")
-    await c.get(f"{path}?watch=true&timeoutSeconds=1", accept="application/json;stream=watch")
+    )
+    await c.get_together(
+        [*(f"{path}?watch=true&{query}" for query in queries), f"{path}?watch=1&timeoutSeconds=1"]
+    )
+    accepts = ("text/html", "application/json;stream=watch")
+    target = f"{path}?watch=true&timeoutSeconds=1"
+    await c.call_together([Ask("GET", target, None, {"accept": accept}) for accept in accepts])
 
 
 @story

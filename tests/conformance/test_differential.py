@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,16 @@ async def test_both_servers_answer_alike(oracle: Oracle, tmp_path: Path, name: s
         theirs = await tell(name, peer)
     assert theirs
     assert not told_in_vain(theirs)
-    for form in forms_of(STORIES[name]):
+    forms = forms_of(STORIES[name])
+
+    async def differences(form: str) -> list[str]:
         async with ours(form, oracle, tmp_path, namespaces(name)) as peer:
-            said = await tell(name, peer)
+            answers = await tell(name, peer)
         compared[form] += len(theirs)
-        if found := compare(theirs, said):
-            pytest.fail("\n".join([f"{len(found)} answers differ ({form})", *found]), pytrace=False)
+        found = compare(theirs, answers)
+        return [f"{len(found)} answers differ ({form})", *found] if found else []
+
+    # At the same time, because many stories wait for the end of a watch.
+    lines = [line for found in await asyncio.gather(*map(differences, forms)) for line in found]
+    if lines:
+        pytest.fail("\n".join(lines), pytrace=False)
