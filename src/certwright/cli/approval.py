@@ -103,8 +103,8 @@ def _mark(request: Json, decision: Decision, now: datetime) -> Json:
         "message": decision.message,
         "lastTransitionTime": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    held = (request.get("status") or {}).get("conditions") or []
+    existing = (request.get("status") or {}).get("conditions") or []
     return {
         "metadata": {"resourceVersion": request["metadata"]["resourceVersion"]},
-        "status": {"conditions": [*held, condition]},
+        "status": {"conditions": [*existing, condition]},
     }

@@ -112,8 +112,8 @@ def tell(around: Around, now: datetime) -> Story:
         return _under_way(around)
     if condition(certificate, "Issuing").get("status") == "False" and _failed_at(certificate):
         return _failed(around, now)
-    if held := _held(around, now):
-        return held
+    if waiting := _held(around, now):
+        return waiting
     ready = condition(certificate, "Ready")
     if not ready:
         return Story(
@@ -133,8 +133,8 @@ def _ready(around: Around, now: datetime) -> Story:
     if _failed_at(around.certificate) is not None:
         failed = _failed(around, now)
         return Story(f"{valid}, but {failed.cause}", failed.advice, ready=True)
-    if held := _held(around, now):
-        return Story(f"{valid}, but {held.cause}", held.advice, ready=True)
+    if waiting := _held(around, now):
+        return Story(f"{valid}, but {waiting.cause}", waiting.advice, ready=True)
     return Story(f"{valid}, {_renews(status, now)}", ready=True)
 
 
@@ -168,17 +168,17 @@ def _under_way(around: Around) -> Story:
     ready = condition(request, "Ready")
     if not ready:
         return Story(f"{name} is waiting for {issuer_words(around.certificate)} to sign it")
-    told = sentence(str(ready.get("message", "")))
-    if ordered := _ORDERED.fullmatch(told):
+    message = sentence(str(ready.get("message", "")))
+    if ordered := _ORDERED.fullmatch(message):
         return _ordered(around, ordered)
-    return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {told}")
+    return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {message}")
 
 
-def _ordered(around: Around, told: re.Match[str]) -> Story:
+def _ordered(around: Around, match: re.Match[str]) -> Story:
     """The diagnosis of a request that waits for its order at an ACME server."""
-    if not told["why"]:
-        return Story(f"order {told['name']} is in progress at the ACME server")
-    return Story(f"order {told['name']} is waiting: {told['why']}", proofs.advice(around.challenges))
+    if not match["why"]:
+        return Story(f"order {match['name']} is in progress at the ACME server")
+    return Story(f"order {match['name']} is waiting: {match['why']}", proofs.advice(around.challenges))
 
 
 def _issuer_trouble(around: Around) -> Story | None:

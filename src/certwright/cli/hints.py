@@ -69,10 +69,10 @@ def _unknown_field(path: str, schema: Schema | None) -> str:
 
 
 def _with_fix(path: str, message: str, schema: Schema | None) -> str:
-    told = f"{path}: {message}" if path else message
+    text = f"{path}: {message}" if path else message
     if fix := _fix(path, message, schema):
-        return f"{told.rstrip('.')}; {fix}"
-    return told
+        return f"{text.rstrip('.')}; {fix}"
+    return text
 
 
 def _fix(path: str, message: str, schema: Schema | None) -> str:

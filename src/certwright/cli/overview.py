@@ -95,8 +95,10 @@ class Overview:
             tell_warning(str(error))
         except OSError as error:
             where = error.filename or self._export_root
-            told = f"cannot write to {where}: {error.strerror or error}; choose another place with --export"
-            raise Failed(told) from error
+            message = (
+                f"cannot write to {where}: {error.strerror or error}; choose another place with --export"
+            )
+            raise Failed(message) from error
         return False
 
     def folder(self, key: ObjectKey) -> Path | None:

@@ -165,8 +165,8 @@ async def _key(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
     made = await tools.workshop.run(lambda: keys.generate(plan))
     pem = keys.encode_private_key(made, "PKCS1")
     # Durable before registration: an account whose key is lost is lost. Another writer may have been faster.
-    held = await acme.create_secret(name, {_entry(spec): pem})
-    found = _read_key(spec, held)
+    stored = await acme.create_secret(name, {_entry(spec): pem})
+    found = _read_key(spec, stored)
     if found is None:
         raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
     return found
@@ -331,13 +331,13 @@ def _trouble(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Tr
         return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
     if error.problem.name == "about:blank" and error.reaction is not Reaction.WAIT:
         # ACME servers refuse with a problem document: this is another server, or a temporary proxy error.
-        told = f"{prefix}{error}; check the URL in spec.acme.server with your CA"
-        return Trouble(reason, told, retry_after=_LATER)
-    told = f"{prefix}{error}{_hint(error.problem.name, spec)}"
+        message = f"{prefix}{error}; check the URL in spec.acme.server with your CA"
+        return Trouble(reason, message, retry_after=_LATER)
+    message = f"{prefix}{error}{_hint(error.problem.name, spec)}"
     if error.reaction is not Reaction.WAIT:
         # A retry would be refused again: the issuer or a Secret has to change first.
-        return Trouble(reason, told)
-    return Trouble(reason, told, retry_after=_SOON)
+        return Trouble(reason, message)
+    return Trouble(reason, message, retry_after=_SOON)
 
 
 def _hint(name: str, spec: ACMEIssuer) -> str:

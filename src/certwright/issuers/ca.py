@@ -146,9 +146,9 @@ class CA:
 
     def _pair(self, uid: str, name: str, data: Mapping[str, bytes]) -> SigningPair | Trouble:
         digest = _digest(data)
-        held = self._pairs.get(uid)
-        if held is not None and held[0] == digest:
-            return held[1]
+        cached = self._pairs.get(uid)
+        if cached is not None and cached[0] == digest:
+            return cached[1]
         found = _parse(name, data)
         if isinstance(found, SigningPair):
             self._pairs.put(uid, (digest, found))

@@ -74,13 +74,13 @@ def jks_fits(
     chain = tuple(_der(item) for item in _certificates(chain_pem))
     try:
         opened = jks.open_store(made, password=password)
-        held = jks.open_store(trust, password=password).trusted if trust is not None else ()
+        stored = jks.open_store(trust, password=password).trusted if trust is not None else ()
     except (ValueError, IndexError):
         return False
     return (
         opened.keys == (jks.KeyEntry((alias or DEFAULT_ALIAS).lower(), _pkcs8(key_pem), chain),)
         and {item for _, item in opened.trusted} == trusted
-        and {item for _, item in held} == trusted
+        and {item for _, item in stored} == trusted
         and (trust is not None) == bool(trusted)
     )
 
@@ -101,7 +101,7 @@ def pkcs12_fits(
     chosen = Profile(profile or Profile.LEGACY_RC2)
     try:
         opened = pkcs12.open_store(made, password=password)
-        held = pkcs12.open_store(trust, password=password).others if trust is not None else frozenset()
+        stored = pkcs12.open_store(trust, password=password).others if trust is not None else frozenset()
         profiles = {pkcs12.profile_of(file) for file in (made, trust) if file is not None}
     except (ValueError, IndexError):
         return False
@@ -109,7 +109,7 @@ def pkcs12_fits(
         opened.key_der == public_key_der(load_private_key(key_pem))
         and opened.leaf == leaf
         and opened.others == {*others, *authorities} - {leaf}
-        and held == authorities
+        and stored == authorities
         and (trust is not None) == bool(authorities)
         and profiles == {chosen}
     )

@@ -83,24 +83,24 @@ def condition_of(why: Why) -> Condition | None:
 
 def of_request(request: CertificateRequest) -> Why:
     """Why the request failed; a denial and an invalid request have cert-manager's conditions for that."""
-    held = request.status.conditions
-    if conditions.is_true(held, reasons.DENIED):
+    existing = request.status.conditions
+    if conditions.is_true(existing, reasons.DENIED):
         return Why(Cause.DENIED)
-    told = conditions.find(held, FAILURE_CAUSE)
-    if told is None or told.status != "True":
-        invalid = conditions.is_true(held, reasons.INVALID_REQUEST)
+    failure = conditions.find(existing, FAILURE_CAUSE)
+    if failure is None or failure.status != "True":
+        invalid = conditions.is_true(existing, reasons.INVALID_REQUEST)
         return Why(Cause.INVALID_REQUEST) if invalid else Why()
-    advice = _NOT_BEFORE.split(told.message, maxsplit=1)[0]
-    cause = _WORDS.get(told.reason, Cause.UNKNOWN)
-    return Why(cause, advice, not_before(told.message), told.observed_generation)
+    advice = _NOT_BEFORE.split(failure.message, maxsplit=1)[0]
+    cause = _WORDS.get(failure.reason, Cause.UNKNOWN)
+    return Why(cause, advice, not_before(failure.message), failure.observed_generation)
 
 
 def of_certificate(certificate: Certificate) -> Cause:
     """The cause of the last failure, from the Certificate alone; `UNKNOWN` if it has none."""
-    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
-    if held is None or held.status == "True":
+    issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    if issuing is None or issuing.status == "True":
         return Cause.UNKNOWN
-    return _WORDS.get(held.reason, Cause.UNKNOWN)
+    return _WORDS.get(issuing.reason, Cause.UNKNOWN)
 
 
 def waiting_for(request: CertificateRequest, text: str) -> str:
@@ -110,10 +110,10 @@ def waiting_for(request: CertificateRequest, text: str) -> str:
 
 def is_marked(certificate: Certificate) -> bool:
     """Whether a user has requested immediate issuance (`renew`), and no reason for a wait is recorded yet."""
-    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
-    if held is None or held.status != "True" or held.reason != reasons.MANUALLY_TRIGGERED:
+    issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    if issuing is None or issuing.status != "True" or issuing.reason != reasons.MANUALLY_TRIGGERED:
         return False
-    return not held.message.startswith(_WAITING)
+    return not issuing.message.startswith(_WAITING)
 
 
 def with_not_before(text: str, moment: datetime | None) -> str:

@@ -100,11 +100,11 @@ class AcmeClient:
     async def directory(self, *, fresh: bool = False) -> Directory:
         """The directory, fetched at most once a day. Raises `AcmeError`."""
         async with self._fetching:
-            held, at = self._directory, self._fetched_at
-            if held is None or at is None or fresh or self._now() - at > _DIRECTORY_LIVES:
-                held = self._directory = await self.drive(fetch_directory(self.directory_url))
+            current, at = self._directory, self._fetched_at
+            if current is None or at is None or fresh or self._now() - at > _DIRECTORY_LIVES:
+                current = self._directory = await self.drive(fetch_directory(self.directory_url))
                 self._fetched_at = self._now()
-            return held
+            return current
 
     async def run(
         self, flow: Callable[Concatenate[Session, P], Flow[T]], *args: P.args, **kwargs: P.kwargs

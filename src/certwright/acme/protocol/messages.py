@@ -74,8 +74,8 @@ class Response(msgspec.Struct, frozen=True):
 
     def header(self, name: str) -> str:
         """The first header of that name (lower case), or the empty string."""
-        for held, value in self.headers:
-            if held == name:
+        for key, value in self.headers:
+            if key == name:
                 return value
         return ""
 

@@ -28,8 +28,8 @@ def read_object(response: Response, what: str) -> Json:
         found = None
     if not isinstance(found, dict):
         # Nothing of the body: it may be an internal page, and tenants read this message.
-        told = f"{place_of(response.url)} answered HTTP status {response.status} with {_media_type(response)}"
-        raise NotAcme(f"{told} instead of {what}")
+        answer = f"answered HTTP status {response.status} with {_media_type(response)}"
+        raise NotAcme(f"{place_of(response.url)} {answer} instead of {what}")
     return found
 
 

@@ -331,11 +331,11 @@ class Ledger:
     def _learn(self, asking: Asking, key: Key, until: datetime | None, now: datetime) -> None:
         """A limit that we know nothing of: this order waits as long as the CA says, the others that `key`
         concerns at most an hour; then they go one by one, more slowly each time the CA refuses."""
-        held, pace = self.paces.get(key), _FIRST_PACE
-        if held is not None:
+        current, pace = self.paces.get(key), _FIRST_PACE
+        if current is not None:
             # Orders in flight at the same time are refused together: that is one refusal.
             is_same = self.bucket(key).closed_until > micros(now)
-            pace = held.window if is_same else min(held.window * 2, _SLOWEST_PACE)
+            pace = current.window if is_same else min(current.window * 2, _SLOWEST_PACE)
         self._close_learned(key, pace, min(until or now + pace, now + _LONGEST_UNKNOWN), now)
         if until is not None and until > now + _LONGEST_UNKNOWN:
             self._close_learned(Key(LEARNED, asking.uid), _FIRST_PACE, until, now)

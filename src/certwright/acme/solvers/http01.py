@@ -68,9 +68,9 @@ class Responder:
 
     async def clean_up(self, task: Task) -> None:
         """See `Solver`."""
-        held = {uid: key for uid, key in self._shown.get(task.token, {}).items() if uid != task.uid}
-        if held:
-            self._shown[task.token] = held
+        remaining = {uid: key for uid, key in self._shown.get(task.token, {}).items() if uid != task.uid}
+        if remaining:
+            self._shown[task.token] = remaining
         else:
             self._shown.pop(task.token, None)
 
@@ -78,8 +78,10 @@ class Responder:
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, headers={"Allow": "GET, HEAD"})
         token = request.path.removeprefix(WELL_KNOWN)
-        held = self._shown.get(token) if request.path.startswith(WELL_KNOWN) else None
-        if not held:
+        proofs = self._shown.get(token) if request.path.startswith(WELL_KNOWN) else None
+        if not proofs:
             return web.Response(status=404, text="no such challenge\n")
         # "The client … SHOULD … application/octet-stream", and what browsers show as text is safe as well.
-        return web.Response(body=next(iter(held.values())).encode(), content_type="application/octet-stream")
+        return web.Response(
+            body=next(iter(proofs.values())).encode(), content_type="application/octet-stream"
+        )

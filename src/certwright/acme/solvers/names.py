@@ -127,7 +127,7 @@ class NameServers:
         if not hosts:
             raise LookupFailed(f"the zone {zone} names no name servers")
         found = await asyncio.gather(*(_or_none(self.addresses(host)) for host in hosts))
-        servers = tuple((host, held) for host, held in zip(hosts, found, strict=True) if held)
+        servers = tuple((host, addresses) for host, addresses in zip(hosts, found, strict=True) if addresses)
         if not servers:
             raise LookupFailed(f"none of the name servers of {zone} has an address: {', '.join(hosts)}")
         return Zone(zone, servers)

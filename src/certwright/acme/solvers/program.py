@@ -58,20 +58,20 @@ class Program:
         await self._run("cleanup", task)
 
     async def _run(self, verb: str, task: Task) -> None:
-        told = f"`{self._command[0]} {verb}` for {task.identifier}"
+        call = f"`{self._command[0]} {verb}` for {task.identifier}"
         try:
             process = self._start(verb, task)
         except (OSError, ValueError) as error:
-            raise SolverError(f"{told} cannot be run: {getattr(error, 'strerror', '') or error}") from error
+            raise SolverError(f"{call} cannot be run: {getattr(error, 'strerror', '') or error}") from error
         assert process.stderr is not None
         try:
             said = await last_words(process, process.stderr, most=_HEARD, timeout_s=self._timeout_s)
         except TimeoutError:
-            raise SolverError(f"{told} did not end within {self._timeout_s:g} s and was killed") from None
+            raise SolverError(f"{call} did not end within {self._timeout_s:g} s and was killed") from None
         if process.returncode != 0:
             reason = one_line(said.decode(errors="replace"))[-_LONGEST_REASON:]
             raise SolverError(
-                f"{told} ended with status {process.returncode}: {reason or 'it printed nothing'}"
+                f"{call} ended with status {process.returncode}: {reason or 'it printed nothing'}"
             )
 
     def _start(self, verb: str, task: Task) -> Popen[bytes]:

@@ -90,9 +90,9 @@ class Listener:
     async def clean_up(self, task: Task) -> None:
         """See `Solver`."""
         name = server_name(task.identifier).lower()
-        held = {uid: context for uid, context in self._shown.get(name, {}).items() if uid != task.uid}
-        if held:
-            self._shown[name] = held
+        remaining = {uid: context for uid, context in self._shown.get(name, {}).items() if uid != task.uid}
+        if remaining:
+            self._shown[name] = remaining
         else:
             self._shown.pop(name, None)
 

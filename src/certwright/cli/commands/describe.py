@@ -92,8 +92,8 @@ def description(obj: Json, events: list[Json], around: Around | None, now: datet
     """The lines that describe an object; a Certificate's diagnosis is at the end of the head."""
     head = [("Kind", f"{obj.get('kind')} ({obj.get('apiVersion')})"), *sections.metadata_fields(obj, now)]
     if around is not None:
-        told = tell(around, now)
-        head += [("Story", told.cause), ("What to do", told.advice)]
+        diagnosis = tell(around, now)
+        head += [("Story", diagnosis.cause), ("What to do", diagnosis.advice)]
     status = {k: v for k, v in (obj.get("status") or {}).items() if k != "conditions"}
     rest = {k: v for k, v in obj.items() if k not in _APART}
     spec = rest.pop("spec", None)

@@ -121,8 +121,8 @@ async def _accounts(client: Client) -> dict[tuple[str, str, str], Account]:
     kinds = (related.ISSUERS, related.CLUSTER_ISSUERS)
     lists = await asyncio.gather(*(client.list(kind) for kind in kinds))
     found = {}
-    for kind, held in zip(kinds, lists, strict=True):
-        for obj in held.items:
+    for kind, accounts in zip(kinds, lists, strict=True):
+        for obj in accounts.items:
             meta, acme = obj["metadata"], (obj.get("spec") or {}).get("acme")
             if acme:
                 uri = str(((obj.get("status") or {}).get("acme") or {}).get("uri", ""))

@@ -152,16 +152,16 @@ class Runner:
 
     async def _keep(self, overview: Overview) -> None:
         """Export changes and report certificate events, for ever."""
-        told = {key: overview.outcome(key) for key in overview.mirror.certificates()}
+        reported = {key: overview.outcome(key) for key in overview.mirror.certificates()}
         while True:
             overview.mirror.changed.clear()
             exported = await overview.export_changes()
             for key in overview.mirror.certificates():
                 outcome = overview.outcome(key)
-                if told.get(key) != outcome or key in exported:
+                if reported.get(key) != outcome or key in exported:
                     tail = f"; files in {overview.folder(key)} are up to date" if key in exported else ""
                     click.echo(f"{key}: {outcome}{tail}")
-                told[key] = outcome
+                reported[key] = outcome
             await overview.mirror.changed.wait()
             await self._clock.sleep(_TOGETHER_S)
 

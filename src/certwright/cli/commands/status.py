@@ -71,15 +71,15 @@ async def _events(client: Any, around: Around) -> list[Json]:
 def report(around: Around, events: list[Json], now: datetime) -> list[str]:
     """The lines of the diagnosis and of all objects behind it."""
     metadata = around.certificate["metadata"]
-    told = tell(around, now)
-    lines = [f"Certificate {metadata.get('namespace', '')}/{metadata['name']}: {told.cause}."]
-    if told.advice:
-        lines.append(f"What to do: {told.advice}.")
+    diagnosis = tell(around, now)
+    lines = [f"Certificate {metadata.get('namespace', '')}/{metadata['name']}: {diagnosis.cause}."]
+    if diagnosis.advice:
+        lines.append(f"What to do: {diagnosis.advice}.")
     return [
         *lines,
         *sections.section("Certificate", _certificate(around.certificate, now)),
         *sections.section("Conditions", sections.conditions(around.certificate, now)),
-        *sections.section("Request", _request(around, told, now)),
+        *sections.section("Request", _request(around, diagnosis, now)),
         *sections.section("Order", _order(around)),
         *sections.section("Challenges", [_challenge(one) for one in around.challenges]),
         *sections.section("Issuer", _issuer(around)),
@@ -119,10 +119,10 @@ def _when(value: Any, now: datetime) -> str:
     return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
 
 
-def _request(around: Around, told: Story, now: datetime) -> list[str]:
+def _request(around: Around, diagnosis: Story, now: datetime) -> list[str]:
     request = around.request
     if request is None:
-        return [] if told.ready else ["there is none yet"]
+        return [] if diagnosis.ready else ["there is none yet"]
     return [*sections.fields([("Name", name_of(request))]), *sections.conditions(request, now)]
 
 

@@ -137,9 +137,9 @@ class _Waiter:
                             return False
                         state = await anext(states)
             except TimeoutError:
-                told = await self._why(kind, state)
+                why = await self._why(kind, state)
                 place = self._place(namespace)
-                tell_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{told}")
+                tell_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{why}")
                 return False
         click.echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
         return True

@@ -159,10 +159,10 @@ class Cache(Generic[T]):
         object."""
         revision = revision_of(obj)
         key = key or key_of(obj)
-        held = self._objects.revision(key)
-        if held is None:
-            held = self._tombstones.get(key, 0)
-        return not revision or revision > held
+        cached = self._objects.revision(key)
+        if cached is None:
+            cached = self._tombstones.get(key, 0)
+        return not revision or revision > cached
 
     def upsert(self, obj: T) -> T | None:
         """Store the object and return the one it replaced. One that is not `accepts`ed is ignored, and the

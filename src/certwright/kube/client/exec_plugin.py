@@ -167,10 +167,10 @@ class PluginLogin:
         if plugin.cluster is not None:
             spec["cluster"] = plugin.cluster
         info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
-        told = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+        environment = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
         return Popen(
             (self._program(), *plugin.args),
-            env=os.environ | dict(plugin.env) | told,
+            env=os.environ | dict(plugin.env) | environment,
             stdin=None if interactive else DEVNULL,
             stdout=PIPE,
         )
@@ -212,7 +212,7 @@ def cluster_info(
 ) -> dict[str, Any]:
     """The server's description for a program (`spec.cluster`); `config` is the cluster's extension
     `client.authentication.k8s.io/exec`."""
-    told = {
+    fields = {
         "server": server,
         "tls-server-name": server_name,
         "insecure-skip-tls-verify": insecure,
@@ -220,4 +220,4 @@ def cluster_info(
         "proxy-url": proxy,
         "config": config,
     }
-    return {name: value for name, value in told.items() if value or name == "server"}
+    return {name: value for name, value in fields.items() if value or name == "server"}

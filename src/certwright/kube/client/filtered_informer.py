@@ -100,11 +100,11 @@ class PartialInformer(Informer[T]):
     def _pass_by(self, raw: msgspec.Raw, *, rewound: bool) -> ObjectKey:
         who = identify(raw)
         key, revision = who.key, parse_revision(who.resource_version)
-        held = self.cache.revision(key)
-        newest = self.cache.buried_at(key) if held is None else held
+        cached = self.cache.revision(key)
+        newest = self.cache.buried_at(key) if cached is None else cached
         if revision and revision <= newest and not rewound:
             return key
-        if held is not None and (obj := self._decode(raw)) is not None:
+        if cached is not None and (obj := self._decode(raw)) is not None:
             self._tell(self.cache.overwrite(obj), obj)
         self._let_go(key)
         return key
@@ -122,10 +122,10 @@ class PartialInformer(Informer[T]):
         if self._elsewhere is not None:
             self.others.forget_until(min(self.revision, self._elsewhere.revision))
 
-    def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
+    def _is_missed(self, raw: msgspec.Raw, delivered: int, until: int) -> bool:
         # The state of the left-out objects is not recorded.
         is_other = self.others.left_at(identity(raw)) == 0
-        return not is_other and super()._is_missed(raw, told, until)
+        return not is_other and super()._is_missed(raw, delivered, until)
 
     def _begin_list(self) -> None:
         super()._begin_list()

@@ -195,14 +195,14 @@ class Informer(Generic[T]):
             _log.warning("%s: %d changes had not been delivered", self.kind.resource, missed)
         return Compared(missed, page.continue_token, page.resource_version)
 
-    def _is_missed(self, raw: msgspec.Raw, told: int, until: int) -> bool:
-        """Whether the change to this object, up to the revision `told`, is missing from the cache. Counts the
-        cached objects of the list, which is of the revision `until`."""
+    def _is_missed(self, raw: msgspec.Raw, delivered: int, until: int) -> bool:
+        """Whether the change to this object, up to the revision `delivered`, is missing from the cache.
+        Counts the cached objects of the list, which is of the revision `until`."""
         who = identify(raw)
         key, revision = who.key, parse_revision(who.resource_version)
-        held = self.cache.revision(key)
-        self._found += held is not None and held <= until
-        return revision <= told and (held is None or held < revision) and key not in self._unreadable
+        cached = self.cache.revision(key)
+        self._found += cached is not None and cached <= until
+        return revision <= delivered and (cached is None or cached < revision) and key not in self._unreadable
 
     def _begin_list(self) -> None:
         self._listed = set()
@@ -272,8 +272,8 @@ class Informer(Generic[T]):
     def _has(self, who: Identified) -> bool:
         """Whether this state is in the cache already, as after every own write, so that it need not be
         decoded."""
-        held = self.cache.revision(who.key)
-        return held is not None and held == parse_revision(who.resource_version) != 0
+        cached = self.cache.revision(who.key)
+        return cached is not None and cached == parse_revision(who.resource_version) != 0
 
     def _deleted(self, event: RawEvent) -> None:
         who = event.who

@@ -232,10 +232,10 @@ def _plugin(wanted: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plug
     if interactive not in _INTERACTIVE_MODES:
         given = f'"{interactive}" is unknown' if interactive else "is missing"
         raise place.error(f"exec: interactiveMode {given}; write one of {', '.join(_INTERACTIVE_MODES)}")
-    told = None
+    info = None
     if wanted.provide_cluster_info:
         extensions = {item.name: item.extension for item in cluster.extensions or ()}
-        told = cluster_info(
+        info = cluster_info(
             server=cluster.server,
             ca_pem=ca_pem,
             insecure=cluster.insecure_skip_tls_verify,
@@ -252,7 +252,7 @@ def _plugin(wanted: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plug
         folder=place.file.parent.absolute(),
         interactive=interactive,
         install_hint=wanted.install_hint,
-        cluster=told,
+        cluster=info,
     )
 
 

@@ -201,10 +201,10 @@ class _Reflector:
         if not self._compares:
             return True
         # A watch that was opened after the previous comparison had time to deliver all changes up to it.
-        told = max(parse_revision(self.revision), self._compared)
+        delivered = max(parse_revision(self.revision), self._compared)
         token, count = "", 0
         while True:
-            page = yield ComparePage(token, self._page, told)
+            page = yield ComparePage(token, self._page, delivered)
             if not isinstance(page, Compared):
                 return False
             count += page.missed

@@ -122,5 +122,5 @@ class Controller:
         elif count & (count - 1) == 0:
             expected = isinstance(error, ApiError)
             times = f" (failed {count} times in a row)" if count > 1 else ""
-            told = str(error) if expected else f"{type(error).__name__}: {error}"
-            _log.warning("%s: %s: %s%s", self.name, key, told, times, exc_info=None if expected else error)
+            message = str(error) if expected else f"{type(error).__name__}: {error}"
+            _log.warning("%s: %s: %s%s", self.name, key, message, times, exc_info=None if expected else error)

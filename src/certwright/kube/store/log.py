@@ -92,8 +92,8 @@ class EventLog:
         while len(self._all) > self._max_events or self._bytes > self._max_held_bytes:
             self._drop_oldest()
         if self._bytes > self._max_bytes:
-            held = self._oldest_continued()
-            while self._bytes > self._max_bytes and self._all[0].revision <= held:
+            oldest = self._oldest_continued()
+            while self._bytes > self._max_bytes and self._all[0].revision <= oldest:
                 self._drop_oldest()
 
     def _oldest_continued(self) -> float:

@@ -43,9 +43,9 @@ class _Bucket:
             yield row._replace(body=b"") if meta_only else row
 
 
-def _count_undone(held: _Bucket, wanted: Wanted, undo: Undo) -> int:
+def _count_undone(rows: _Bucket, wanted: Wanted, undo: Undo) -> int:
     """How many fewer rows exist now than at the past revision."""
-    return count_past(undo, wanted) - sum(place in held.rows for place in undo if wanted.covers(place))
+    return count_past(undo, wanted) - sum(place in rows.rows for place in undo if wanted.covers(place))
 
 
 class MemoryStore:
@@ -113,13 +113,13 @@ class MemoryStore:
     ) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
         undo = self._log.undo(bucket, revision) if revision is not None else {}
-        held = self._buckets.get(bucket) or _Bucket()
-        begin, end = held.span(namespace, after)
+        stored = self._buckets.get(bucket) or _Bucket()
+        begin, end = stored.span(namespace, after)
         wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
-        rows, more, last = cut(held.scan(begin, end, meta_only=meta_only), wanted, undo)
+        rows, more, last = cut(stored.scan(begin, end, meta_only=meta_only), wanted, undo)
         remaining = None
         if counted and more and keep is None:
-            remaining = end - begin - len(rows) + _count_undone(held, wanted, undo)
+            remaining = end - begin - len(rows) + _count_undone(stored, wanted, undo)
         return Page(rows, self.revision if revision is None else revision, more, remaining, last)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:

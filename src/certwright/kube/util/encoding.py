@@ -30,8 +30,8 @@ def in_words(error: OSError) -> str:
 
     asyncio puts a tuple with the address in the place of the system's message.
     """
-    told = error.strerror or str(error)
+    message = error.strerror or str(error)
     if error.errno is None or error.errno <= 0:
-        return told
-    where = _CONNECTING.search(told)
+        return message
+    where = _CONNECTING.search(message)
     return os.strerror(error.errno) + (f" at {in_brackets(where[1])}:{where[2]}" if where else "")

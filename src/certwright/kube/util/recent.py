@@ -29,9 +29,9 @@ class Recent(Generic[K, T]):
 
     async def get(self, key: K, ask: Callable[[], Awaitable[T]]) -> T:
         """The cached answer, or what `ask()` returns or raises."""
-        held = self._held.get(key)
-        if held is not None and self._now() < held[0]:
-            return held[1]
+        cached = self._held.get(key)
+        if cached is not None and self._now() < cached[0]:
+            return cached[1]
         asked = self._asked.get(key)
         if asked is None:
             asked = self._asked[key] = asyncio.ensure_future(self._ask(key, ask))
@@ -45,6 +45,6 @@ class Recent(Generic[K, T]):
             del self._asked[key]
         now = self._now()
         if len(self._held) >= _MANY:
-            self._held = {one: held for one, held in self._held.items() if now < held[0]}
+            self._held = {one: current for one, current in self._held.items() if now < current[0]}
         self._held[key] = (now + self._seconds, answer)
         return answer

@@ -110,8 +110,8 @@ class Rfc2136:
             address = (await self._names.addresses(self._host))[0]
             reply = await self._exchange(update, address)
         except (TimeoutError, dns.exception.Timeout):
-            told = f"{server} did not answer within {self._timeout_s:g} s (request: {what})"
-            raise SolverError(told) from None
+            message = f"{server} did not answer within {self._timeout_s:g} s (request: {what})"
+            raise SolverError(message) from None
         except dns.tsig.PeerError as error:
             raise SolverError(f"{server} does not accept the TSIG signature: {_tsig_words(error)}") from error
         except (dns.exception.DNSException, OSError, EOFError) as error:

@@ -29,11 +29,11 @@ def count_pieces(rules: Iterable[Rule]) -> int:
     )
 
 
-def missing(wanted: Iterable[Rule], held: Sequence[Rule]) -> list[Rule]:
-    """The pieces of `wanted` that no rule in `held` covers; `count_pieces` returns how many are checked."""
+def missing(wanted: Iterable[Rule], granted: Sequence[Rule]) -> list[Rule]:
+    """The pieces of `wanted` that no rule in `granted` covers; `count_pieces` returns their number."""
     pieces = [piece for rule in wanted for piece in _pieces(rule)]
-    resources = _Resources(held, {place for piece in pieces for place in _places(piece)})
-    paths = _Paths(held, {verb for piece in pieces for verb in piece.verbs})
+    resources = _Resources(granted, {place for piece in pieces for place in _places(piece)})
+    paths = _Paths(granted, {verb for piece in pieces for verb in piece.verbs})
     return [piece for piece in pieces if not (paths if piece.non_resource_urls else resources).cover(piece)]
 
 
@@ -63,9 +63,9 @@ def _places(piece: Rule) -> Iterator[_Place]:
 class _Resources:
     """Resource rules, indexed only under the requested keys."""
 
-    def __init__(self, held: Iterable[Rule], asked: set[_Place]) -> None:
+    def __init__(self, granted: Iterable[Rule], asked: set[_Place]) -> None:
         self._names: dict[_Place, set[str] | None] = {}  # None: any object name
-        for rule in dict.fromkeys(held):
+        for rule in dict.fromkeys(granted):
             for place in _said_at(rule, asked):
                 names = self._names.setdefault(place, set())
                 if not rule.resource_names:
@@ -91,10 +91,10 @@ def _said_at(rule: Rule, asked: set[_Place]) -> Iterator[_Place]:
 class _Paths:
     """Rules on paths, indexed only under the requested verbs."""
 
-    def __init__(self, held: Iterable[Rule], asked: set[str]) -> None:
+    def __init__(self, granted: Iterable[Rule], asked: set[str]) -> None:
         self._whole: set[tuple[str, str]] = set()
         self._beginnings: set[tuple[str, str]] = set()
-        for rule in dict.fromkeys(held):
+        for rule in dict.fromkeys(granted):
             for verb in (asked | {ALL}).intersection(rule.verbs) if rule.non_resource_urls else ():
                 self._whole.update((verb, url) for url in rule.non_resource_urls)
                 self._beginnings.update(

@@ -301,10 +301,10 @@ def _completed(stored: Json, wanted: Json) -> Json | None:
         return None
     changed = dict(stored)
     for part in ("rules", "subjects"):
-        held = stored.get(part) or []
-        known = [_said(item) for item in held]
+        existing = stored.get(part) or []
+        known = [_said(item) for item in existing]
         if missing := [item for item in wanted.get(part, ()) if _said(item) not in known]:
-            changed[part] = [*held, *missing]
+            changed[part] = [*existing, *missing]
     return changed if changed != stored else None
 
 

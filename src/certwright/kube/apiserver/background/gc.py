@@ -297,12 +297,12 @@ class GarbageCollector:
         """Continue with an owner that one of our finalizers keeps."""
         row = await self._backend.readable(dying.key)
         meta = objects.to_metadata(row) if row is not None else {}
-        held = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
+        finalizers = meta.get("finalizers", ()) if "deletionTimestamp" in meta else ()
         uid = meta.get("uid", "")
-        if ORPHAN_FINALIZER in held:
+        if ORPHAN_FINALIZER in finalizers:
             await self._orphan(uid)
             await self._let_go(dying, ORPHAN_FINALIZER)
-        elif FOREGROUND_FINALIZER in held:
+        elif FOREGROUND_FINALIZER in finalizers:
             self._waiting[uid] = dying
             if not await self._dependents_left(uid, dying.key.namespace):
                 self._waiting.pop(uid, None)

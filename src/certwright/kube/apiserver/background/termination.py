@@ -118,11 +118,11 @@ class Termination:
             await self._discard_damaged(resource, namespace)
             for start in range(0, len(rows), _TOGETHER):
                 some = rows[start : start + _TOGETHER]
-                for held in await asyncio.gather(
+                for remaining in await asyncio.gather(
                     *(self._left_over(resource, row, remains, asks=bool(namespace)) for row in some)
                 ):
-                    if held is not None:
-                        remains.add(resource, held)
+                    if remaining is not None:
+                        remains.add(resource, remaining)
         return remains
 
     async def _discard_damaged(self, resource: ResourceDefinition, namespace: str) -> None:

@@ -71,16 +71,16 @@ def _open(envelope: bytes) -> tuple[tuple[str, str], bytes]:
 
 
 def _decode(raw: bytes, api_version: str, kind: str) -> Json:
-    told = {"api_version": api_version, "kind": kind}
+    fields = {"api_version": api_version, "kind": kind}
     name = protobuf_fields.message_of(api_version, kind)
     if name is None:
-        raise Unreadable(f'no kind "{kind}" is registered for version "{api_version}"', **told)
+        raise Unreadable(f'no kind "{kind}" is registered for version "{api_version}"', **fields)
     obj: Json = {"apiVersion": api_version, "kind": kind}
     how = protobuf_decode.message(name)
     try:
         protobuf_decode.read_message(Reading(raw), 0, len(raw), how, obj, 0)
     except Malformed as error:
-        raise Unreadable(f"the object is not a valid protobuf message: {error}", **told) from None
+        raise Unreadable(f"the object is not a valid protobuf message: {error}", **fields) from None
     return obj
 
 

@@ -39,10 +39,10 @@ _ALL_WARNINGS, _ONE_WARNING = 4 * 1024, 256
 def _warning(texts: Iterable[str]) -> str:
     """The value of the header field: a list with commas, which means the same as one field for each (RFC 9110
     §5.3)."""
-    told = list(dict.fromkeys(texts))
-    if sum(map(len, told)) > _ALL_WARNINGS:
-        told = _shortened(told)
-    return ", ".join(f'299 - "{_quoted(text)}"' for text in told)
+    warnings = list(dict.fromkeys(texts))
+    if sum(map(len, warnings)) > _ALL_WARNINGS:
+        warnings = _shortened(warnings)
+    return ", ".join(f'299 - "{_quoted(text)}"' for text in warnings)
 
 
 def _shortened(texts: Iterable[str]) -> list[str]:

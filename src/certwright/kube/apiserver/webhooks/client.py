@@ -105,18 +105,18 @@ class WebhookClient:
         # The HTTP and TLS library is loaded at first use, because a server without webhooks never needs it.
         import aiohttp
 
-        told = f'{method.capitalize()} "{shown}"'
+        message = f'{method.capitalize()} "{shown}"'
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._connect(target, method, shown, headers, body)
         except TimeoutError:
-            raise CallFailed(f"{told}: context deadline exceeded") from None
+            raise CallFailed(f"{message}: context deadline exceeded") from None
         except CallFailed as error:
-            raise CallFailed(f"{told}: {error}") from None
+            raise CallFailed(f"{message}: {error}") from None
         except aiohttp.ClientError as error:
-            raise CallFailed(f"{told}: {_in_words(error)}") from None
+            raise CallFailed(f"{message}: {_in_words(error)}") from None
         except (OSError, ValueError) as error:
-            raise CallFailed(f"{told}: {error}") from None
+            raise CallFailed(f"{message}: {error}") from None
 
     async def _connect(
         self, target: WebhookTarget, method: str, shown: str, headers: Sequence[tuple[str, str]], body: bytes
@@ -140,8 +140,8 @@ class WebhookClient:
             server_hostname=parts.hostname,
             allow_redirects=False,
         ) as response:
-            told = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, told, await self._read(response))
+            fields = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, fields, await self._read(response))
 
     @staticmethod
     async def _read(response: aiohttp.ClientResponse) -> bytes:

@@ -151,7 +151,7 @@ class EtcdClient:
         # The first call waits for a new leader or a restart; later calls need not wait for that as well.
         patience_s = self._access.patience_s
         give_up = loop.time() + (min(patience_s, _NO_PATIENCE_S) if self._given_up else patience_s)
-        pause, told = _FIRST_PAUSE_S, None
+        pause, last_error = _FIRST_PAUSE_S, None
         while True:
             member = self.member
             left = max(give_up - loop.time(), 0.05)
@@ -164,12 +164,12 @@ class EtcdClient:
                 self.turn_from(member)
                 self.retries += 1
                 # A timeout in the little time that is left says less than the error before it.
-                if told is None or left >= _ATTEMPT_S or error.code() is not _SILENCE:
-                    told = error
-                self.trouble = str(self.explain(told))
+                if last_error is None or left >= _ATTEMPT_S or error.code() is not _SILENCE:
+                    last_error = error
+                self.trouble = str(self.explain(last_error))
                 if loop.time() + pause >= give_up:
-                    self._given_up = told.code() is grpc.StatusCode.UNAVAILABLE
-                    raise self.explain(told) from None
+                    self._given_up = last_error.code() is grpc.StatusCode.UNAVAILABLE
+                    raise self.explain(last_error) from None
             else:
                 self.trouble, self._given_up = "", False
                 return answer
@@ -206,7 +206,7 @@ class EtcdClient:
 
         Ends when the connection does; raises `Unavailable` if a retry makes no sense.
         """
-        member, told = self.member, False
+        member, reported = self.member, False
         try:
             if self._access.user is not None and not self._token:
                 await self._authenticate(member, _ATTEMPT_S)
@@ -218,14 +218,14 @@ class EtcdClient:
                 await call.write(messages.WatchRequest(create_request=create))
                 async for answer in call:
                     yield answer
-                    told = True
+                    reported = True
             finally:
                 call.cancel()
         except grpc.aio.AioRpcError as error:
             if await self._is_final(error):
                 raise self.explain(error) from None
             # Warn once, not again with each attempt to resume the watch.
-            level = logging.WARNING if told else logging.DEBUG
+            level = logging.WARNING if reported else logging.DEBUG
             _log.log(level, "the watch of etcd at %s ended: %s", member, error.details())
         except asyncio.InvalidStateError:
             _log.debug("the watch of etcd at %s ended", member)
