@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,12 +14,19 @@ from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.kube.api.core import Lease, LeaseSpec
 from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.errors import Forbidden
+from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.api.micro_time import format_micro_time
+from certwright.kube.apiserver.auth.rbac_defaults import AUTOUPDATE
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
 from controllers.members import Member
 from controllers.scene import Scene
 from controllers.test_shards import NAMES, allow_shards, check_all_issued_once, issue
-from support.world import World, make_world
+from support.world import CONTROLLER, World, make_world
+
+ROLES = Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", "role", True, dict[str, Any])
 
 
 def seconds(count: float) -> timedelta:
@@ -99,7 +108,7 @@ async def test_shards_that_all_died_are_followed_by_others_when_their_lease_ends
     await world.advance(seconds(58))
     assert new.replica.shards == frozenset()
     # The Lease ends, and it looks once more.
-    await world.advance(seconds(2 + 12))
+    await world.advance(seconds(2 + 14))
     assert len(new.replica.shards) >= 1
     await new.close()
 
@@ -138,7 +147,7 @@ async def test_shards_wait_for_cert_managers_own_controller_and_it_for_them(worl
     assert member.replica.leads
     for _ in range(10):
         before = await group_of(world)
-        await world.advance(seconds(20))
+        await world.advance(seconds(30))
         # As client-go sees it: held by another, and renewed within its duration.
         after = await group_of(world)
         assert after.holder_identity == "certwright-shards-of-2"
@@ -208,6 +217,57 @@ async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) ->
     assert [len(member.replica.shards) for member in (one, two, three)] == [1, 1, 1]
     for member in (one, two, three):
         await member.close()
+
+
+async def allow(world: World, rules: list[dict[str, Any]]) -> None:
+    """Make these the rules of the role for leader election."""
+    await world.client.patch(
+        ROLES,
+        "cert-manager:leaderelection",
+        "kube-system",
+        {"metadata": {"annotations": {AUTOUPDATE: "false"}}, "rules": rules},
+    )
+    await world.settle()
+
+
+async def test_a_role_without_watch_and_patch_is_enough_to_replace_a_shard(world: World) -> None:
+    leases: dict[str, Any] = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    names = [LEASE_NAME, *(f"{LEASE_NAME}-shard-{number}" for number in range(2))]
+    named = leases | {"verbs": ["get", "update"], "resourceNames": names}
+    await allow(world, [named, leases | {"verbs": ["create"]}])
+    one, two = sharded(world, "one", 2), sharded(world, "two", 2)
+    await world.advance(seconds(60))
+    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    await one.close()
+    await world.advance(seconds(14))
+    assert two.replica.shards == {0, 1}
+    before = world.recording.requests
+    await world.advance(timedelta(hours=1))
+    assert two.replica.shards == {0, 1}
+    # Three Leases of its own, and a refused watch every two minutes.
+    assert world.recording.requests - before <= 345 * 3 + 60 + 300
+    await two.close()
+
+
+async def test_the_default_role_allows_to_watch_the_lease_of_all_and_no_other(world: World) -> None:
+    client = Client(LocalTransport(world.server.handle, CONTROLLER), user_agent="test")
+
+    async def watch(fields: str) -> None:
+        events = client.watch(
+            LEASES, "kube-system", resource_version="", fields=fields, timeout_s=1, bookmarks=False
+        )
+        async with aclosing(events):
+            await anext(events)
+
+    now = format_micro_time(world.clock.now())
+    spec = LeaseSpec(holder_identity="x", lease_duration_seconds=60, acquire_time=now, renew_time=now)
+    await world.create(
+        LEASES, Lease(metadata=ObjectMeta(name=LEASE_NAME, namespace="kube-system"), spec=spec)
+    )
+    await watch(f"metadata.name={LEASE_NAME}")
+    for fields in ("", f"metadata.name={LEASE_NAME}-x"):
+        with pytest.raises(Forbidden):
+            await watch(fields)
 
 
 async def test_two_replicas_with_one_identity_are_detected_and_the_older_stops(

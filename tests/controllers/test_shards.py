@@ -122,7 +122,7 @@ async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(wo
     await world.advance(seconds(40))
     assert len(two.replica.shards) == 1
     # Sixty seconds since it was seen to be renewed, which may be a look later, and another look.
-    await world.advance(seconds(20 + 2 * 12))
+    await world.advance(seconds(20 + 2 * 14))
     assert two.replica.shards == {0, 1}
     await check_all_issued_once(world, NAMES)
     await two.close()

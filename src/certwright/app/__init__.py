@@ -20,7 +20,7 @@ from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.acme.revoked import CannotRevoke, Revoked
 from certwright.controllers.replicas.cluster import ClusterSettings
 from certwright.kube.apiserver.http.fairness import InFlight
-from certwright.kube.runtime.lease import Terms
+from certwright.kube.runtime.lease_terms import Terms
 
 __all__ = [
     "ADMIN",

@@ -29,7 +29,8 @@ from certwright.controllers.cache.shard_members import Shards
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.replica import Member, ReplicaMetrics
 from certwright.kube.api.errors import ApiError, Unreachable
-from certwright.kube.runtime.lease import Candidate, Terms
+from certwright.kube.runtime.lease import Candidate
+from certwright.kube.runtime.lease_terms import Terms
 from certwright.kube.util.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -37,8 +38,8 @@ _log = logging.getLogger(__name__)
 # Replicas look more often than once in a retry period: a shard that has been free for longer than this many
 # of them is wanted by no replica without one.
 _FREE_FOR_LONG = 1.0
-# How often the group's Lease is read, which shows replicas that end. One small request.
-_NEWS_EVERY_S = 1.0
+# Between two rounds at least, however often the group's Lease changes.
+_ROUND_S = 1.0
 _WARN_EVERY_S = 600.0
 
 
@@ -69,6 +70,7 @@ class ShardedReplica(Member):
         self._retry_s = terms.retry_period.total_seconds()
         self._jitter = jitter
         self._working: frozenset[int] = frozenset()
+        self._joined_with: frozenset[int] = frozenset()
         self._watch_over: asyncio.Task[None] | None = None
         self._conflicts_with = ""
         self._warned_at = 0.0
@@ -98,6 +100,7 @@ class ShardedReplica(Member):
     def start(self) -> None:
         """Begin to acquire shards, and to work on those it holds."""
         self._tasks.start(self._run(), name="replica")
+        self._tasks.start(self._group.follow(), name="watch on the lease")
 
     async def close(self) -> None:
         """Stop, and then release the shards."""
@@ -109,14 +112,15 @@ class ShardedReplica(Member):
 
     async def _run(self) -> None:
         while True:
+            # BEFORE the Leases are read: what changes afterwards is for the next round.
+            self._group.news.clear()
             # Stop the work on lost shards before anything else.
             await self._work_on(self._held() & self._working)
             if await self._may_join():
                 await asyncio.gather(*(self._renew_or_look(seat) for seat in self._seats))
                 leaving = self._asked_for()
                 await self._take()
-                # AFTER the shards' Leases were taken: see `_leave_group`.
-                if self._any_seat() and not await self._group.join(self._retry_s):
+                if self._any_seat() and not await self._join_group():
                     every = frozenset(range(len(self._seats)))
                     leaving |= every - self._working if self._group.held else every
                 await self._work_on(self._held() - leaving)
@@ -125,18 +129,21 @@ class ShardedReplica(Member):
             await self._pause()
 
     async def _pause(self) -> None:
-        # Half as often again as a Lease is renewed, and never all replicas at the same moment.
-        pause_s = self._retry_s * (0.6 + 0.2 * self._jitter())
+        # More often than once in a retry period, and never all replicas at the same moment.
+        pause_s = self._retry_s * (0.7 + 0.2 * self._jitter())
         if self._working:
+            if self._group.needs_renewal:
+                # Its renewal failed: there is time for one more.
+                pause_s = self._retry_s / 3
             pause_s = min([pause_s, self._group.left_s, *(self._seats[one].left_s for one in self._working)])
-        until = self._clock.monotonic() + pause_s
-        while (left_s := until - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(left_s, _NEWS_EVERY_S))
-            try:
-                if await self._group.has_news():
-                    return
-            except (ApiError, Unreachable) as error:
-                _log.debug("the lease %s: %s", self._group.place, error)
+        await self._clock.sleep(min(pause_s, _ROUND_S))
+        alarm = asyncio.ensure_future(self._clock.sleep(pause_s - _ROUND_S))
+        news = asyncio.ensure_future(self._group.news.wait())
+        try:
+            await asyncio.wait((alarm, news), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            alarm.cancel()
+            news.cancel()
 
     async def _may_join(self) -> bool:
         """Whether the group's Lease is ours or free; otherwise replicas with another division hold it."""
@@ -189,6 +196,17 @@ class ShardedReplica(Member):
             await self._group.call()
         except (ApiError, Unreachable) as error:
             _log.debug("the lease %s: %s", self._group.place, error)
+
+    async def _join_group(self) -> bool:
+        """Write the group's Lease AFTER a shard's Lease was taken (see `_leave_group`); otherwise once in a
+        retry period, which is less often than a round."""
+        held = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+        if held <= self._joined_with and not self._group.needs_renewal:
+            return True
+        if not await self._group.join(self._retry_s):
+            return False
+        self._joined_with = held
+        return True
 
     async def _leave_group(self) -> None:
         """Release the group's Lease if this is the last replica. A replica that takes a shard during this

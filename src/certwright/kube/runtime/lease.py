@@ -23,53 +23,36 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
 from certwright.kube.api.core import Lease, LeaseSpec
 from certwright.kube.api.core_kinds import LEASES
-from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound, Unreachable
+from certwright.kube.api.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Unreachable,
+)
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.api.micro_time import format_micro_time
-from certwright.kube.client.rest import Client
+from certwright.kube.client.cache import parse_revision
+from certwright.kube.client.rest import JSON_PATCH, Client
+from certwright.kube.runtime import lease_specs as specs
+from certwright.kube.runtime.deadlines import within
+from certwright.kube.runtime.lease_terms import DEFAULT_TERMS, JITTER, Terms
+from certwright.kube.runtime.lease_watch import LeaseWatch
 from certwright.kube.util.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# Without it, candidates that poll at the same moments would all try together; client-go's JitterFactor.
-_JITTER = 0.2
 # An API server that is stopped, or cut off, must not use up a whole renewal period for one request.
 _REQUEST_S = 10.0
 _REMEMBERED = 8
 _CONFLICTS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """Lease timing: its duration, the renew deadline after which its holder gives up, and the period of
-    renewals and of the others' polls. The defaults are cert-manager's."""
-
-    duration: timedelta = timedelta(seconds=60)
-    renew_deadline: timedelta = timedelta(seconds=40)
-    retry_period: timedelta = timedelta(seconds=15)
-
-    def check(self) -> None:
-        """Raises `ValueError`, with a sentence, for terms under which two processes could own a Lease at the
-        same time."""
-        if self.retry_period <= timedelta(0):
-            raise ValueError("the retry period must be longer than 0s")
-        if self.renew_deadline <= self.retry_period * (1 + _JITTER):
-            raise ValueError(
-                "the renew deadline must be longer than 1.2 retry periods, so that one renewal may fail"
-            )
-        if self.duration <= self.renew_deadline:
-            raise ValueError("the lease duration must be longer than the renew deadline")
-        if self.duration < timedelta(seconds=1):
-            raise ValueError("the lease duration must be one second at least")
 
 
 class Candidate:
@@ -88,7 +71,7 @@ class Candidate:
         namespace: str,
         name: str,
         identity: str,
-        terms: Terms = Terms(),
+        terms: Terms = DEFAULT_TERMS,
         jitter: Callable[[], float] = random.random,
         is_group: bool = False,
     ) -> None:
@@ -101,16 +84,20 @@ class Candidate:
         self._terms = terms
         self._jitter = jitter
         self._seen: Lease | None = None
+        self._mark: tuple[str, int] | None = None
         self._seen_at = 0.0
         self._renewed_at: float | None = None
         self._free_since: float | None = None
         self._is_group = is_group
         self._written = deque[str](maxlen=_REMEMBERED)
         self._has_twin = False
+        self._may_patch = True
         self.was_released = False
         """Whether another holder was seen, and then released the Lease."""
         self.tried = asyncio.Event()
         """Set after the first request for the Lease, whatever the response."""
+        self.news = asyncio.Event()
+        """Set when another process has changed the holder, or a member of the group has called (`call`)."""
 
     @property
     def place(self) -> str:
@@ -126,6 +113,12 @@ class Candidate:
     def holder(self) -> str:
         """The holder, as last seen; empty without a holder, or before the first read."""
         return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
+
+    @property
+    def needs_renewal(self) -> bool:
+        """Whether a retry period has passed since the last renewal, or another holder was seen."""
+        fresh_s = (self._terms.renew_deadline - self._terms.retry_period).total_seconds()
+        return self.holder != self.identity or self.left_s <= fresh_s
 
     @property
     def asked_by(self) -> str:
@@ -161,16 +154,24 @@ class Candidate:
                 return False
         return False
 
-    async def has_news(self) -> bool:
-        """Whether the holder has changed, or a member of the group has called the others (`call`), since the
-        last check. Raises `ApiError`, `Unreachable`."""
-        before = self._seen.spec if self._seen is not None else LeaseSpec()
-        await _within(self._clock, _REQUEST_S, self._is_free())
-        now = self._seen.spec if self._seen is not None else LeaseSpec()
-        return (before.holder_identity, before.lease_transitions) != (
-            now.holder_identity,
-            now.lease_transitions,
-        )
+    async def follow(self) -> None:
+        """Watch the Lease until cancelled: sets `news` without polling. For a group's Lease."""
+        await LeaseWatch(
+            self._client,
+            self._clock,
+            namespace=self._namespace,
+            name=self.name,
+            revision=lambda: self._seen.metadata.resource_version if self._seen is not None else "",
+            on_change=self._on_change,
+            jitter=self._jitter,
+        ).run()
+
+    def _on_change(self, lease: Lease | None) -> None:
+        if lease is None:
+            self._seen = None
+            self.news.set()
+        elif self._seen is None or _revision(lease) > _revision(self._seen):
+            self._look_at(lease)
 
     async def call(self) -> None:
         """Have the other members of the group check their Leases now. Raises `ApiError`, `Unreachable`."""
@@ -178,17 +179,19 @@ class Candidate:
             lease = await self._client.get(LEASES, self.name, self._namespace)
             if lease.spec.holder_identity != self.identity:
                 return
-            spec = lease.spec
-            spec = msgspec.structs.replace(spec, lease_transitions=(spec.lease_transitions or 0) + 1)
+            spec = msgspec.structs.replace(
+                lease.spec, lease_transitions=(lease.spec.lease_transitions or 0) + 1
+            )
             try:
-                self._look_at(await self._client.update(LEASES, msgspec.structs.replace(lease, spec=spec)))
+                lease = await self._client.update(LEASES, msgspec.structs.replace(lease, spec=spec))
             except Conflict:
                 continue
+            self._look_at_own(lease)
             return
 
     async def look(self, patience_s: float) -> None:
         """Read the holder, without acquiring. Raises `ApiError`, `Unreachable`."""
-        if await _within(self._clock, min(patience_s, _REQUEST_S), self._is_free()):
+        if await within(self._clock, min(patience_s, _REQUEST_S), self._is_free()):
             self._free_since = self._clock.monotonic() if self._free_since is None else self._free_since
         else:
             self._free_since = None
@@ -243,7 +246,7 @@ class Candidate:
 
     async def _let_go(self, lease: Lease) -> None:
         try:
-            await self._client.update(LEASES, self._freed(lease))
+            await self._client.update(LEASES, specs.released(lease, self._clock.now()))
         except Conflict:
             if self._is_group:
                 # Another member has joined.
@@ -251,14 +254,7 @@ class Candidate:
             # Our last renewal may have been interrupted after the server had carried it out.
             lease = await self._client.get(LEASES, self.name, self._namespace)
             if lease.spec.holder_identity == self.identity:
-                await self._client.update(LEASES, self._freed(lease))
-
-    def _freed(self, lease: Lease) -> Lease:
-        now = format_micro_time(self._clock.now())
-        spec = msgspec.structs.replace(
-            lease.spec, holder_identity="", lease_duration_seconds=1, renew_time=now, acquire_time=now
-        )
-        return msgspec.structs.replace(lease, spec=spec)
+                await self._client.update(LEASES, specs.released(lease, self._clock.now()))
 
     @property
     def left_s(self) -> float:
@@ -268,7 +264,7 @@ class Candidate:
         return self._renewed_at + self._terms.renew_deadline.total_seconds() - self._clock.monotonic()
 
     def _pause_s(self) -> float:
-        return self._terms.retry_period.total_seconds() * (1 + _JITTER * self._jitter())
+        return self._terms.retry_period.total_seconds() * (1 + JITTER * self._jitter())
 
     async def _try(self, patience_s: float) -> str:
         """Acquire or renew the Lease, if it is free or ours; returns an error text. A request without a
@@ -276,7 +272,7 @@ class Candidate:
         # BEFORE the request: its duration must not count in our favour.
         begun = self._clock.monotonic()
         try:
-            if await _within(self._clock, min(patience_s, _REQUEST_S), self._take()):
+            if await within(self._clock, min(patience_s, _REQUEST_S), self._take()):
                 self._renewed_at = begun
             elif self.holder not in ("", self.identity):
                 self._renewed_at = None
@@ -289,7 +285,7 @@ class Candidate:
         return ""
 
     async def _take(self) -> bool:
-        if self.held and self._seen is not None:
+        if self.held and self._seen is not None and self.holder == self.identity:
             try:
                 # Unchanged since our write: one request instead of two.
                 return await self._write(self._seen)
@@ -302,7 +298,7 @@ class Candidate:
         except NotFound:
             meta = ObjectMeta(name=self.name, namespace=self._namespace)
             lease = Lease(metadata=meta, spec=self._spec(LeaseSpec()))
-            self._look_at(await self._client.create(LEASES, lease))
+            self._look_at_own(await self._client.create(LEASES, lease))
             return True
         assert self._seen is not None
         return not self._is_others() and await self._write(self._seen)
@@ -331,11 +327,42 @@ class Candidate:
     async def _write(self, lease: Lease) -> bool:
         # With the resourceVersion that was read: of several candidates, one succeeds.
         mine = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
-        self._look_at(await self._client.update(LEASES, mine))
+        together = self._is_group and self._may_patch and lease.spec.holder_identity == self.identity
+        self._look_at_own(
+            await (self._renew_together(mine) if together else self._client.update(LEASES, mine))
+        )
         self._has_twin = self.was_released = False
         return True
 
+    def _spec(self, old: LeaseSpec) -> LeaseSpec:
+        spec = specs.renewed(old, self.identity, self._terms.duration, self._clock.now())
+        self._written.append(spec.renew_time or "")
+        return spec
+
+    async def _renew_together(self, mine: Lease) -> Lease:
+        """Renew a group's Lease, whatever other members write meanwhile. Raises `Conflict` if another holder
+        has it."""
+        patch = specs.renewal_patch(mine.spec)
+        try:
+            return await self._client.patch(
+                LEASES, self.name, self._namespace, patch, content_type=JSON_PATCH
+            )
+        except Invalid as error:
+            raise Conflict(str(error)) from None
+        except Forbidden:
+            # A role without the verb `patch`.
+            self._may_patch = False
+            return await self._client.update(LEASES, mine)
+
+    def _look_at_own(self, lease: Lease) -> None:
+        """As `_look_at`, after a write of this process."""
+        self._mark = specs.mark(lease.spec)
+        self._look_at(lease)
+
     def _look_at(self, lease: Lease) -> None:
+        if self._mark not in (None, specs.mark(lease.spec)):
+            self.news.set()
+        self._mark = specs.mark(lease.spec)
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen_at = self._clock.monotonic()
         if lease.spec.holder_identity:
@@ -352,30 +379,6 @@ class Candidate:
         lasts_s = spec.lease_duration_seconds or 0
         return self._clock.monotonic() < self._seen_at + lasts_s
 
-    def _spec(self, old: LeaseSpec) -> LeaseSpec:
-        now = format_micro_time(self._clock.now())
-        self._written.append(now)
-        is_ours = old.holder_identity == self.identity
-        changes = 0 if old.holder_identity is None else (old.lease_transitions or 0) + (not is_ours)
-        return msgspec.structs.replace(
-            old,
-            holder_identity=self.identity,
-            lease_duration_seconds=int(self._terms.duration.total_seconds()),
-            acquire_time=old.acquire_time if is_ours else now,
-            renew_time=now,
-            lease_transitions=changes,
-            preferred_holder=old.preferred_holder if is_ours else None,
-        )
 
-
-async def _within(clock: Clock, seconds: float, work: Coroutine[Any, Any, bool]) -> bool:
-    """The result of `work`, within the given seconds of that clock. Raises `Unreachable` afterwards."""
-    task, alarm = asyncio.ensure_future(work), asyncio.ensure_future(clock.sleep(seconds))
-    try:
-        await asyncio.wait((task, alarm), return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            return task.result()
-        raise Unreachable(f"the API server did not answer within {seconds:.0f} s")
-    finally:
-        alarm.cancel()
-        task.cancel()
+def _revision(lease: Lease) -> int:
+    return parse_revision(lease.metadata.resource_version)

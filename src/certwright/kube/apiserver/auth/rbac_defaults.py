@@ -268,6 +268,8 @@ def _leader_election() -> list[Default]:
     shards = (f"{lease}-shard-{number}" for number in range(_MOST_SHARDS))
     rules = [
         _rule("get update patch", "leases", "coordination.k8s.io", (lease, *shards)),
+        # Ours: replicas with shards watch this one, instead of polling it.
+        _rule("watch", "leases", "coordination.k8s.io", (lease,)),
         _rule("create", "leases", "coordination.k8s.io"),
     ]
     role = _object("Role", name, {}, rules=rules)
