@@ -128,7 +128,7 @@ async def test_closing_drops_what_has_not_begun_and_does_not_wait_for_what_has()
     with pytest.raises(asyncio.CancelledError):
         await late
     assert not begun.done()
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises(RuntimeError, match="shutdown"):
         await workshop.run(lambda: "too late")
     bench.let_go.set()
     assert await begun == "done"
