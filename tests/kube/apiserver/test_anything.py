@@ -65,6 +65,8 @@ VALUES = st.recursive(
     max_leaves=14,
 )
 OBJECTS = st.dictionaries(NAMES, VALUES, max_size=4)
+_LARGE = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+"""An example is several bodies, because starting a server takes longer than the server's answers."""
 
 
 async def _served() -> ApiServer:
@@ -93,13 +95,14 @@ async def _send(
 
 @pytest.mark.parametrize("path", COLLECTIONS)
 def test_any_object_gets_an_answer(path: str) -> None:
-    @given(OBJECTS)
-    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def check(body: Json) -> None:
+    @given(st.lists(OBJECTS, min_size=5, max_size=5))
+    @settings(max_examples=5, deadline=None, suppress_health_check=_LARGE)
+    def check(bodies: list[Json]) -> None:
         async def run() -> None:
             server = await _served()
-            await _send(server, "POST", path, {"metadata": {"name": "x"}, **body})
-            await _send(server, "POST", path, {**body, "metadata": {"generateName": "x-"}})
+            for number, body in enumerate(bodies):
+                await _send(server, "POST", path, {"metadata": {"name": f"x{number}"}, **body})
+                await _send(server, "POST", path, {**body, "metadata": {"generateName": "x-"}})
             await server.close()
 
         asyncio.run(run())
@@ -118,26 +121,28 @@ def test_any_patch_gets_an_answer(media: str) -> None:
     )
     patches = st.lists(operation, max_size=3) if media == JSON_PATCH else OBJECTS
 
-    @given(patches)
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    def check(patch: Any) -> None:
+    @given(st.lists(patches, min_size=5, max_size=5))
+    @settings(max_examples=12, deadline=None, suppress_health_check=_LARGE)
+    def check(several: list[Any]) -> None:
         async def run() -> None:
             server = await _served()
             secrets, certificates = (
                 f"/api/v1{IN_DEFAULT}secrets",
                 "/apis/cert-manager.io/v1/namespaces/default/certificates",
             )
-            await _send(server, "POST", secrets, {"metadata": {"name": "x"}, "data": {"a": "YQ=="}})
-            await _send(server, "POST", certificates, certificate("x"))
             await _send(server, "POST", CRDS, thing_crd())
-            for target in (
-                f"{secrets}/x",
-                f"{certificates}/x",
-                f"{certificates}/x/status",
-                "/api/v1/namespaces/default",
-                f"{CRDS}/things.test.dev",
-            ):
-                await _send(server, "PATCH", target, patch, media)
+            for number, patch in enumerate(several):
+                secret = {"metadata": {"name": f"x{number}"}, "data": {"a": "YQ=="}}
+                await _send(server, "POST", secrets, secret)
+                await _send(server, "POST", certificates, certificate(f"x{number}"))
+                for target in (
+                    f"{secrets}/x{number}",
+                    f"{certificates}/x{number}",
+                    f"{certificates}/x{number}/status",
+                    "/api/v1/namespaces/default",
+                    f"{CRDS}/things.test.dev",
+                ):
+                    await _send(server, "PATCH", target, patch, media)
             await server.close()
 
         asyncio.run(run())
