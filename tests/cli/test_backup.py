@@ -11,7 +11,8 @@ import signal
 import ssl
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -26,9 +27,9 @@ HERE = ("--kubeconfig", "one/kubeconfig")
 
 
 @pytest.fixture
-def etcd(tmp_path: Path) -> Iterator[Etcd]:
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An empty etcd."""
-    with running_etcd(tmp_path) as found:
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
         yield found
 
 
@@ -45,7 +46,7 @@ def stopped(process: Process) -> None:
     assert process.rest().status == 0
 
 
-def issued(start: Start) -> None:
+def issue(start: Start) -> None:
     """The certificates of an example, issued by the server in `one`."""
     done = start("apply", "-f", str(EXAMPLES / "quickstart.yaml"), *HERE).rest()
     assert done.status == 0, done.err
@@ -75,48 +76,85 @@ def saved(start: Start, *words: str) -> str:
     return done.out
 
 
-def test_a_backup_of_a_running_server_is_restored_into_a_new_directory(start: Start, tmp_path: Path) -> None:
-    one = served(start, "one")
-    issued(start)
-    before, revisions = secrets_of(start, "one"), serials(start, "one")
-    assert "saved in all.backup" in saved(start, "backup", "--data-dir", "one", "all.backup")
-    assert stat.S_IMODE((tmp_path / "all.backup").stat().st_mode) == 0o600
-    stopped(one)
+@dataclass(frozen=True, slots=True)
+class Issued:
+    """A folder with the data directory `one` of a stopped server that issued certificates, and `all.backup`,
+    which it made while it was running."""
+
+    folder: Path
+    secrets: dict[str, dict[str, str]] = field(repr=False)
+    revisions: dict[str, int]
+    stored: bytes = field(repr=False)
+    """The content of the store's files while the server was running, and of the backup."""
+
+    def copy_to(self, folder: Path, *names: str) -> None:
+        """Copy the data directory, the backup or both."""
+        for name in names or ("one", "all.backup"):
+            source = self.folder / name
+            (shutil.copytree if source.is_dir() else shutil.copy2)(source, folder / name)
+
+
+@pytest.fixture(scope="module")
+def issued(tmp_path_factory: pytest.TempPathFactory) -> Issued:
+    """Issued once for all tests of this module, which work on copies."""
+    folder = tmp_path_factory.mktemp("issued")
+    with ExitStack() as stack:
+
+        def start(*words: str) -> Process:
+            process = Process(*words, cwd=folder)
+            stack.callback(process.close)
+            return process
+
+        one = served(start, "one")
+        issue(start)
+        assert "saved in all.backup" in saved(start, "backup", "--data-dir", "one", "all.backup")
+        files = [*(folder / "one").glob("store.sqlite*"), folder / "all.backup"]
+        stored = b"".join(path.read_bytes() for path in files)
+        found = Issued(folder, secrets_of(start, "one"), serials(start, "one"), stored)
+        stopped(one)
+    return found
+
+
+def test_a_backup_of_a_running_server_is_restored_into_a_new_directory(
+    start: Start, issued: Issued, tmp_path: Path
+) -> None:
+    issued.copy_to(tmp_path)
+    assert stat.S_IMODE((issued.folder / "all.backup").stat().st_mode) == 0o600
     (tmp_path / "two").mkdir()
     shutil.copy(tmp_path / "one" / "encryption.key", tmp_path / "two")
     restored = saved(start, "restore", "--data-dir", "two", "all.backup")
     assert "restored; start the server with `certwright serve --data-dir two`" in restored
     two = served(start, "two")
-    assert secrets_of(start, "two") == before
-    assert serials(start, "two") == revisions
-    # The old administrator's token holds at the restored server.
+    assert secrets_of(start, "two") == issued.secrets
+    assert serials(start, "two") == issued.revisions
+    # The administrator's token of the old server is valid at the restored one.
     tokens = [(tmp_path / name / "pki" / "admin.token").read_text() for name in ("one", "two")]
     assert tokens[0] == tokens[1]
     assert start("renew", "web", "-n", "default", "--kubeconfig", "two/kubeconfig").rest().status == 0
     stopped(two)
 
 
-def test_a_backup_needs_its_key(start: Start, tmp_path: Path) -> None:
-    stopped(served(start, "one"))
-    saved(start, "backup", "--data-dir", "one", "all.backup")
+def test_a_backup_needs_its_key(start: Start, issued: Issued, tmp_path: Path) -> None:
+    issued.copy_to(tmp_path, "all.backup")
     refused = start("restore", "--data-dir", "two", "all.backup").rest()
     assert refused.status == 1
     assert "two/encryption.key holds no key" in refused.err
     assert not (tmp_path / "two" / "store.sqlite").exists()
 
 
-def test_a_store_that_is_there_is_replaced_only_by_force(start: Start) -> None:
-    one = served(start, "one")
-    saved(start, "backup", "--data-dir", "one", "all.backup")
-    issued(start)
+def test_an_existing_store_is_replaced_only_by_force(start: Start, issued: Issued, tmp_path: Path) -> None:
+    issued.copy_to(tmp_path)
+    one = served(start, "one", "--controllers", "")
+    saved(start, "delete", "certificates", "--all", "-A", *HERE)
+    assert serials(start, "one") == {}
     refused = start("restore", "--data-dir", "one", "--force", "all.backup").rest()
     assert "in use by another certwright" in refused.err
     stopped(one)
     refused = start("restore", "--data-dir", "one", "all.backup").rest()
     assert (refused.status, "--force replaces it" in refused.err) == (1, True)
     saved(start, "restore", "--data-dir", "one", "--force", "all.backup")
-    one = served(start, "one")
-    assert serials(start, "one") == {}
+    one = served(start, "one", "--controllers", "")
+    assert serials(start, "one") == issued.revisions
     stopped(one)
 
 
@@ -131,11 +169,10 @@ def test_a_store_that_is_there_is_replaced_only_by_force(start: Start) -> None:
     ],
     ids=["half", "head", "empty", "one bit", "another file"],
 )
-def test_a_wrong_file_is_told(
-    start: Start, tmp_path: Path, change: Callable[[bytes], bytes], words: str
+def test_a_wrong_file_is_reported(
+    start: Start, issued: Issued, tmp_path: Path, change: Callable[[bytes], bytes], words: str
 ) -> None:
-    stopped(served(start, "one", "--controllers", ""))
-    saved(start, "backup", "--data-dir", "one", "all.backup")
+    issued.copy_to(tmp_path)
     path = tmp_path / "all.backup"
     path.write_bytes(change(path.read_bytes()))
     refused = start("restore", "--data-dir", "one", "--force", "all.backup").rest()
@@ -143,20 +180,19 @@ def test_a_wrong_file_is_told(
     assert words in refused.err
 
 
-def test_a_backup_moves_from_sqlite_to_etcd_and_back(start: Start, etcd: Etcd, tmp_path: Path) -> None:
+def test_a_backup_moves_from_sqlite_to_etcd_and_back(
+    start: Start, issued: Issued, etcd: Etcd, tmp_path: Path
+) -> None:
+    issued.copy_to(tmp_path)
     key = ("--encryption-key-file", "one/encryption.key")
-    one = served(start, "one")
-    issued(start)
-    before, revisions = secrets_of(start, "one"), serials(start, "one")
-    saved(start, "backup", "--data-dir", "one", "one.backup")
-    stopped(one)
+    before, revisions = issued.secrets, issued.revisions
     store = ("--store", etcd.url)
-    saved(start, "restore", "--data-dir", "two", *store, *key, "one.backup")
+    saved(start, "restore", "--data-dir", "two", *store, *key, "all.backup")
     two = served(start, "two", *store, *key)
     assert (secrets_of(start, "two"), serials(start, "two")) == (before, revisions)
     saved(start, "backup", "--data-dir", "two", *store, *key, "two.backup")
     stopped(two)
-    refused = start("restore", "--data-dir", "two", *store, *key, "one.backup").rest()
+    refused = start("restore", "--data-dir", "two", *store, *key, "all.backup").rest()
     assert "--force replaces it" in refused.err
     saved(start, "restore", "--data-dir", "two", *store, *key, "--force", "two.backup")
     saved(start, "restore", "--data-dir", "three", *key, "two.backup")
@@ -165,24 +201,21 @@ def test_a_backup_moves_from_sqlite_to_etcd_and_back(start: Start, etcd: Etcd, t
     stopped(three)
 
 
-def test_no_private_key_is_in_any_file_of_the_store(start: Start, tmp_path: Path) -> None:
-    one = served(start, "one")
-    issued(start)
+def test_no_private_key_is_in_any_file_of_the_store(issued: Issued) -> None:
     # Certificates are no secret, and are in the objects that ask for them too.
-    secret = [fields["tls.key"] for fields in secrets_of(start, "one").values() if "tls.key" in fields]
+    secret = [fields["tls.key"] for fields in issued.secrets.values() if "tls.key" in fields]
     secret += [line for key in secret for line in base64.b64decode(key).decode().split("\n")[1:-2]]
-    saved(start, "backup", "--data-dir", "one", "all.backup")
     assert len(secret) > 6
-    files = [*(tmp_path / "one").glob("store.sqlite*"), tmp_path / "all.backup"]
-    content = b"".join(path.read_bytes() for path in files)
-    assert not [text for text in secret if text.encode() in content]
-    stopped(one)
+    assert not [text for text in secret if text.encode() in issued.stored]
 
 
-def test_keys_are_rotated_in_a_running_server_and_it_starts_again(start: Start, tmp_path: Path) -> None:
+def test_keys_are_rotated_in_a_running_server_and_it_starts_again(
+    start: Start, issued: Issued, tmp_path: Path
+) -> None:
+    issued.copy_to(tmp_path, "one")
     one = served(start, "one")
-    issued(start)
     before = secrets_of(start, "one")
+    assert before == issued.secrets
     first = json.loads(saved(start, "encryption", "status", "-o", "json", *HERE))
     assert first["settled"]
     assert "the old one is gone" in saved(start, "encryption", "rotate", *HERE)
