@@ -1,0 +1,96 @@
+"""Running the solver and the self-check of a Challenge."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed
+from certwright.controllers.acme.challenge_state import Proven, Work
+from certwright.controllers.acme.ways import Way
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.runtime.recorder import Recorder
+from certwright.resources.challenge import Challenge
+from certwright.resources.table import CHALLENGES
+
+if TYPE_CHECKING:
+    # The solvers are loaded with the first Challenge.
+    from certwright.controllers.acme.solver_factory import Means
+
+# A live name answers immediately. A dead one must not keep later ones waiting: the first self-check is short,
+# later ones (which queue behind every first one) take the time that they need.
+_FIRST_CHECK_TAKES_S = 1.5
+
+_log = logging.getLogger(__name__)
+
+FindMeans = Callable[[Challenge], Awaitable["Means"]]
+"""Raises `SolverError` where the challenge cannot be answered."""
+
+
+async def make_work(challenge: Challenge, way: Way | None, find_means: FindMeans) -> Work:
+    """The initial state, also after a restart: nothing is known. Without `way` it is only fit to be cleaned
+    up, because the proof is computed from the account's key, not from the object. Raises `SolverError`."""
+    from certwright.controllers.acme import solver_factory  # loaded with the first Challenge
+
+    means = await find_means(challenge)
+    key = way.client.key if way is not None else None
+    return Work(solver_factory.task_of(challenge, key), means)
+
+
+async def clean_up(
+    challenge: Challenge, work: Work | None, find_means: FindMeans, recorder: Recorder
+) -> bool:
+    """Clean up the presented solution; return whether that is done. Errors are reported."""
+    try:
+        work = work or await make_work(challenge, None, find_means)
+        await work.means.solver.clean_up(work.task)
+    except SolverNotAllowed as error:
+        # Only a process with other flags can have shown anything: this one must not keep the object.
+        message = f"Error cleaning up challenge: a proof shown earlier, if any, is left in place: {error}"
+        recorder.event(CHALLENGES, challenge, "Warning", "CleanUpError", message)
+        return True
+    except SolverError as error:
+        recorder.event(
+            CHALLENGES, challenge, "Warning", "CleanUpError", f"Error cleaning up challenge: {error}"
+        )
+        return False
+    return True
+
+
+def report_skipped(challenge: Challenge, problem: str, recorder: Recorder) -> None:
+    """Report a proof that may remain, because no solver runs for a Challenge with that `problem`."""
+    if problem and challenge.status.presented:
+        message = f"No solver was run to remove a proof that may still be shown: {problem}"
+        recorder.event(CHALLENGES, challenge, "Warning", "CleanUpSkipped", message)
+
+
+async def discard(key: ObjectKey, work: Work) -> None:
+    """Remove what only this process presents, after the Challenge was deleted without our finalizer."""
+    if isinstance(work.stage, Proven):
+        return
+    try:
+        await work.means.solver.clean_up(work.task)
+    except SolverError as error:
+        _log.warning("%s: the proof could not be removed: %s", key, error)
+
+
+def self_check(key: ObjectKey, work: Work, attempt: int) -> Callable[[], Awaitable[Ready | NotYet]]:
+    """The self-check as a function that never raises and, at its first attempt, ends soon."""
+    check, task = work.means.check, work.task
+    assert check is not None
+    timeout_s = None if attempt else _FIRST_CHECK_TAKES_S
+
+    async def run() -> Ready | NotYet:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await check.check(task)
+        except TimeoutError:
+            return NotYet(f"no answer within {_FIRST_CHECK_TAKES_S:g} s")
+        except Exception as error:
+            # A check must not raise; one that does must not be repeated immediately, for ever.
+            _log.exception("the self-check of %s failed", key)
+            return NotYet(f"the self-check failed: {type(error).__name__}: {error}")
+
+    return run
