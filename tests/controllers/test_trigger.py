@@ -45,6 +45,8 @@ def decide(gate: Closed, held: Certificate, *, now: datetime = START, broken: bo
         around = snapshot(certificate=held, now=now, secret=None)
     draft = Draft(held)
     Trigger(Limits(), gate).decide(around, draft)
+    for note in draft.notes:
+        note.apply(*note.args)
     return draft.certificate
 
 

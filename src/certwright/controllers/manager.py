@@ -263,7 +263,7 @@ class Controllers:
         caches, facts = self._caches, Facts()
         authorities = Authorities(caches, self._cluster_resource_namespace, wake=lambda key: queue.add(key))
         fights, trigger = Fights(limits), Trigger(limits, self._gate)
-        keys, requests = Keys(suffix), Requests(self._copied)
+        keys, requests = Keys(), Requests(self._copied)
         issuing, upkeep = (
             Issuing(limits, owns_secrets=owner_references),
             Upkeep(owns_secrets=owner_references),
@@ -308,6 +308,7 @@ class Controllers:
             authority_of=authorities.of,
             issuer_of=authorities.issuer_of,
             now=self._clock.now,
+            suffix=suffix,
         )
         queue = self._controller("certificates", reconciler.reconcile, self._expiry).queue
         self._wire_certificates(queue, office.forget)

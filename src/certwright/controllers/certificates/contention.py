@@ -12,8 +12,7 @@ survives a restart; how often a Secret was damaged before the first wait is know
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -63,23 +62,22 @@ class _Damage(NamedTuple):
     is_deletion: bool
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _History:
     """Damages of the last hour, one for each revision, and how many waits in a row they caused."""
 
-    damages: deque[_Damage] = field(default_factory=deque)
+    damages: tuple[_Damage, ...] = ()
     waits: int = 0
     waited_at: int = 0
     last: datetime | None = None
 
-    def note(self, revision: int, now: datetime, *, is_deletion: bool) -> None:
-        if self.last is not None and now - self.last > _QUIET:
-            self.waits = 0
-        self.last = now
-        while self.damages and now - self.damages[0].when > _WINDOW:
-            self.damages.popleft()
-        if not self.damages or self.damages[-1].revision != revision:
-            self.damages.append(_Damage(revision, now, is_deletion))
+    def with_damage(self, damage: _Damage) -> _History:
+        """The history with one damage more; what is too old is dropped."""
+        is_quiet = self.last is not None and damage.when - self.last > _QUIET
+        damages = tuple(former for former in self.damages if damage.when - former.when <= _WINDOW)
+        if not damages or damages[-1].revision != damage.revision:
+            damages = (*damages, damage)
+        return replace(self, damages=damages, waits=0 if is_quiet else self.waits, last=damage.when)
 
     def is_fight(self, *, is_deletion: bool) -> bool:
         """Whether the last damage is one too many. After a first wait each one is."""
@@ -117,12 +115,14 @@ class Fights:
         retry_at = waits.retry_at(snapshot, self._limits)
         if retry_at is not None and retry_at > snapshot.now:
             return
-        history = self._history_of(snapshot)
-        history.note(revision, snapshot.now, is_deletion=is_deletion)
+        uid = snapshot.certificate.metadata.uid
+        former = self._histories.get(uid, _History())
+        history = former.with_damage(_Damage(revision, snapshot.now, is_deletion))
         if history.waited_at == revision or not history.is_fight(is_deletion=is_deletion):
+            draft.note(self._remember, uid, history)
             return
-        history.waits += 1
-        history.waited_at = revision
+        history = replace(history, waits=history.waits + 1, waited_at=revision)
+        draft.note(self._remember, uid, history)
         message = _message(damage, snapshot)
         reason = reasons.SECRET_DELETED if is_deletion else reasons.SECRET_OVERWRITTEN
         draft.set_condition(reasons.ISSUING, "False", reason, message, now=snapshot.now)
@@ -131,14 +131,13 @@ class Fights:
         )
         draft.tell("Warning", reason, message)
 
-    def _history_of(self, snapshot: Snapshot) -> _History:
-        uid = snapshot.certificate.metadata.uid
-        if uid not in self._histories and len(self._histories) >= _REMEMBERED:
-            old = snapshot.now - _QUIET
+    def _remember(self, uid: str, history: _History) -> None:
+        if uid not in self._histories and len(self._histories) >= _REMEMBERED and history.last is not None:
+            old = history.last - _QUIET
             self._histories = {
                 k: h for k, h in self._histories.items() if h.last is not None and h.last > old
             }
-        return self._histories.setdefault(uid, _History())
+        self._histories[uid] = history
 
 
 def _somebody_has_acted(snapshot: Snapshot) -> bool:

@@ -1,10 +1,12 @@
-"""Draft of a Certificate's status, with the Events to send.
+"""Draft of a Certificate's status, with the Events to send and the notes to take.
 
-Steps change the draft; the reconciler writes it once, and sends the Events only after that write.
+Steps change the draft; the reconciler writes it once, and applies Events and notes only after that write. So
+deciding changes nothing but the draft, and deciding twice on one snapshot gives the same draft.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -26,6 +28,13 @@ class Told(NamedTuple):
     message: str
 
 
+class Note(NamedTuple):
+    """A change of a step's memory, made once the draft is written: a call of `apply` with `args`."""
+
+    apply: Callable[..., None]
+    args: tuple[object, ...]
+
+
 class Blocked(Exception):
     """An issuance cannot continue until a user changes something; the text says what, the reason is a word
     for programs."""
@@ -42,6 +51,7 @@ class Draft:
 
     certificate: Certificate
     events: list[Told] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
     def change(self, **status: Any) -> None:
         """Set fields of the status. Where they have these values, the certificate stays the same object."""
@@ -71,3 +81,7 @@ class Draft:
     def tell(self, kind: EventType, reason: str, message: str) -> None:
         """Send an Event once the draft is written."""
         self.events.append(Told(kind, reason, message))
+
+    def note(self, apply: Callable[..., None], *args: object) -> None:
+        """Call `apply` with these values once the draft is written."""
+        self.notes.append(Note(apply, args))

@@ -11,7 +11,7 @@ start fills, and never a key without a reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Final
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked, Draft
@@ -29,14 +29,14 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.table import CERTIFICATES
 
 _LONGEST_NAME = 253
-_SUFFIX = 5
+
+
+SUFFIX_LENGTH: Final = 5
+"""Random letters at the end of the name of a next-key Secret."""
 
 
 class Keys:
-    """Keeps exactly one next-key Secret while issuing, and none otherwise. `suffix` makes random letters."""
-
-    def __init__(self, suffix: Callable[[int], str]) -> None:
-        self._suffix = suffix
+    """Keeps exactly one next-key Secret while issuing, and none otherwise."""
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Choose the name of the next-key Secret, or clear it when there is no issuance."""
@@ -75,8 +75,8 @@ class Keys:
         if len(snapshot.next_keys) == 1 and not _is_used(snapshot.next_keys[0], snapshot):
             # Made by an earlier cert-manager, which writes the Secret first: take it over.
             return snapshot.next_keys[0].metadata.name
-        stem = bounded_name(snapshot.certificate.metadata.name, limit=_LONGEST_NAME - _SUFFIX - 1)
-        return f"{stem}-{self._suffix(_SUFFIX)}"
+        stem = bounded_name(snapshot.certificate.metadata.name, limit=_LONGEST_NAME - SUFFIX_LENGTH - 1)
+        return f"{stem}-{snapshot.suffix}"
 
     async def _delete_others(self, name: str, snapshot: Snapshot, hands: Hands) -> Did:
         others = [secret for secret in snapshot.next_keys if secret.metadata.name != name]

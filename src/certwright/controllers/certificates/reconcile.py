@@ -11,7 +11,7 @@ new. A certificate that has been issued ends the pass, too; a later pass cleans 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -21,7 +21,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.transforms import NeedsWhole, is_whole
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.effects import Did, Hands
-from certwright.controllers.certificates.keys import is_next_key
+from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
@@ -49,7 +49,8 @@ class Decides(Protocol):
     """A step that owns a part of the status."""
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Change the draft's status to what it should be. Pure: no I/O, same result for same snapshot."""
+        """Change the draft's status to what it should be. MUST change nothing else: what the step is to
+        remember is a note of the draft. Deciding twice on one snapshot gives the same draft."""
 
 
 class Acts(Protocol):
@@ -103,6 +104,7 @@ class CertificateReconciler:
         authority_of: Callable[[Issuer | ClusterIssuer], Awaitable[tuple[CertificateFacts, ...]]],
         issuer_of: Callable[[Certificate], Issuer | ClusterIssuer | None],
         now: Callable[[], datetime],
+        suffix: Callable[[int], str],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._deciders = deciders
@@ -116,6 +118,7 @@ class CertificateReconciler:
         self._authority_of = authority_of
         self._issuer_of = issuer_of
         self._now = now
+        self._suffix = suffix
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass. Raises what the writes raise; the queue retries."""
@@ -152,11 +155,7 @@ class CertificateReconciler:
     async def _round(self, snapshot: Snapshot) -> Snapshot | None:
         """One round; returns the final snapshot where nothing was written, None where something was. Raises
         `_Issued` once the status says that the certificate is issued."""
-        draft = Draft(snapshot.certificate)
-        seen = snapshot
-        for step in self._deciders:
-            step.decide(seen, draft)
-            seen = seen.seeing(draft.certificate)
+        draft = decide(self._deciders, snapshot)
         try:
             written = await self._status.commit(CERTIFICATES, snapshot.certificate, draft.certificate)
         except NotFound:
@@ -164,6 +163,8 @@ class CertificateReconciler:
             return snapshot
         for told in draft.events:
             self._hands.tell(written, told.type, told.reason, told.message)
+        for note in draft.notes:
+            note.apply(*note.args)
         if written.status.revision != snapshot.certificate.status.revision:
             raise _Issued
         # The name of the next key may just have been chosen: read its Secret.
@@ -274,6 +275,7 @@ class CertificateReconciler:
             authority=around.authority,
             passwords=around.passwords,
             is_fresh=is_fresh,
+            suffix=self._suffix(SUFFIX_LENGTH),
         )
 
     async def _delete_orphans(self, key: ObjectKey, certificate: Certificate | None) -> None:
@@ -303,6 +305,15 @@ class CertificateReconciler:
             return ""
         self._caches.certificates.put(found)
         return found.metadata.uid
+
+
+def decide(deciders: Iterable[Decides], snapshot: Snapshot) -> Draft:
+    """The status as all steps want it, with the Events and notes that follow its write."""
+    draft = Draft(snapshot.certificate)
+    for step in deciders:
+        step.decide(snapshot, draft)
+        snapshot = snapshot.seeing(draft.certificate)
+    return draft
 
 
 def _with_key(around: _Around, whole: Secret | None) -> _Around:

@@ -39,6 +39,7 @@ from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import ApiError, Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference
+from certwright.kube.api.meta import Condition
 from certwright.kube.util.backoff import doubled
 from certwright.kube.util.lru import Lru
 from certwright.pki.certificates import CertificateFacts
@@ -110,9 +111,7 @@ class Upkeep:
         held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
         if held is not None and (held.status == "True" or held.reason not in _OUR_REASONS):
             return
-        if held is not None and held.reason in (CONFLICT, REFUSED):
-            self._remember(Verdict(held.reason, held.message), snapshot)
-        problem = self._problem(snapshot)
+        problem = self._problem(snapshot, self._known_repairs(held, snapshot, draft), draft)
         if problem is None:
             if held is not None:
                 draft.remove_condition(reasons.ISSUING)
@@ -157,26 +156,34 @@ class Upkeep:
             return None
         return repairs.next_at
 
-    def _problem(self, snapshot: Snapshot) -> Verdict | None:
-        spec, uid = snapshot.certificate.spec, snapshot.certificate.metadata.uid
+    def _problem(self, snapshot: Snapshot, repairs: _Repairs | None, draft: Draft) -> Verdict | None:
+        spec = snapshot.certificate.spec
         if spec.keystores is not None and rules.first(_MUST_HOLD, snapshot) is None:
             for blocked in keystores.wanted(spec, snapshot.passwords).missing.values():
                 return Verdict(blocked.reason, blocked.message)
-        repairs = self._repairs.get(uid)
         if repairs is None or repairs.problem is None:
             return None
         if snapshot.now < repairs.next_at or not repairs.is_sound:
             return repairs.problem
             # The next try is due, and none is needed.
-        del self._repairs[uid]
+        draft.note(self._forget, snapshot.certificate.metadata.uid)
         return None
 
-    def _remember(self, problem: Verdict, snapshot: Snapshot) -> None:
-        """After a restart, continue with a conflict that only the status shows."""
-        if snapshot.certificate.metadata.uid not in self._repairs:
+    def _known_repairs(self, held: Condition | None, snapshot: Snapshot, draft: Draft) -> _Repairs | None:
+        """The repairs so far; after a restart, those of a conflict that only the status shows."""
+        uid = snapshot.certificate.metadata.uid
+        repairs = self._repairs.get(uid)
+        if repairs is None and held is not None and held.reason in (CONFLICT, REFUSED):
             repairs = self._repairs_of(snapshot)
-            repairs.count, repairs.problem = _FREE_REPAIRS, problem
-            self._repairs[snapshot.certificate.metadata.uid] = repairs
+            repairs.count, repairs.problem = _FREE_REPAIRS, Verdict(held.reason, held.message)
+            draft.note(self._remember, uid, repairs)
+        return repairs
+
+    def _remember(self, uid: str, repairs: _Repairs) -> None:
+        self._repairs[uid] = repairs
+
+    def _forget(self, uid: str) -> None:
+        self._repairs.pop(uid, None)
 
     async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, hands: Hands) -> Content:
         certificate, held = snapshot.certificate, target.held_pair(secret)

@@ -48,8 +48,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     same `secretName`. `issuer` is the one of ours that the spec names; `authority` is the CA that it signs
     with now, and those above it as far as they are known; empty where that is not for us to know. `passwords`
     are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
-    pass has written the Certificate itself, so that it cannot be stale. `judged`: the verdicts of the rules
-    about this very snapshot so far; `plans`: its plan of renewal, once it is known.
+    pass has written the Certificate itself, so that it cannot be stale. `suffix`: random letters for the name
+    of a next-key Secret. `judged`: the verdicts of the rules about this very snapshot so far; `plans`: its
+    plan of renewal, once it is known.
     """
 
     certificate: Certificate
@@ -64,6 +65,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     issuer: Issuer | ClusterIssuer | None = None
     passwords: Mapping[str, Secret] = msgspec.field(default_factory=dict)
     is_fresh: bool = False
+    suffix: str = ""
     judged: dict[Rule, Verdict | None] = msgspec.field(default_factory=dict)
     plans: list[Plan] = msgspec.field(default_factory=list)
 

@@ -47,7 +47,7 @@ class Trigger:
             self._begin(verdict, snapshot, draft)
 
     def _begin(self, verdict: Verdict, snapshot: Snapshot, draft: Draft) -> None:
-        self._gate.attempted(snapshot.certificate, snapshot.now)
+        draft.note(self._gate.attempted, snapshot.certificate, snapshot.now)
         draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
         draft.tell("Normal", "Issuing", verdict.message)
 
