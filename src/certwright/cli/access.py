@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from certwright import __version__
-from certwright.cli.errors import Failed, tell_warning
+from certwright.cli.errors import Failed, report_warning
 from certwright.cli.options import ServerOptions
 from certwright.kube.api.errors import Forbidden, Unauthorized, Unreachable, Untrusted
 from certwright.kube.client import kubeconfig
@@ -80,7 +80,7 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
     transport = connect(choice, access)
     try:
         namespace = options.namespace or access.namespace or "default"
-        yield Session(Client(transport, user_agent=USER_AGENT, on_warning=tell_warning), namespace)
+        yield Session(Client(transport, user_agent=USER_AGENT, on_warning=report_warning), namespace)
     except Untrusted as error:
         raise Failed(_untrusted(choice, error)) from error
     except Unreachable as error:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from certwright.cli.errors import tell_warning
+from certwright.cli.errors import report_warning
 from certwright.cli.hints import explain
 from certwright.cli.merge import LAST_APPLIED, last_applied, three_way_patch, with_last_applied
 from certwright.kube.api import errors
@@ -139,7 +139,7 @@ class Applier:
         metadata = live["metadata"]
         last = last_applied(live)
         if last is None:
-            tell_warning(
+            report_warning(
                 f"{reference(kind, metadata['name'])} was not made by apply; fields it has and the file "
                 f"has not are left as they are (annotation {LAST_APPLIED} is absent, and is added now)"
             )
@@ -195,7 +195,7 @@ class Applier:
         except errors.NotFound:
             content: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
             await self._create(kind, content)
-            tell_warning(f"namespace {namespace} did not exist; it has been created")
+            report_warning(f"namespace {namespace} did not exist; it has been created")
         self._namespaces.add(namespace)
 
     async def _schema(self, kind: Kind[Json]) -> Json | None:

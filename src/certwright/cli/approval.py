@@ -11,7 +11,7 @@ import click
 
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import is_true
-from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.options import ServerOptions
 from certwright.cli.related import REQUESTS
 from certwright.kube.api import errors
@@ -54,11 +54,11 @@ def decision_options(verb: str) -> Callable[[Callable[..., Any]], Callable[..., 
 
 
 async def decide(server: ServerOptions, names: tuple[str, ...], decision: Decision) -> None:
-    """Decide on each request and report it. Raises `AlreadyTold` if one of them failed."""
+    """Decide on each request and report it. Raises `AlreadyReported` if one of them failed."""
     async with session(server) as here:
         results = [await _decide(here, name, decision) for name in names]
     if not all(results):
-        raise AlreadyTold
+        raise AlreadyReported
 
 
 async def _decide(here: Session, name: str, decision: Decision) -> bool:
@@ -68,7 +68,7 @@ async def _decide(here: Session, name: str, decision: Decision) -> bool:
         for attempt in range(_ATTEMPTS):
             request = await here.client.get(REQUESTS, name, here.namespace)
             if (before := next((kind for kind in _TYPES if is_true(request, kind)), None)) is not None:
-                return _tell_decided(words, before, decision)
+                return _report_decision(words, before, decision)
             patch = _mark(request, decision, datetime.now(UTC))
             try:
                 await here.client.patch(REQUESTS, name, here.namespace, patch, subresource="status")
@@ -80,17 +80,17 @@ async def _decide(here: Session, name: str, decision: Decision) -> bool:
             click.echo(f"{words} {done}")
             return True
     except errors.ApiError as error:
-        tell_error(f"{words}: {error}")
+        report_error(f"{words}: {error}")
     return False
 
 
-def _tell_decided(words: str, before: str, decision: Decision) -> bool:
+def _report_decision(words: str, before: str, decision: Decision) -> bool:
     """Report a decided request: decisions are final, and repeating one is not an error."""
     found = f"{words} is {before.lower()} already"
     if before == decision.type:
         click.echo(found)
         return True
-    tell_error(f"{found}, which is final; only a new request can be {decision.type.lower()}")
+    report_error(f"{found}, which is final; only a new request can be {decision.type.lower()}")
     return False
 
 

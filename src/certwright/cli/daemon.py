@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from certwright.cli.access import DEFAULT_DATA_DIR
-from certwright.cli.errors import Failed, tell_warning
+from certwright.cli.errors import Failed, report_warning
 from certwright.cli.options import TRUTH
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
@@ -277,7 +277,7 @@ async def close(closer: Closer) -> None:
         async with asyncio.timeout(_CLOSE_S):
             await closer()
     except TimeoutError:
-        tell_warning(
+        report_warning(
             f"shutdown did not complete within {_CLOSE_S} s; acknowledged writes are safe, the rest is "
             "dropped"
         )

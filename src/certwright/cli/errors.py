@@ -18,10 +18,10 @@ class Failed(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print `error: ` and the sentence."""
-        tell_error(self.format_message(), file=file)
+        report_error(self.format_message(), file=file)
 
 
-class AlreadyTold(click.ClickException):
+class AlreadyReported(click.ClickException):
     """A failure that has been reported already; only the exit status remains."""
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class AlreadyTold(click.ClickException):
         """Print nothing."""
 
 
-def tell_error(sentence: str, *, file: IO[Any] | None = None) -> None:
+def report_error(sentence: str, *, file: IO[Any] | None = None) -> None:
     """Print one sentence on standard error, in the format of all errors."""
     click.echo(f"error: {sentence}", err=True, file=file)
 
 
-def tell_warning(sentence: str) -> None:
+def report_warning(sentence: str) -> None:
     """Print one sentence on standard error about something that did not stop the command."""
     click.echo(f"warning: {sentence}", err=True)

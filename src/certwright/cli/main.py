@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from certwright.cli.errors import tell_error
+from certwright.cli.errors import report_error
 
 COMMANDS: dict[str, dict[str, str]] = {
     "Start": {
@@ -127,27 +127,27 @@ def _tell(error: BaseException) -> int:
         case click.exceptions.Exit():
             return error.exit_code
         case click.UsageError():
-            return _tell_usage(error)
+            return _report_usage(error)
         case click.ClickException():
             error.show()
             return error.exit_code
         case KeyboardInterrupt() | click.exceptions.Abort():
             return _INTERRUPTED
         case _:
-            tell_error(_unforeseen(error))
+            report_error(_unforeseen(error))
             return 1
 
 
-def _tell_usage(error: click.UsageError) -> int:
+def _report_usage(error: click.UsageError) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
     context = error.ctx
     message = error.format_message().rstrip(".")
     if context is None or message.endswith(("?", "`")) or context.parent is None:
-        tell_error(message)
+        report_error(message)
     else:
-        tell_error(f"{message}; `{context.command_path} --help` shows its usage")
+        report_error(f"{message}; `{context.command_path} --help` shows its usage")
     return error.exit_code
 
 

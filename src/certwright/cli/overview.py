@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from certwright.cli.diagnosis import Around, Story, condition, issuer_words, tell
-from certwright.cli.errors import Failed, tell_warning
+from certwright.cli.errors import Failed, report_warning
 from certwright.cli.export import Exporter, UnsafeName, folder_of
 from certwright.cli.format import at, parse_time
 from certwright.cli.live_view import Mirror
@@ -92,7 +92,7 @@ class Overview:
         try:
             return bool(await asyncio.to_thread(self._exporter.write, key.namespace, key.name, secret.data))
         except UnsafeName as error:
-            tell_warning(str(error))
+            report_warning(str(error))
         except OSError as error:
             where = error.filename or self._export_root
             message = (

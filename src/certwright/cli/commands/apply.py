@@ -6,7 +6,7 @@ import click
 
 from certwright.cli.access import session
 from certwright.cli.applier import Applied, Applier, Refused, refuse_at
-from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
 from certwright.cli.sources import Manifests
 from certwright.kube.api.manifests import DocumentError
@@ -41,7 +41,7 @@ async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool)
         )
         _, failures = await apply_all(applier, manifests, tail=" (dry run)" if dry_run else "")
     if failures:
-        raise AlreadyTold
+        raise AlreadyReported
 
 
 async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -> tuple[list[Applied], int]:
@@ -50,7 +50,7 @@ async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -
     failures = 0
     for document in manifests.documents:
         if isinstance(document, DocumentError):
-            tell_error(str(document))
+            report_error(str(document))
             failures += 1
             continue
         try:
@@ -59,8 +59,8 @@ async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -
         except Refused as refusal:
             failures += 1
             for sentence in refuse_at(document, refusal):
-                tell_error(sentence)
+                report_error(sentence)
     if not manifests.documents:
-        tell_error(f"{', '.join(manifests.names)} contains no objects")
+        report_error(f"{', '.join(manifests.names)} contains no objects")
         failures = 1
     return applied, failures

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from certwright.cli import backup_options, etcd_flags
-from certwright.cli.errors import AlreadyTold, tell_warning
+from certwright.cli.errors import AlreadyReported, report_warning
 
 
 @click.command(short_help="Save all objects of a server's store in a file.")
@@ -40,6 +40,6 @@ def command(*, file: Path, store: backup_options.StoreFlags, etcd: etcd_flags.Et
     else:
         click.echo(f"Its Secrets need the key of fingerprint {done.wrapped_by} ({done.source}); keep a copy.")
     for sentence in done.left_out:
-        tell_warning(f"not saved: {sentence}")
+        report_warning(f"not saved: {sentence}")
     if done.left_out:
-        raise AlreadyTold
+        raise AlreadyReported

@@ -10,7 +10,7 @@ import click
 
 from certwright.cli.access import Session, session
 from certwright.cli.applier import reference, what, where
-from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -76,7 +76,7 @@ async def command(
         else:
             await deleter.delete_words(words, selector, everything=everything, everywhere=all_namespaces)
     if deleter.failed:
-        raise AlreadyTold
+        raise AlreadyReported
 
 
 class _Deleter:
@@ -161,4 +161,4 @@ class _Deleter:
 
     def _fail(self, sentence: str) -> None:
         self.failed = True
-        tell_error(sentence)
+        report_error(sentence)

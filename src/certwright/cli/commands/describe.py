@@ -13,7 +13,7 @@ import click
 from certwright.cli import related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import OUR_GROUP, Around, tell
-from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.format import count
 from certwright.cli.options import (
     ServerOptions,
@@ -60,7 +60,7 @@ async def command(
                 for line in await _describe(here, obj):
                     click.echo(line)
     if missing:
-        raise AlreadyTold
+        raise AlreadyReported
 
 
 async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Json], bool]:
@@ -74,7 +74,7 @@ async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Jso
         try:
             objects.append(await here.client.get(target.kind, name, target.namespace))
         except errors.NotFound as error:
-            tell_error(str(error))
+            report_error(str(error))
     return objects, len(objects) < len(target.names)
 
 

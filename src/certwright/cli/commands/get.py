@@ -13,7 +13,7 @@ import msgspec
 
 from certwright.cli.access import Session, session
 from certwright.cli.applier import reference
-from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -81,7 +81,7 @@ async def command(
         if watch:
             await getter.follow(targets[0])
         if getter.missing:
-            raise AlreadyTold
+            raise AlreadyReported
 
 
 class _Getter(ABC):
@@ -103,8 +103,8 @@ class _Getter(ABC):
     def _fields(self, target: Target) -> str:
         return f"metadata.name={target.names[0]}" if target.names else ""
 
-    def _tell_missing(self, error: errors.NotFound) -> None:
-        tell_error(str(error))
+    def _report_missing(self, error: errors.NotFound) -> None:
+        report_error(str(error))
         self.missing = True
 
 
@@ -141,7 +141,7 @@ class _Objects(_Getter):
                 found.append(await self._client.get(target.kind, name, target.namespace))
                 self._revision = found[-1]["metadata"].get("resourceVersion", "")
             except errors.NotFound as error:
-                self._tell_missing(error)
+                self._report_missing(error)
         return found
 
     def _print(self, content: Json) -> None:
@@ -195,7 +195,7 @@ class _Tables(_Getter):
             empty = False
             self._print([self._header(target), *rows])
         if empty and not self.missing:
-            _tell_none(targets)
+            _report_none(targets)
 
     async def _tables(self, target: Target) -> list[Json]:
         if not target.names:
@@ -205,7 +205,7 @@ class _Tables(_Getter):
             try:
                 tables.append(await self._ask(target, name, {}))
             except errors.NotFound as error:
-                self._tell_missing(error)
+                self._report_missing(error)
         return tables
 
     async def _ask(self, target: Target, name: str, query: dict[str, str]) -> Json:
@@ -264,7 +264,7 @@ def _path(target: Target, name: str) -> str:
     return target.kind.path(quote(target.namespace, safe=""), quote(name, safe=""))
 
 
-def _tell_none(targets: list[Target]) -> None:
+def _report_none(targets: list[Target]) -> None:
     kinds = ", ".join(target.kind.plural for target in targets)
     namespace = next((target.namespace for target in targets if target.namespace), "")
     place = f" in namespace {namespace} (-A searches all)" if namespace else ""

@@ -9,7 +9,7 @@ import click
 
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import is_true
-from certwright.cli.errors import AlreadyTold, Failed, tell_error
+from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -65,7 +65,7 @@ async def command(
         chosen = await _choose(here, names, selector, namespace)
         results = [await _renew(here, *key) for key in chosen]
     if not all(results):
-        raise AlreadyTold
+        raise AlreadyReported
 
 
 async def _choose(
@@ -99,7 +99,7 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
             click.echo(f"{'Retrying' if waits else 'Renewing'} {words}")
             return True
     except errors.ApiError as error:
-        tell_error(f"{words}: {error}")
+        report_error(f"{words}: {error}")
     return False
 
 

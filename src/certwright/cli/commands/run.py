@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from certwright.cli import acme_flags, daemon
-from certwright.cli.errors import AlreadyTold, Failed, tell_error
+from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.options import read_manifests, timeout_option
 from certwright.kit import logs
 
@@ -72,9 +72,9 @@ def command(
     """
     if not manifests.readable:
         for document in manifests.documents:
-            tell_error(str(document))
+            report_error(str(document))
         if manifests.documents:
-            raise AlreadyTold
+            raise AlreadyReported
         raise Failed(f"{', '.join(manifests.names)} contains no objects")
     logs.set_up()
     # Loads the server and all its libraries, which --help does not need.
@@ -95,4 +95,4 @@ def command(
     succeeded = app.run(Runner(options).run())
     daemon.leave(0 if succeeded else 1)
     if not succeeded:
-        raise AlreadyTold
+        raise AlreadyReported

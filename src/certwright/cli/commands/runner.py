@@ -20,7 +20,7 @@ from certwright.cli.applier import Applier
 from certwright.cli.commands.apply import apply_all
 from certwright.cli.commands.serve import DEFAULT_LISTEN
 from certwright.cli.diagnosis import OUR_GROUP
-from certwright.cli.errors import Failed, tell_error
+from certwright.cli.errors import Failed, report_error
 from certwright.cli.live_view import Mirror
 from certwright.cli.overview import Overview
 from certwright.cli.sources import Manifests
@@ -173,7 +173,7 @@ class Runner:
         for key in wanted:
             story = overview.story(key)
             if not story.ready:
-                tell_error(f"certificate {key}: {story}")
+                report_error(f"certificate {key}: {story}")
         for line in self._next_steps(server, overview, wanted):
             click.echo(line)
 

@@ -14,7 +14,7 @@ import click
 from certwright.cli import diagnosis, related
 from certwright.cli.access import Session, session
 from certwright.cli.applier import reference
-from certwright.cli.errors import AlreadyTold, tell_error
+from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -98,7 +98,7 @@ async def command(
         chosen = [item for target in targets for item in await _choose(here, target, selector, everything)]
         results = await asyncio.gather(*(waiter.wait(*item) for item in chosen))
     if not all(results):
-        raise AlreadyTold
+        raise AlreadyReported
 
 
 async def _choose(
@@ -133,13 +133,13 @@ class _Waiter:
                 async with asyncio.timeout(self._timeout_s):
                     while not self._test(state):
                         if state is None and absent_is_final:
-                            tell_error(f'{kind.resource} "{name}" not found')
+                            report_error(f'{kind.resource} "{name}" not found')
                             return False
                         state = await anext(states)
             except TimeoutError:
                 why = await self._why(kind, state)
                 place = self._place(namespace)
-                tell_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{why}")
+                report_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{why}")
                 return False
         click.echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
         return True
