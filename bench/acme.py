@@ -240,7 +240,7 @@ async def certwright(
         store = await open_store(app.ServeOptions(data_dir=Path(folder)))
         api = ApiServer(store, SystemClock(), authenticator=lambda _: None, extensions=certificate_kinds())
         await api.start(custom_resource_definitions())
-        counted, workshop = Counted(api, Counter()), Threads()
+        counted, executor = Counted(api, Counter()), Threads()
         options = AcmeOptions(
             http01_check_port=pebble.http_port,
             http01_nameservers=(bind.address,),
@@ -250,14 +250,14 @@ async def certwright(
             make_transport=lambda tls: CountedTransport(over_http(tls), calls),
         )
         client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
-        controllers = Controllers(client, SystemClock(), workshop, acme=options)
+        controllers = Controllers(client, SystemClock(), executor, acme=options)
         controllers.start()
         await controllers.wait_synced()
         try:
             yield Bench(Client(LocalTransport(counted.handle, app.ADMIN), user_agent="bench"), counted)
         finally:
             await controllers.close()
-            workshop.close()
+            executor.close()
             await api.close()
             await store.close()
 

@@ -55,7 +55,7 @@ class Setup:
     @property
     def tools(self) -> Tools:
         """What the issuer may use."""
-        return Tools(get_secret=self.get_secret, workshop=Inline(), now=lambda: self.now)
+        return Tools(get_secret=self.get_secret, executor=Inline(), now=lambda: self.now)
 
     def request(self, plan: CsrPlan = PLAN, *, key: PrivateKey | None = None) -> SigningRequest:
         """An approved request for `plan`, whose key lies in the Secret that its annotation names."""

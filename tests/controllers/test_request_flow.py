@@ -249,7 +249,7 @@ async def test_an_issuer_with_effects_outside_sees_a_request_only_once_its_appro
     view = view_of("Issuer", make_issuer("outside", IssuerSpec(vault=VAULT)))
     state = IssuerState(view, True, "")
     signing = Signing(lambda _: state, kinds=("vault",), now=lambda: START, issuers={"vault": Outside()})
-    tools = Tools(get_secret=no_secret, workshop=Inline(), now=lambda: START)
+    tools = Tools(get_secret=no_secret, executor=Inline(), now=lambda: START)
     asked = SigningRequest(request, get_secret=no_secret)
     answer = await signing.answer(request, tools, asked, is_stored=False)
     assert (answer.request, seen) == (request, [])

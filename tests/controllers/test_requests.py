@@ -186,7 +186,7 @@ async def test_a_request_that_is_none_is_refused_and_never_signed_where_it_is_no
     async def no_secret(_: str) -> None:
         return None
 
-    tools = Tools(get_secret=no_secret, workshop=Inline(), now=world.clock.now)
+    tools = Tools(get_secret=no_secret, executor=Inline(), now=world.clock.now)
     signing = Signing(lambda _: None, kinds=("ca",), now=world.clock.now)
     answer = await signing.answer(bad, tools, SigningRequest(bad, get_secret=no_secret))
     assert (condition(answer.request, "Ready") or ())[:2] == ("False", "Failed")

@@ -140,7 +140,7 @@ async def test_what_an_issuer_says_is_written_into_the_request() -> None:
     made = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, generation=4))
     state = IssuerState(view_of("Issuer", made), True, "")
     signing = Signing(lambda _: state, kinds=("vault",), now=lambda: START, issuers={"vault": Overloaded()})
-    tools = Tools(get_secret=no_secret, workshop=Inline(), now=lambda: START)
+    tools = Tools(get_secret=no_secret, executor=Inline(), now=lambda: START)
     answer = await signing.answer(request, tools, SigningRequest(request, get_secret=no_secret))
     found = conditions.find(answer.request.status.conditions, "FailureCause")
     assert found == Condition(

@@ -54,7 +54,7 @@ async def sign(status: OrderStatus, problem: str = "", **plan: Any) -> Outcome:
         raise AssertionError("an Order is looked at, not the server")
 
     acme = AcmeTools(registry=registry, create_secret=keep, ensure_order=ensure_order)
-    tools = Tools(get_secret=nothing, workshop=Inline(), now=lambda: START, acme=acme)
+    tools = Tools(get_secret=nothing, executor=Inline(), now=lambda: START, acme=acme)
     return await ACME().sign(view(SPEC), SigningRequest(request, nothing), tools)
 
 

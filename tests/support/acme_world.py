@@ -51,7 +51,7 @@ class AcmeWorld:
     options: AcmeOptions
     clock: Clock
     controllers: Controllers | None = None
-    _workshop: Threads | None = None
+    _executor: Threads | None = None
 
     async def start_controllers(self) -> Controllers:
         """Start them (again), with empty caches."""
@@ -59,8 +59,8 @@ class AcmeWorld:
         client = Client(
             LocalTransport(self.recording.handle, CONTROLLER), user_agent="certwright-controllers"
         )
-        self._workshop = Threads()
-        self.controllers = Controllers(client, self.clock, self._workshop, acme=self.options)
+        self._executor = Threads()
+        self.controllers = Controllers(client, self.clock, self._executor, acme=self.options)
         self.controllers.start()
         await self.controllers.wait_synced()
         return self.controllers
@@ -70,9 +70,9 @@ class AcmeWorld:
         if self.controllers is not None:
             await self.controllers.close()
             self.controllers = None
-        if self._workshop is not None:
-            self._workshop.close()
-            self._workshop = None
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
 
     async def issuer(self, name: str = "acme", **acme: Any) -> None:
         """Make a ClusterIssuer at the Pebble; HTTP-01 by our listener unless `solvers` says otherwise."""

@@ -35,14 +35,14 @@ class RunningControllers:
         self,
         controllers: Controllers | Replica | ShardedReplica,
         listeners: Listeners,
-        workshop: Threads,
+        executor: Threads,
         transport: Transport,
         tasks: TaskSet,
     ) -> None:
         self._controllers = controllers
         self._tasks = tasks
         self._listeners = listeners
-        self._workshop = workshop
+        self._executor = executor
         self._transport = transport
         self._pages: Pages | None = None
 
@@ -108,7 +108,7 @@ class RunningControllers:
         await self._controllers.close()
         await self._tasks.close()
         await self._listeners.close()
-        self._workshop.close()
+        self._executor.close()
         await self._transport.close()
 
 
@@ -158,13 +158,13 @@ async def start_controllers(
         listeners = await open_listeners(options.acme)
     except CannotListen as error:
         raise StartError(str(error)) from error
-    workshop, tasks, clock = Threads(), TaskSet(), clock or SystemClock()
+    executor, tasks, clock = Threads(), TaskSet(), clock or SystemClock()
 
     def make(client: Client, mine: Mine | None) -> Controllers:
         return Controllers(
             client,
             clock,
-            workshop,
+            executor,
             enabled=options.controllers,
             cluster_resource_namespace=options.cluster_resource_namespace,
             namespace=options.namespace,
@@ -187,7 +187,7 @@ async def start_controllers(
     except ValueError as error:
         await tasks.close()
         await listeners.close()
-        workshop.close()
+        executor.close()
         raise StartError(str(error)) from error
     controllers.start()
-    return RunningControllers(controllers, listeners, workshop, transport, tasks)
+    return RunningControllers(controllers, listeners, executor, transport, tasks)

@@ -28,7 +28,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
 from certwright.kube.runtime.recorder import Recorder
-from certwright.kube.util.executor import Workshop
+from certwright.kube.util.executor import Executor
 from certwright.resources import names, operator_policy, reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.operator_policy import OperatorPolicy
@@ -116,7 +116,7 @@ class IssuerReconciler(Generic[T]):
         secrets_in: Callable[[T], str],
         status: StatusWriter[T],
         recorder: Recorder,
-        workshop: Workshop,
+        executor: Executor,
         acme: Callable[[str], AcmeTools] | None = None,
         policy: OperatorPolicy | None = None,
         now: Callable[[], datetime],
@@ -130,7 +130,7 @@ class IssuerReconciler(Generic[T]):
         self._secrets_in = secrets_in
         self._status = status
         self._recorder = recorder
-        self._workshop = workshop
+        self._executor = executor
         self._now = now
         self._told: dict[ObjectKey, str] = {}
         self._logged: dict[ObjectKey, str] = {}
@@ -164,7 +164,7 @@ class IssuerReconciler(Generic[T]):
         reader = SecretReader(self._secrets, self.dependents, key)
         tools = Tools(
             get_secret=reader.within(namespace),
-            workshop=self._workshop,
+            executor=self._executor,
             now=self._now,
             acme=self._acme(namespace) if self._acme is not None else None,
         )

@@ -66,7 +66,7 @@ from certwright.kube.runtime.queue import WorkQueue
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util import memory
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.executor import Workshop
+from certwright.kube.util.executor import Executor
 from certwright.kube.util.ids import random_suffix
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources.certificate import Certificate
@@ -107,7 +107,7 @@ class Controllers:
         self,
         client: Client,
         clock: Clock,
-        workshop: Workshop,
+        executor: Executor,
         *,
         enabled: str = "*",
         cluster_resource_namespace: str = "kube-system",
@@ -130,7 +130,7 @@ class Controllers:
         self._cluster_resource_namespace = cluster_resource_namespace
         self._client = client
         self._clock = clock
-        self._workshop = workshop
+        self._executor = executor
         self._workers = workers
         self._tasks = TaskSet()
         self._idle_turns = IdleTurns(clock)
@@ -158,7 +158,7 @@ class Controllers:
             gate=self._gate,
             user_agent=USER_AGENT,
             namespace=namespace or cluster_resource_namespace,
-            workshop=workshop,
+            executor=executor,
             sharing=sharing_of(mine, self._caches),
         )
         limits = Limits(minimum=backoff_minimum, maximum=backoff_maximum)
@@ -302,7 +302,7 @@ class Controllers:
             ),
             caches=caches,
             facts=facts,
-            hands=Hands(self._client, caches, facts, self._workshop, self._recorder),
+            hands=Hands(self._client, caches, facts, self._executor, self._recorder),
             status=StatusWriter(self._client, caches.certificates),
             client=self._client,
             authority_of=authorities.of,
@@ -385,7 +385,7 @@ class Controllers:
             secrets_of=self._issuers.secrets_of,
             status=StatusWriter(self._client, caches.requests),
             recorder=self._recorder,
-            workshop=self._workshop,
+            executor=self._executor,
             acme=self._acme.tools,
             now=self._clock.now,
         )
@@ -407,7 +407,7 @@ class Controllers:
             secrets_in=lambda signer: signer.namespace or self._cluster_resource_namespace,
             status=StatusWriter(self._client, informer),
             recorder=self._recorder,
-            workshop=self._workshop,
+            executor=self._executor,
             now=self._clock.now,
         )
         add = self._controller("certificatesigningrequests", reconciler.reconcile).queue.add
@@ -425,7 +425,7 @@ class Controllers:
                 secrets_in=lambda issuer: issuer.metadata.namespace,
                 status=StatusWriter(self._client, caches.issuers),
                 recorder=self._recorder,
-                workshop=self._workshop,
+                executor=self._executor,
                 acme=self._acme.tools,
                 policy=self._options.policy,
                 now=self._clock.now,
@@ -444,7 +444,7 @@ class Controllers:
             secrets_in=lambda _: self._cluster_resource_namespace,
             status=StatusWriter(self._client, informer),
             recorder=self._recorder,
-            workshop=self._workshop,
+            executor=self._executor,
             acme=self._acme.tools,
             policy=self._options.policy,
             now=self._clock.now,

@@ -162,7 +162,7 @@ async def _key(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
             f"was not found: {_missing_key(spec)}",
         )
     plan = keys.KeyPlan.of("RSA", 2048)
-    made = await tools.workshop.run(lambda: keys.generate(plan))
+    made = await tools.executor.run(lambda: keys.generate(plan))
     pem = keys.encode_private_key(made, "PKCS1")
     # Durable before registration: an account whose key is lost is lost. Another writer may have been faster.
     stored = await acme.create_secret(name, {_entry(spec): pem})

@@ -123,7 +123,7 @@ class CA:
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
             slow = isinstance(pair.key, rsa.RSAPrivateKey)
-            leaf = await tools.workshop.run(work) if slow else work()
+            leaf = await tools.executor.run(work) if slow else work()
         except (BadCsr, BadUsage) as error:
             text = f"Error signing certificate: {error}"
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_CONTRADICTION)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from certwright.kube.util.executor import Workshop
+from certwright.kube.util.executor import Executor
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
 from certwright.resources.order import Order, OrderSpec
@@ -80,7 +80,7 @@ class Tools:
     """Side effects available to an issuer; it has no others."""
 
     get_secret: GetSecret
-    workshop: Workshop
+    executor: Executor
     now: Callable[[], datetime]
     acme: AcmeTools | None = None
 

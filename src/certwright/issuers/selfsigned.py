@@ -66,7 +66,7 @@ class SelfSigned:
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
-            pem = await tools.workshop.run(work) if isinstance(found, rsa.RSAPrivateKey) else work()
+            pem = await tools.executor.run(work) if isinstance(found, rsa.RSAPrivateKey) else work()
         except CannotSign as error:
             return Failed("ErrorSigning", f"Error signing certificate: {error}")
         except (PkiError, ValueError) as error:

@@ -23,7 +23,7 @@ class CountingWorkshop:
     jobs: int = 0
 
     async def run(self, work: Callable[[], T]) -> T:
-        """See `Workshop`."""
+        """See `Executor`."""
         self.jobs += 1
         return work()
 
@@ -45,13 +45,13 @@ class Pleased:
 
 @pytest.mark.parametrize(("algorithm", "size", "jobs"), [("RSA", 2048, 1), ("ECDSA", 256, 0)])
 async def test_only_signatures_that_take_long_are_made_aside(algorithm: str, size: int, jobs: int) -> None:
-    workshop, server = CountingWorkshop(), Pleased()
+    executor, server = CountingWorkshop(), Pleased()
     held = session(key=new_key(algorithm, size))
     held.nonces.keep(answer(replay_nonce="first"))
-    client = AcmeClient(PLACES.url, held.key, server, now=lambda: NOW, workshop=workshop)
+    client = AcmeClient(PLACES.url, held.key, server, now=lambda: NOW, executor=executor)
     found = await client.drive(post(held, Action.ORDER, "https://ca/o/1"))
     assert found.status == 200
-    assert workshop.jobs == jobs
+    assert executor.jobs == jobs
     [request] = server.asked
     header, _, _ = opened(request.body)
     assert (request.method, header["nonce"], header["alg"]) == ("POST", "first", held.key.algorithm)

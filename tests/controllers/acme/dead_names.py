@@ -94,7 +94,7 @@ async def _scene(looks: int) -> AsyncIterator[tuple[Client, FakeCa]]:
         extensions=certificate_kinds(),
     )
     await server.start(custom_resource_definitions())
-    workshop = Threads()
+    executor = Threads()
     with _name_server() as names:
         options = AcmeOptions(
             make_transport=ca.transport,
@@ -104,13 +104,13 @@ async def _scene(looks: int) -> AsyncIterator[tuple[Client, FakeCa]]:
             looks_at_once=looks,
         )
         theirs = Client(LocalTransport(server.handle, CONTROLLER), user_agent="certwright-controllers")
-        controllers = Controllers(theirs, clock, workshop, acme=options)
+        controllers = Controllers(theirs, clock, executor, acme=options)
         controllers.start()
         try:
             yield Client(LocalTransport(server.handle, ADMIN), user_agent="test"), ca
         finally:
             await controllers.close()
-            workshop.close()
+            executor.close()
             await server.close()
             await responder.close()
 

@@ -24,7 +24,7 @@ from certwright.acme.protocol.messages import Action, Flow, Request, Response, U
 from certwright.acme.protocol.order_lock import Turns
 from certwright.acme.protocol.problem import Problem
 from certwright.acme.protocol.transport import TlsOptions, Transport
-from certwright.kube.util.executor import Inline, Workshop
+from certwright.kube.util.executor import Executor, Inline
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -60,7 +60,7 @@ class Pause:
 class AcmeClient:
     """Runs flows for one account at one server. `kid` is the account's URL, once it is known.
 
-    The `workshop` makes slow signatures. Clients of one server share the `turns`
+    The `executor` makes slow signatures. Clients of one server share the `turns`
     of its requests.
     """
 
@@ -72,7 +72,7 @@ class AcmeClient:
         *,
         now: Callable[[], datetime],
         observe: Observer | None = None,
-        workshop: Workshop | None = None,
+        executor: Executor | None = None,
         turns: Turns | None = None,
     ) -> None:
         self.directory_url = directory_url
@@ -89,7 +89,7 @@ class AcmeClient:
         self._transport = transport
         self._now = now
         self._observe = observe
-        self._workshop = workshop or Inline()
+        self._executor = executor or Inline()
         self._nonces = Nonces()
         self._connections = asyncio.Semaphore(_AT_ONCE)
         self._turns = turns or Turns()
@@ -139,7 +139,7 @@ class AcmeClient:
             return result
 
     async def _signed(self, asked: Unsigned) -> Request:
-        body = await self._workshop.run(asked.sign) if asked.is_slow else asked.sign()
+        body = await self._executor.run(asked.sign) if asked.is_slow else asked.sign()
         return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
@@ -174,12 +174,12 @@ class Registry:
         *,
         now: Callable[[], datetime],
         observe: Observer | None = None,
-        workshop: Workshop | None = None,
+        executor: Executor | None = None,
     ) -> None:
         self._make_transport = make_transport
         self._now = now
         self._observe = observe
-        self._workshop = workshop
+        self._executor = executor
         self._clients: dict[tuple[str, str, TlsOptions], AcmeClient] = {}
         self._turns: defaultdict[str, Turns] = defaultdict(Turns)
 
@@ -193,7 +193,7 @@ class Registry:
                 self._make_transport(tls),
                 now=self._now,
                 observe=self._observe,
-                workshop=self._workshop,
+                executor=self._executor,
                 turns=self._turns[directory_url],
             )
         return self._clients[place]

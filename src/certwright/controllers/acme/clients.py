@@ -14,12 +14,12 @@ from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 if TYPE_CHECKING:
     from certwright.acme.protocol.client import MakeTransport, Observer, Registry
     from certwright.acme.protocol.transport import TlsOptions, Transport
-    from certwright.kube.util.executor import Workshop
+    from certwright.kube.util.executor import Executor
 
 
 class AcmeClients:
     """`observe` is called for every request; `timeout_s` is the limit of one. `make_transport` replaces HTTP.
-    Signatures that take long are made in the `workshop`. Requests go where the `rules` allow."""
+    Signatures that take long are made in the `executor`. Requests go where the `rules` allow."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class AcmeClients:
         observe: Observer | None = None,
         timeout_s: float = 30.0,
         make_transport: MakeTransport | None = None,
-        workshop: Workshop | None = None,
+        executor: Executor | None = None,
         rules: ServerRules = HTTPS_ONLY,
     ) -> None:
         self._user_agent = user_agent
@@ -38,7 +38,7 @@ class AcmeClients:
         self._timeout_s = timeout_s
         self._make_transport = make_transport or self._over_http
         self._rules = rules
-        self._workshop = workshop
+        self._executor = executor
         self._registry: Registry | None = None
 
     def registry(self) -> Registry:
@@ -47,7 +47,7 @@ class AcmeClients:
             from certwright.acme.protocol.client import Registry  # see the module's text
 
             self._registry = Registry(
-                self._make_transport, now=self._now, observe=self._observe, workshop=self._workshop
+                self._make_transport, now=self._now, observe=self._observe, executor=self._executor
             )
         return self._registry
 

@@ -38,7 +38,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.executor import Workshop
+from certwright.kube.util.executor import Executor
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
@@ -104,7 +104,7 @@ class Acme:
         gate: IssuerGate,
         user_agent: str,
         namespace: str,
-        workshop: Workshop,
+        executor: Executor,
         sharing: Sharing,
     ) -> None:
         self._gate = gate
@@ -124,7 +124,7 @@ class Acme:
             now=clock.now,
             observe=self.traffic.observe,
             make_transport=options.make_transport,
-            workshop=workshop,
+            executor=executor,
             rules=options.policy.servers,
         )
         self._ways = Ways(

@@ -24,7 +24,7 @@ from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.recorder import Recorder
-from certwright.kube.util.executor import Workshop
+from certwright.kube.util.executor import Executor
 from certwright.pki import csr, keys
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
@@ -51,12 +51,12 @@ class Hands:
     """
 
     def __init__(
-        self, client: Client, caches: Caches, facts: Facts, workshop: Workshop, recorder: Recorder
+        self, client: Client, caches: Caches, facts: Facts, executor: Executor, recorder: Recorder
     ) -> None:
         self._client = client
         self._caches = caches
         self._facts = facts
-        self._workshop = workshop
+        self._executor = executor
         self._recorder = recorder
         self._fitting = Verdicts()
 
@@ -106,7 +106,7 @@ class Hands:
         """The files of these key stores. Raises `Blocked` where one cannot be made."""
         if not stores:
             return {}
-        made = await self._workshop.run(lambda: keystores.make(stores, pair, now))
+        made = await self._executor.run(lambda: keystores.make(stores, pair, now))
         for store in stores:
             self._fitting.remember(store, pair, made, fits=True)
         return made
@@ -115,7 +115,7 @@ class Hands:
         """Whether the files of this key store in `data` are as wanted."""
         known = self._fitting.known(store, pair, data)
         if known is None:
-            known = await self._workshop.run(lambda: keystores.fits(store, pair, data))
+            known = await self._executor.run(lambda: keystores.fits(store, pair, data))
             self._fitting.remember(store, pair, data, fits=known)
         return known
 
@@ -162,7 +162,7 @@ class Hands:
         """A new private key as PEM (PKCS#8)."""
         if plan.algorithm is keys.KeyAlgorithm.RSA:
             # Tens of milliseconds to seconds: not on the event loop. The others take 10 µs.
-            key = await self._workshop.run(lambda: keys.generate(plan))
+            key = await self._executor.run(lambda: keys.generate(plan))
         else:
             key = keys.generate(plan)
         made = KeyFacts(key, keys.public_key_der(key), plan)
@@ -171,7 +171,7 @@ class Hands:
     async def new_csr(self, plan: csr.CsrPlan, key: KeyFacts) -> bytes:
         """A signing request as PEM. Raises `PkiError` where the plan contains what X.509 cannot express."""
         if key.is_slow:
-            return await self._workshop.run(lambda: csr.build_csr(plan, key.key))
+            return await self._executor.run(lambda: csr.build_csr(plan, key.key))
         return csr.build_csr(plan, key.key)
 
     def encode_key(self, key: KeyFacts, encoding: str) -> bytes:

@@ -22,7 +22,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
 from certwright.kube.runtime.recorder import Recorder
-from certwright.kube.util.executor import Workshop
+from certwright.kube.util.executor import Executor
 from certwright.resources import reasons
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequest
@@ -51,7 +51,7 @@ class RequestReconciler:
         secrets_of: Callable[[IssuerReference, str], str],
         status: StatusWriter[CertificateRequest],
         recorder: Recorder,
-        workshop: Workshop,
+        executor: Executor,
         acme: Callable[[str], AcmeTools] | None = None,
         now: Callable[[], datetime],
     ) -> None:
@@ -64,7 +64,7 @@ class RequestReconciler:
         self._secrets_of = secrets_of
         self._status = status
         self._recorder = recorder
-        self._workshop = workshop
+        self._executor = executor
         self._now = now
         self._told: dict[ObjectKey, str] = {}
 
@@ -103,7 +103,7 @@ class RequestReconciler:
         secrets_in = self._secrets_of(request.spec.issuer_ref, namespace)
         tools = Tools(
             get_secret=reader.within(secrets_in),
-            workshop=self._workshop,
+            executor=self._executor,
             now=self._now,
             acme=self._acme(secrets_in) if self._acme is not None else None,
         )

@@ -30,7 +30,7 @@ from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.durations import parse_duration
-from certwright.kube.util.executor import Workshop
+from certwright.kube.util.executor import Executor
 from certwright.resources import names, reasons
 from certwright.resources.certificate import DEFAULT_DURATION
 from certwright.resources.issuer_ref import IssuerReference
@@ -127,7 +127,7 @@ class SigningRequestReconciler:
         secrets_in: Callable[[Signer], str],
         status: StatusWriter[CertificateSigningRequest],
         recorder: Recorder,
-        workshop: Workshop,
+        executor: Executor,
         now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
@@ -139,7 +139,7 @@ class SigningRequestReconciler:
         self._secrets_in = secrets_in
         self._status = status
         self._recorder = recorder
-        self._workshop = workshop
+        self._executor = executor
         self._now = now
         self._told: dict[ObjectKey, tuple[str, Told]] = {}
 
@@ -181,7 +181,7 @@ class SigningRequestReconciler:
             raise Waits(Told("Warning", "IssuerNotReady", text))
         reader = SecretReader(self._secrets, self.dependents, key)
         get_secret = reader.within(self._secrets_in(signer))
-        tools = Tools(get_secret=get_secret, workshop=self._workshop, now=self._now)
+        tools = Tools(get_secret=get_secret, executor=self._executor, now=self._now)
         outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         match outcome:

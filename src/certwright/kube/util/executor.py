@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Workshop(Protocol):
+class Executor(Protocol):
     """Runs a function that does no I/O and shares no state; returns its result or raises its exception."""
 
     async def run(self, work: Callable[[], T]) -> T:

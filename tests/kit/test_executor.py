@@ -20,7 +20,7 @@ _PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def workshop() -> Iterator[Threads]:
+def executor() -> Iterator[Threads]:
     threads = Threads(2)
     yield threads
     threads.close()
@@ -45,115 +45,115 @@ async def until_begun(*benches: Bench) -> None:
         assert await asyncio.to_thread(bench.begun.wait, _PATIENCE_S)
 
 
-async def test_work_gives_its_result_and_its_error(workshop: Threads) -> None:
-    assert await workshop.run(lambda: 6 * 7) == 42
+async def test_work_gives_its_result_and_its_error(executor: Threads) -> None:
+    assert await executor.run(lambda: 6 * 7) == 42
     with pytest.raises(ZeroDivisionError):
-        await workshop.run(lambda: 1 // 0)
-    assert await workshop.run(threading.get_ident) != threading.get_ident()
+        await executor.run(lambda: 1 // 0)
+    assert await executor.run(threading.get_ident) != threading.get_ident()
     assert await Inline().run(lambda: "here") == "here"
 
 
-async def test_an_error_that_ends_programs_reaches_the_caller_and_not_the_thread(workshop: Threads) -> None:
+async def test_an_error_that_ends_programs_reaches_the_caller_and_not_the_thread(executor: Threads) -> None:
     def leave() -> None:
         sys.exit("enough")
 
     for _ in range(3):
-        waiting = workshop.run(leave)
+        waiting = executor.run(leave)
         with pytest.raises(SystemExit, match="enough"):
             await waiting
-    assert await workshop.run(lambda: "still here") == "still here"
+    assert await executor.run(lambda: "still here") == "still here"
 
 
-async def test_many_callers_get_each_their_own_answer(workshop: Threads) -> None:
-    answers = await asyncio.gather(*(workshop.run(partial(pow, n, 2)) for n in range(500)))
+async def test_many_callers_get_each_their_own_answer(executor: Threads) -> None:
+    answers = await asyncio.gather(*(executor.run(partial(pow, n, 2)) for n in range(500)))
     assert answers == [n * n for n in range(500)]
 
 
 async def test_there_are_no_more_threads_than_were_asked_for_and_no_more_than_needed() -> None:
-    workshop = Threads(3)
+    executor = Threads(3)
     before = set(threading.enumerate())
     for _ in range(5):
-        await workshop.run(lambda: None)
+        await executor.run(lambda: None)
         assert len(set(threading.enumerate()) - before) == 1
     benches = [Bench() for _ in range(5)]
-    waiting = [asyncio.ensure_future(workshop.run(bench)) for bench in benches]
+    waiting = [asyncio.ensure_future(executor.run(bench)) for bench in benches]
     await until_begun(*benches[:3])
     assert not any(bench.begun.is_set() for bench in benches[3:])
     for bench in benches:
         bench.let_go.set()
     assert await asyncio.gather(*waiting) == ["done"] * 5
-    workshop.close()
-    workshop.join()
+    executor.close()
+    executor.join()
 
 
-async def test_a_cancelled_caller_leaves_the_thread_to_finish(workshop: Threads) -> None:
+async def test_a_cancelled_caller_leaves_the_thread_to_finish(executor: Threads) -> None:
     bench = Bench()
-    caller = asyncio.ensure_future(workshop.run(bench))
+    caller = asyncio.ensure_future(executor.run(bench))
     await until_begun(bench)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
     bench.let_go.set()
     # The answer that nobody wants comes before this one's.
-    assert await workshop.run(lambda: 1) + await workshop.run(lambda: 2) == 3
-    workshop.close()
-    workshop.join()
+    assert await executor.run(lambda: 1) + await executor.run(lambda: 2) == 3
+    executor.close()
+    executor.join()
     assert bench.is_done
 
 
-async def test_work_of_a_cancelled_caller_that_has_not_begun_is_not_done(workshop: Threads) -> None:
+async def test_work_of_a_cancelled_caller_that_has_not_begun_is_not_done(executor: Threads) -> None:
     first, second, unwanted = Bench(), Bench(), Bench()
-    busy = [asyncio.ensure_future(workshop.run(bench)) for bench in (first, second)]
+    busy = [asyncio.ensure_future(executor.run(bench)) for bench in (first, second)]
     await until_begun(first, second)
-    caller = asyncio.ensure_future(workshop.run(unwanted))
+    caller = asyncio.ensure_future(executor.run(unwanted))
     await asyncio.sleep(0)
     caller.cancel()
     await asyncio.wait([caller])
     first.let_go.set()
     second.let_go.set()
     await asyncio.gather(*busy)
-    assert await workshop.run(lambda: "next") == "next"
+    assert await executor.run(lambda: "next") == "next"
     assert not unwanted.begun.is_set()
 
 
 async def test_closing_drops_what_has_not_begun_and_does_not_wait_for_what_has() -> None:
-    workshop = Threads(1)
+    executor = Threads(1)
     bench = Bench()
-    begun = asyncio.ensure_future(workshop.run(bench))
+    begun = asyncio.ensure_future(executor.run(bench))
     await until_begun(bench)
-    late = asyncio.ensure_future(workshop.run(lambda: "late"))
+    late = asyncio.ensure_future(executor.run(lambda: "late"))
     await asyncio.sleep(0)
-    workshop.close()
-    workshop.close()
+    executor.close()
+    executor.close()
     with pytest.raises(asyncio.CancelledError):
         await late
     assert not begun.done()
     with pytest.raises(RuntimeError, match="shutdown"):
-        await workshop.run(lambda: "too late")
+        await executor.run(lambda: "too late")
     bench.let_go.set()
     assert await begun == "done"
-    workshop.join()
+    executor.join()
 
 
-def test_a_loop_that_is_closed_meanwhile_is_no_error(workshop: Threads) -> None:
+def test_a_loop_that_is_closed_meanwhile_is_no_error(executor: Threads) -> None:
     bench = Bench()
 
     async def ask_and_leave() -> None:
-        asking = asyncio.ensure_future(workshop.run(bench))
+        asking = asyncio.ensure_future(executor.run(bench))
         await until_begun(bench)
         assert not asking.done()
 
     asyncio.run(ask_and_leave())
     bench.let_go.set()
-    assert asyncio.run(workshop.run(lambda: "another loop")) == "another loop"
-    workshop.close()
-    workshop.join()
+    assert asyncio.run(executor.run(lambda: "another loop")) == "another loop"
+    executor.close()
+    executor.join()
     assert bench.is_done
 
 
-def test_each_loop_gets_its_own_answers(workshop: Threads) -> None:
+def test_each_loop_gets_its_own_answers(executor: Threads) -> None:
     async def ask(begin: int) -> list[int]:
-        return await asyncio.gather(*(workshop.run(partial(int, n)) for n in range(begin, begin + 200)))
+        return await asyncio.gather(*(executor.run(partial(int, n)) for n in range(begin, begin + 200)))
 
     found: dict[int, list[int]] = {}
 
@@ -168,7 +168,7 @@ def test_each_loop_gets_its_own_answers(workshop: Threads) -> None:
     assert found == {n: list(range(n, n + 200)) for n in (0, 1000, 2000)}
 
 
-async def test_what_was_worked_on_is_held_by_nobody_afterwards(workshop: Threads) -> None:
+async def test_what_was_worked_on_is_held_by_nobody_afterwards(executor: Threads) -> None:
     class Secret:
         def look(self) -> int:
             return 1
@@ -183,10 +183,10 @@ async def test_what_was_worked_on_is_held_by_nobody_afterwards(workshop: Threads
             gone, work = weakref.ref(secret), getattr(secret, method)
             del secret
             with suppress(LookupError):
-                await workshop.run(work)
+                await executor.run(work)
             del work
             # The threads have had other work since.
-            await asyncio.gather(*(workshop.run(lambda: None) for _ in range(20)))
+            await asyncio.gather(*(executor.run(lambda: None) for _ in range(20)))
             assert gone() is None, method
     finally:
         gc.enable()
