@@ -213,7 +213,9 @@ def _lifetime(spec: CertificateSpec) -> list[FieldError]:
 
 def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError]:
     if spec.renew_before is not None and parse_duration(spec.renew_before) >= lifetime:
-        detail = f"certificate duration {_told(spec)} must be greater than renewBefore {spec.renew_before}"
+        detail = (
+            f"certificate duration {_duration_of(spec)} must be greater than renewBefore {spec.renew_before}"
+        )
         return [invalid("spec.renewBefore", spec.renew_before, detail)]
     percentage, path = spec.renew_before_percentage, "spec.renewBeforePercentage"
     if percentage is None:
@@ -224,12 +226,15 @@ def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError
     # but its controller renews at p, and so do we.
     before = lifetime * percentage / 100
     if before < MINIMUM_RENEW_BEFORE:
-        detail = f"makes {format_duration(before)} of a duration of {_told(spec)}, but must make at least 5m"
+        detail = (
+            f"makes {format_duration(before)} of a duration of {_duration_of(spec)}, but must make at "
+            "least 5m"
+        )
         return [invalid(path, percentage, detail)]
     return []
 
 
-def _told(spec: CertificateSpec) -> str:
+def _duration_of(spec: CertificateSpec) -> str:
     return spec.duration or format_duration(DEFAULT_DURATION)
 
 

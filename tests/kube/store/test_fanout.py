@@ -278,7 +278,7 @@ async def test_watchers_have_heard_of_a_commit_when_its_writer_goes_on() -> None
     with stopped_clock():
         fanout.publish(events(1, 2))
         assert heard == [[1, 2]] * 100
-        assert fanout.told == 2
+        assert fanout.delivered == 2
         # These follow too soon: they are told together, a little later.
         fanout.publish(events(3, 3))
         fanout.publish(events(4, 4))
@@ -307,13 +307,13 @@ async def test_a_thousand_watchers_are_told_in_turns_and_each_hears_everything_o
     await asyncio.sleep(0)
     fanout.publish(events(1, 2))
     assert 0 < sum(map(bool, heard)) < 1000
-    assert fanout.told == 0
+    assert fanout.delivered == 0
     assert {watch.position for watch, own in zip(watches, heard, strict=True) if not own} == {0}
     # Written while the others are being told, and one of them goes.
     fanout.publish(events(3, 3))
     gone = next(number for number, own in enumerate(heard) if not own)
     watches[gone].close()
-    while fanout.told < 3:  # noqa: ASYNC110 - the fan-out itself paces this
+    while fanout.delivered < 3:  # noqa: ASYNC110 - the fan-out itself paces this
         await asyncio.sleep(0)
     assert heard.pop(gone) == []
     assert heard == [[1, 2, 3]] * 999
@@ -332,7 +332,7 @@ async def test_who_is_interrupted_while_being_told_hears_nothing_twice() -> None
     fanout.publish(events(2, 2))
     fanout.interrupt(9)
     assert heard == [[1, 2]] * 300
-    assert fanout.told == 9
+    assert fanout.delivered == 9
     fanout.publish(events(10, 10))
     await asyncio.sleep(0)
     assert heard == [[1, 2]] * 300

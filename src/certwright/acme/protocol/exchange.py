@@ -31,20 +31,20 @@ class Nonces:
     """Unused nonces, the newest first (RFC 8555 §6.5). Shared by all flows of an account."""
 
     def __init__(self) -> None:
-        self._held: deque[str] = deque(maxlen=_POOL)
+        self._nonces: deque[str] = deque(maxlen=_POOL)
 
     def __len__(self) -> int:
         """The number of unused nonces."""
-        return len(self._held)
+        return len(self._nonces)
 
     def take(self) -> str | None:
         """Remove and return a nonce; None if there is none."""
-        return self._held.pop() if self._held else None
+        return self._nonces.pop() if self._nonces else None
 
     def keep(self, response: Response) -> None:
         """Store the nonce of a response, if it has one."""
         if nonce := response.header("replay-nonce"):
-            self._held.append(nonce)
+            self._nonces.append(nonce)
 
 
 @dataclass(slots=True)

@@ -188,7 +188,7 @@ def _of(base: Limit | None) -> Limit:
 def _mapping(where: str, value: Any, *, or_none: bool = False) -> Mapping[Any, Any]:
     if not isinstance(value, dict):
         also = ", or `none`" if or_none else ""
-        raise BadLimits(f"{where} is {_told(value)}; write a mapping there{also}")
+        raise BadLimits(f"{where} is {_shown(value)}; write a mapping there{also}")
     return value
 
 
@@ -200,7 +200,7 @@ def _only(where: str, given: Mapping[Any, Any], names: tuple[str, ...]) -> None:
 
 def _count(where: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 10**9:
-        raise BadLimits(f"{where} is {_told(value)}; write a whole number of at least 1, or leave it out")
+        raise BadLimits(f"{where} is {_shown(value)}; write a whole number of at least 1, or leave it out")
     return value
 
 
@@ -214,16 +214,16 @@ def _window(where: str, value: Any) -> timedelta:
     except ValueError:
         window = timedelta(0)
     if isinstance(value, bool) or window < timedelta(seconds=1):
-        raise BadLimits(f'{where} is {_told(value)}; write a duration of at least a second: "3h", "7d"')
+        raise BadLimits(f'{where} is {_shown(value)}; write a duration of at least a second: "3h", "7d"')
     return window
 
 
 def _flag(where: str, given: Mapping[Any, Any], name: str, *, default: bool) -> bool:
     value = given.get(name, default)
     if not isinstance(value, bool):
-        raise BadLimits(f"{where}.{name} is {_told(value)}; write true or false")
+        raise BadLimits(f"{where}.{name} is {_shown(value)}; write true or false")
     return value
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     return "empty" if value is None or value == "" else repr(value)[:60]

@@ -379,16 +379,16 @@ def too_many(field: str, found: int, limit: int) -> FieldError:
 
 MAX_CAUSES = 1_000
 """The number of causes that are reported for one invalid object."""
-_MAX_TOLD = 1 << 20
+_MAX_REPORTED = 1 << 20
 """Characters of all causes: each may show a large value."""
 
 
-def _told(errors: list[FieldError]) -> list[FieldError]:
+def _reported(errors: list[FieldError]) -> list[FieldError]:
     """The first of `errors`, one at least."""
     length = 0
     for index, error in enumerate(errors[:MAX_CAUSES]):
         length += len(error.message) + len(error.field)
-        if index and length > _MAX_TOLD:
+        if index and length > _MAX_REPORTED:
             return errors[:index]
     return errors[:MAX_CAUSES]
 
@@ -408,7 +408,7 @@ def denied_object(group: str, kind: str, name: str, errors: list[FieldError]) ->
 
 def _listed(group: str, kind: str, name: str, errors: list[FieldError]) -> tuple[str, Details]:
     count = len(errors)
-    errors = _told(errors)
+    errors = _reported(errors)
     causes = tuple(Cause(reason=e.reason, message=e.message, field=e.field) for e in errors)
     # Each cause is listed, and each sentence appears once.
     texts = list(dict.fromkeys(map(str, errors)))

@@ -105,7 +105,7 @@ class PartialInformer(Informer[T]):
         if revision and revision <= newest and not rewound:
             return key
         if cached is not None and (obj := self._decode(raw)) is not None:
-            self._tell(self.cache.overwrite(obj), obj)
+            self._notify(self.cache.overwrite(obj), obj)
         self._let_go(key)
         return key
 

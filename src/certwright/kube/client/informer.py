@@ -106,19 +106,19 @@ class Informer(Generic[T]):
         """Notify `handler` of every change, and immediately of every object in the cache."""
         self._handlers.append(handler)
         for obj in self.cache.values():
-            self._tell(None, obj, (handler,))
+            self._notify(None, obj, (handler,))
 
     def put(self, obj: T) -> None:
         """Store the response to an own write; its watch event is then ignored."""
         key = key_of(obj)
         if self.cache.accepts(obj, key):
-            self._tell(self.cache.overwrite(obj, key), obj)
+            self._notify(self.cache.overwrite(obj, key), obj)
 
     def forget(self, obj: T) -> None:
         """Apply an own deletion of `obj`, in this state, that is complete (no finalizers)."""
         old = self.cache.remove(key_of(obj), revision_of(obj))
         if old is not None:
-            self._tell(old, None)
+            self._notify(old, None)
 
     async def run(self) -> None:
         """Follow the server until cancelled."""
@@ -219,7 +219,7 @@ class Informer(Generic[T]):
         key = key_of(obj)
         self._listed.add(key)
         if rewound or self.cache.accepts(obj, key):
-            self._tell(self.cache.overwrite(obj, key), obj)
+            self._notify(self.cache.overwrite(obj, key), obj)
 
     def _prune(self, revision: int) -> None:
         self.revision = self._read_until = revision
@@ -286,7 +286,7 @@ class Informer(Generic[T]):
     def _went(self, _key: ObjectKey, old: T | None, _revision: int) -> None:
         """Notify handlers of a deletion: `old` is the cached object."""
         if old is not None:
-            self._tell(old, None)
+            self._notify(old, None)
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         try:
@@ -304,7 +304,7 @@ class Informer(Generic[T]):
             self._unreadable[key] = reason
             _log.warning("%s %s is left out: %s", self.kind.kind, key, reason)
 
-    def _tell(self, old: T | None, new: T | None, handlers: Iterable[Handler[T]] | None = None) -> None:
+    def _notify(self, old: T | None, new: T | None, handlers: Iterable[Handler[T]] | None = None) -> None:
         for handler in self._handlers if handlers is None else handlers:
             try:
                 handler(old, new)

@@ -39,7 +39,7 @@ class Throttle:
         self._every_s = 1.0 / qps
         self._burst_s = (burst - 1) * self._every_s
         self._next = -math.inf
-        self._held_until = -math.inf
+        self._paused_until = -math.inf
         self._lifted = False
         self.waited_s = 0.0
 
@@ -55,7 +55,7 @@ class Throttle:
     def hold(self, seconds: float) -> None:
         """Admit no requests for that long, at most a minute, because the server requested it."""
         until = self._clock.monotonic() + min(seconds, LONGEST_HOLD_S)
-        self._held_until = max(self._held_until, until)
+        self._paused_until = max(self._paused_until, until)
 
     async def take(self) -> None:
         """Return when one more request may be made."""
@@ -73,7 +73,7 @@ class Throttle:
         return turn
 
     def _may_go_at(self, turn: float) -> float:
-        return self._held_until if self._lifted else max(turn, self._held_until)
+        return self._paused_until if self._lifted else max(turn, self._paused_until)
 
 
 class ThrottledTransport:

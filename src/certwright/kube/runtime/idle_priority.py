@@ -39,7 +39,7 @@ class IdleTurns:
         heapq.heappush(self._waiting, (due, next(self._numbers), what))
         if not self._is_watching:
             # The rest of this turn cannot be measured.
-            self._look_at_turn(-math.inf)
+            self._observe_turn(-math.inf)
 
     async def wait(self, *, at_most_s: float = AT_MOST_S) -> None:
         """Return when the loop is idle, or after `at_most_s` seconds."""
@@ -56,7 +56,7 @@ class IdleTurns:
         """Drop the waiting calls."""
         self._waiting.clear()
 
-    def _look_at_turn(self, began: float) -> None:
+    def _observe_turn(self, began: float) -> None:
         self._is_watching = True
         asyncio.get_running_loop().call_soon(self._end_turn, began)
 
@@ -67,7 +67,7 @@ class IdleTurns:
         while self._waiting and self._waiting[0][0] <= now:
             self._let_go()
         if self._waiting:
-            self._look_at_turn(now)
+            self._observe_turn(now)
         else:
             self._is_watching = False
 

@@ -21,7 +21,7 @@ from certwright.kube.util.clock import Clock
 
 K = TypeVar("K", bound=Hashable)
 
-_LOOK_AGAIN = timedelta(seconds=1)
+_RETRY_INTERVAL = timedelta(seconds=1)
 
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
@@ -89,7 +89,7 @@ class WorkQueue(Generic[K]):
         """Enqueue the key for the next free worker."""
         if self._admit is not None and not (admitted := self._admit(key)):
             if admitted is None:
-                self._delays.start(key, _LOOK_AGAIN)
+                self._delays.start(key, _RETRY_INTERVAL)
         elif key in self._working:
             self._again.add(key)
         else:

@@ -64,10 +64,10 @@ class Fanout:
         self._next_check = 0
         self.max_pending_bytes = max_pending_bytes
         self.max_pending_events = max_pending_events
-        self.told = log.revision  # every watcher has all events up to here
+        self.delivered = log.revision  # every watcher has all events up to here
         self._queue: list[Event] = []
         self._due: deque[tuple[Subscription, list[Event], int]] = deque()
-        self._telling = 0  # what `told` will be when no watcher is due any more
+        self._delivering = 0  # what `delivered` will be when no watcher is due any more
         self._next: asyncio.Handle | None = None  # the turn in which delivery continues
         self._watches: dict[_Topic, set[Subscription]] = {}
         self._closed = False
@@ -82,7 +82,7 @@ class Fanout:
             self._next_check = self.published_bytes + self._max_retained_bytes // 8
             self._cut_off_slowest(self.published_bytes - self._max_retained_bytes)
         if self._next is None:
-            self._tell_in_time()
+            self._deliver_in_time()
 
     def _cut_off_slowest(self, before: int) -> None:
         """Cut off the watches with pending events that were published before that many bytes."""
@@ -95,7 +95,7 @@ class Fanout:
         """Record that nothing that concerns a watcher has happened up to `revision`."""
         self.log.advance(revision)
         if not self._queue and not self._due:
-            self.told = self.log.revision
+            self.delivered = self.log.revision
 
     def interrupt(self, revision: int) -> None:
         """Cut every watcher off, and continue from `revision`, because the events up to it are not all
@@ -104,7 +104,7 @@ class Fanout:
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             watch.cut_off()
         self.log.restart(revision)
-        self.told = revision
+        self.delivered = revision
 
     def subscribe(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
         """A watch of the events after `after`. Raises `Compacted`, `FutureRevision`."""
@@ -130,7 +130,7 @@ class Fanout:
         for watch in [watch for watches in self._watches.values() for watch in watches]:
             watch.end()
 
-    def _tell_in_time(self) -> None:
+    def _deliver_in_time(self) -> None:
         """Deliver the queue: now, unless many watchers received events a moment ago.
 
         A pause shorter than `_COARSE_S` is left out, because the next turn of a busy loop may come much
@@ -139,11 +139,11 @@ class Fanout:
         loop = asyncio.get_running_loop()
         early = self._not_before - loop.time()
         if early > _COARSE_S:
-            self._next = loop.call_later(early, self._tell)
+            self._next = loop.call_later(early, self._deliver)
         else:
-            self._tell()
+            self._deliver()
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         """Start to deliver the queue."""
         self._next = None
         events, self._queue = self._queue, []
@@ -154,10 +154,10 @@ class Fanout:
             per_watcher = _LOADED_PAUSE_PER_WATCHER_S if len(events) > 1 else _PAUSE_PER_WATCHER_S
             pause = min(len(self._due) * per_watcher, _MOST_PAUSE_S)
             self._not_before = asyncio.get_running_loop().time() + pause
-        self._telling = self.log.revision  # the queue has all events up to it
-        self._tell_some()
+        self._delivering = self.log.revision  # the queue has all events up to it
+        self._deliver_some()
 
-    def _tell_some(self) -> None:
+    def _deliver_some(self) -> None:
         """Notify some watchers, and the rest after the loop's other work."""
         self._next = None
         due = self._due
@@ -165,11 +165,11 @@ class Fanout:
             watch, group, size = due.popleft()
             watch.offer(group, size)
         if due:
-            self._next = asyncio.get_running_loop().call_soon(self._tell_some)
+            self._next = asyncio.get_running_loop().call_soon(self._deliver_some)
             return
-        self.told = self._telling
+        self.delivered = self._delivering
         if self._queue:
-            self._tell_in_time()
+            self._deliver_in_time()
 
     def _finish_telling(self) -> None:
         """Deliver everything immediately."""
@@ -177,9 +177,9 @@ class Fanout:
             self._next.cancel()
             self._not_before = 0.0
             if self._due:
-                self._tell_some()
+                self._deliver_some()
             else:
-                self._tell()
+                self._deliver()
 
     def _by_topic(self, events: list[Event]) -> dict[_Topic, list[Event]]:
         groups: dict[_Topic, list[Event]] = {}
@@ -224,7 +224,7 @@ class Subscription:
             return self._frozen
         if self._pending:
             return self._pending[0].revision - 1
-        return max(self._seen, self._fanout.told)
+        return max(self._seen, self._fanout.delivered)
 
     async def __aiter__(self) -> AsyncIterator[list[Event]]:
         """The batches."""

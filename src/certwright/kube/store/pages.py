@@ -16,7 +16,7 @@ Undo = Mapping[Place, Row | None]
 """The rows at a list's revision, of the places that have changed since."""
 
 # Most rows read for one page, however few it keeps, because other requests wait in that time.
-_MOST_LOOKED_AT = 2_000
+_MOST_EXAMINED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callabl
     limit, rows = wanted.limit, list[Row]()
     room = math.inf if wanted.max_bytes is None else wanted.max_bytes
     last: Row | None = None
-    for looked_at, row in enumerate(current):
-        if last is not None and (len(rows) == limit or looked_at == _MOST_LOOKED_AT or room <= 0):
+    for examined, row in enumerate(current):
+        if last is not None and (len(rows) == limit or examined == _MOST_EXAMINED or room <= 0):
             return Cut(rows, True, last.key[1:])
         last = row
         if keep(row) and (completed := whole(row)) is not None:

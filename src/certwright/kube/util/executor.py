@@ -25,7 +25,7 @@ class Threads:
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self._pool = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="workshop")
+        self._pool = ThreadPoolExecutor(workers or os.cpu_count() or 1, thread_name_prefix="executor")
 
     async def run(self, work: Callable[[], T]) -> T:
         """The result of `work()`, computed in a thread; a cancelled caller leaves the thread to finish.

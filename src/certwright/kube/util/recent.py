@@ -20,16 +20,16 @@ class Recent(Generic[K, T]):
     def __init__(self, seconds: float, *, now: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._now = now
-        self._held: dict[K, tuple[float, T]] = {}
+        self._answers: dict[K, tuple[float, T]] = {}
         self._asked: dict[K, asyncio.Future[T]] = {}
 
     def __len__(self) -> int:
         """The number of cached answers."""
-        return len(self._held)
+        return len(self._answers)
 
     async def get(self, key: K, ask: Callable[[], Awaitable[T]]) -> T:
         """The cached answer, or what `ask()` returns or raises."""
-        cached = self._held.get(key)
+        cached = self._answers.get(key)
         if cached is not None and self._now() < cached[0]:
             return cached[1]
         asked = self._asked.get(key)
@@ -44,7 +44,7 @@ class Recent(Generic[K, T]):
         finally:
             del self._asked[key]
         now = self._now()
-        if len(self._held) >= _MANY:
-            self._held = {one: current for one, current in self._held.items() if now < current[0]}
-        self._held[key] = (now + self._seconds, answer)
+        if len(self._answers) >= _MANY:
+            self._answers = {one: current for one, current in self._answers.items() if now < current[0]}
+        self._answers[key] = (now + self._seconds, answer)
         return answer

@@ -113,14 +113,14 @@ def _compare(
         )
         raise refused(GROUP, definition.plural, name, why)
     if missing := escalation.missing(wanted, own):
-        raise refused(GROUP, definition.plural, name, _not_held(user, missing))
+        raise refused(GROUP, definition.plural, name, _missing_message(user, missing))
 
 
 def _rules(role: Json) -> tuple[Rule, ...]:
     return convert(role.get("rules") or (), tuple[Rule, ...])
 
 
-def _not_held(user: Identity, missing: list[Rule]) -> str:
+def _missing_message(user: Identity, missing: list[Rule]) -> str:
     lines = sorted({_describe(rule) for rule in _compact(missing)})
     groups = _list(user.groups)
     return (

@@ -122,14 +122,14 @@ class EventExpiry:
             some = keys[-_TOGETHER:]
             del keys[-len(some) :]
             try:
-                await asyncio.gather(*(self._look_at(key) for key in some))
+                await asyncio.gather(*(self._examine(key) for key in some))
             except StoreError:
                 keys += some
                 raise
             await asyncio.sleep(0)
         del self._slots[slot]
 
-    async def _look_at(self, packed: bytes) -> None:
+    async def _examine(self, packed: bytes) -> None:
         namespace, _, name = packed.decode().partition("/")
         row = await self._backend.readable(Key(BUCKET, namespace, name))
         definition = self._backend.registry.find("", "v1", "events")

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _TOGETHER = 64
 _LONGEST_PAUSE_S = 256
-_HELD = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
+_GC_FINALIZERS = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class GarbageCollector:
             self._note_dying(definition, row)
 
     def _note_dying(self, definition: ResourceDefinition, row: Row) -> None:
-        if any(name in row.meta for name in _HELD):
+        if any(name in row.meta for name in _GC_FINALIZERS):
             self._suspects.put_nowait(_Dying(definition, row.key))
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
@@ -167,7 +167,7 @@ class GarbageCollector:
             suspect = await self._suspects.get()
             self._working = True
             try:
-                await self._look_after(suspect)
+                await self._examine(suspect)
             except StoreError:
                 _log.warning("garbage collection for %s failed and is tried again", suspect, exc_info=True)
                 await self._backend.clock.sleep(1)
@@ -182,7 +182,7 @@ class GarbageCollector:
                 self._working = False
             await asyncio.sleep(0)  # most are answered without any waiting
 
-    async def _look_after(self, suspect: _Suspect) -> None:
+    async def _examine(self, suspect: _Suspect) -> None:
         match suspect:
             case _Dying():
                 await self._finish(suspect)

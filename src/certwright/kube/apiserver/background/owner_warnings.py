@@ -16,7 +16,7 @@ from certwright.kube.util import ids
 
 _COMPONENT = "garbage-collector-controller"
 _REMEMBERED = 1000
-_LOOKED_AT = 16
+_MOST_NAMESPACES = 16
 
 
 class OwnerWarnings:
@@ -24,7 +24,7 @@ class OwnerWarnings:
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._told: dict[tuple[Key, str], None] = {}
+        self._reported: dict[tuple[Key, str], None] = {}
 
     async def check(
         self, definition: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
@@ -35,19 +35,19 @@ class OwnerWarnings:
         cost too much.
         """
         kind = self._backend.registry.by_kind(owner.group, owner.kind)
-        if kind is None or kind.virtual or not kind.namespaced or (row.key, owner.uid) in self._told:
+        if kind is None or kind.virtual or not kind.namespaced or (row.key, owner.uid) in self._reported:
             return
         if row.key.namespace and not await self._is_elsewhere(kind, row, owner, namespaces):
             return
-        while len(self._told) >= _REMEMBERED:
-            del self._told[next(iter(self._told))]
-        self._told[row.key, owner.uid] = None
+        while len(self._reported) >= _REMEMBERED:
+            del self._reported[next(iter(self._reported))]
+        self._reported[row.key, owner.uid] = None
         await self._write(definition, row, self._text(row, owner))
 
     async def _is_elsewhere(
         self, kind: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
     ) -> bool:
-        for namespace in sorted(namespaces - {row.key.namespace, ""})[:_LOOKED_AT]:
+        for namespace in sorted(namespaces - {row.key.namespace, ""})[:_MOST_NAMESPACES]:
             found = await self._backend.readable(Key(kind.bucket, namespace, owner.name))
             if found is not None and objects.uid_of(found.meta) == owner.uid:
                 return True

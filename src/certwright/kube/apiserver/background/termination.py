@@ -92,7 +92,7 @@ class Termination:
                     if not remains.objects and await self._release(definition, key):
                         return
                     if definition.bucket == NAMESPACES:
-                        await self._tell(definition, key, remains)
+                        await self._report(definition, key, remains)
                 except (Changed, Missing):
                     continue
                 except StoreError:
@@ -131,7 +131,7 @@ class Termination:
             with suppress(Changed, Missing):
                 await self._backend.discard(resource, damaged.key)
 
-    async def _tell(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
+    async def _report(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
         """Report in the namespace's status what keeps it."""
         row = await self._backend.store.latest(key)
         if row is None:

@@ -87,12 +87,12 @@ class TokenSecrets:
         if definition.bucket == SECRETS:
             self.found(row)
         elif previous is None:
-            self._look_again(row.key)
+            self._enqueue_secrets(row.key)
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
         """Enqueue the Secrets of a deleted account, and an account that may list a deleted Secret."""
         if definition.bucket != SECRETS:
-            self._look_again(row.key)
+            self._enqueue_secrets(row.key)
         elif secret_tokens.account_of(row) and secret_tokens.entries(row) is not None:
             self.found(row)
 
@@ -103,7 +103,7 @@ class TokenSecrets:
             self._naming.setdefault(account, set()).add(row.key)
             self._waiting.put_nowait(_Named(row.key, account))
 
-    def _look_again(self, account: Key) -> None:
+    def _enqueue_secrets(self, account: Key) -> None:
         for secret in self._naming.get(account, ()):
             self._waiting.put_nowait(_Named(secret, account))
 
@@ -113,7 +113,7 @@ class TokenSecrets:
             named = await self._waiting.get()
             self._working = True
             try:
-                await self._look_at(named)
+                await self._examine(named)
             except (StoreError, ApiError) as error:
                 self._put_off(named, error)
             else:
@@ -138,7 +138,7 @@ class TokenSecrets:
         await self._backend.clock.sleep(pause_s)
         self._waiting.put_nowait(named)
 
-    async def _look_at(self, named: _Named) -> None:
+    async def _examine(self, named: _Named) -> None:
         try:
             secret = await self._backend.store.get(named.secret)
             account = await self._backend.store.get(named.account)

@@ -93,10 +93,10 @@ class Change:
         Raises `NotConvertible`.
         """
         if api_version not in self._found:
-            self._found[api_version] = self._look(api_version)
+            self._found[api_version] = self._load(api_version)
         return self._found[api_version]
 
-    def _look(self, api_version: str) -> Comparison | None:
+    def _load(self, api_version: str) -> Comparison | None:
         there = in_version(self._backend, self._definition, api_version)
         if there is None:
             return None

@@ -35,7 +35,7 @@ QUEUE_LENGTH = 100
 _ALL_QUEUES = 1000
 _PER_FLOW = 4  # a flow gets one seat of that many
 _RETRY_AFTER_S = 1
-_LOOK_EVERY_S = 1.0
+_CHECK_INTERVAL_S = 1.0
 _PER_TURN = 32
 _OBJECTS_PER_SEAT = 100
 _MOST_SEATS = 10
@@ -69,7 +69,7 @@ class Level:
         self.take = self.queues.take
         self.give_back = self.queues.give_back
         self.longest_wait_s = longest_wait_s
-        self._looking: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def _ask_for_turn(self) -> None:
         asyncio.get_running_loop().call_soon(self.queues.new_turn)
@@ -82,7 +82,7 @@ class Level:
             waiter = self.queues.wait(key, seats, loop.time(), lambda ok: _settle(settled, ok=ok))
         except Refused:
             raise too_many() from None
-        self._look_soon(loop)
+        self._schedule_check(loop)
         try:
             has_seats = await settled
         except asyncio.CancelledError:
@@ -92,15 +92,15 @@ class Level:
             raise too_many()
         return waiter.flow
 
-    def _look_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._looking is None and math.isfinite(self.longest_wait_s):
-            self._looking = loop.call_later(_LOOK_EVERY_S, self._look, loop)
+    def _schedule_check(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is None and math.isfinite(self.longest_wait_s):
+            self._timer = loop.call_later(_CHECK_INTERVAL_S, self._check, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._looking = None
+    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = None
         self.queues.send_away(loop.time() - self.longest_wait_s)
         if self.queues.waiting:
-            self._look_soon(loop)
+            self._schedule_check(loop)
 
 
 def _settle(future: asyncio.Future[bool], *, ok: bool) -> None:

@@ -197,9 +197,9 @@ class HttpProtocol(Sender):
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = self._deadline
-        self._timer = self._loop.call_at(self._deadline, self._look)
+        self._timer = self._loop.call_at(self._deadline, self._check_deadline)
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         """Check the deadline: the header must be complete by then, and the body soon."""
         self._timer, self._timer_at = None, math.inf
         if self._deadline == math.inf:

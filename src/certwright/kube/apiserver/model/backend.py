@@ -156,7 +156,7 @@ class Backend:
         try:
             row = await self.store.put(key, encode, expect=expect)
         except asyncio.CancelledError:
-            self._look_after(definition, key, previous)
+            self._resolve_cancelled(definition, key, previous)
             raise
         if not self.fed:
             self._wrote(definition, row, previous)
@@ -185,7 +185,7 @@ class Backend:
         try:
             gone = await self.store.delete(row.key, encode, expect=row.revision)
         except asyncio.CancelledError:
-            self._look_after(definition, row.key, row)
+            self._resolve_cancelled(definition, row.key, row)
             raise
         if not self.fed:
             self._removed(definition, gone)
@@ -209,7 +209,7 @@ class Backend:
             ]
         return found
 
-    def _look_after(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
+    def _resolve_cancelled(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
         """Find out whether a cancelled write was committed, so that no observer misses it."""
         if self.fed:
             return

@@ -95,7 +95,7 @@ def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json,
             if value > 0x7F:
                 value, pos = reading.varint(pos - 1)
             if pos > end:
-                raise _told(number[0], Malformed(start, "a number goes beyond the end of its message"))
+                raise _located(number[0], Malformed(start, "a number goes beyond the end of its message"))
             number[1](into, value)
             continue
         size = data[pos]
@@ -122,20 +122,20 @@ def _read_other(reading: Reading, start: int, tag: int, pos: int, end: int, how:
     if (number := how.doubles.get(tag)) is None:
         parsed, pos = reading.tag(start)
         if known := how.numbers.get(parsed.number):
-            raise _told(known, Malformed(start, f"it cannot be of wire type {parsed.wire}"))
+            raise _located(known, Malformed(start, f"it cannot be of wire type {parsed.wire}"))
         reading.spend(start)
         return reading.skip(parsed, pos, end)
     field, take = number
     if pos + 8 > end:
-        raise _told(field, Malformed(start, "a number goes beyond the end of its message"))
+        raise _located(field, Malformed(start, "a number goes beyond the end of its message"))
     value: float = struct.unpack_from("<d", reading.data, pos)[0]
     if not math.isfinite(value):
-        raise _told(field, Malformed(start, "JSON has no such number"))
+        raise _located(field, Malformed(start, "JSON has no such number"))
     take(into, int(value) if value.is_integer() and abs(value) < 1e15 else value)
     return pos + 8
 
 
-def _told(field: Field, error: Malformed) -> Malformed:
+def _located(field: Field, error: Malformed) -> Malformed:
     """The error, in that field."""
     error.within(field.name)
     return error

@@ -26,14 +26,14 @@ Make = Callable[[], Any]
 Schema = Mapping[str, Any]
 
 _NOTHING: frozenset[str] = frozenset()
-_LOOKED_INTO = frozenset({"properties", "additionalProperties", "items", EMBEDDED})
+_DESCENDED = frozenset({"properties", "additionalProperties", "items", EMBEDDED})
 """Keywords of a schema that apply to nested values."""
 
 
 def compile_walk(schema: Schema, *, root: bool = False, defaults: bool = True) -> Walk:
     """The walk for values of `schema`. `root`: of a complete object, whose metadata is handled elsewhere.
     `defaults`: whether to fill in absent values."""
-    if schema.get(PRESERVE) and not _LOOKED_INTO & schema.keys():
+    if schema.get(PRESERVE) and not _DESCENDED & schema.keys():
         return _leave
     own = _compile_object(schema, root=root, defaults=defaults)
     items = _compile_list(schema, defaults=defaults)
@@ -81,7 +81,7 @@ def _compile_list(schema: Schema, *, defaults: bool) -> Walk:
 
 def _compile_child(schema: Schema, *, defaults: bool) -> Walk:
     # Most are scalars: no schema and no walk is built for them.
-    if _LOOKED_INTO & schema.keys():
+    if _DESCENDED & schema.keys():
         return compile_walk(schema, defaults=defaults)
     return _leave if schema.get(PRESERVE) else _empty
 

@@ -337,8 +337,8 @@ class _Run:
     lines: Callable[[list[Event]], bytes] = field(init=False)
 
     def __post_init__(self) -> None:
-        is_told_all = self.matcher.trivial and self.watch.position >= self.options.after
-        self.lines = self.encoder.lines if is_told_all else self._selected_lines
+        is_unfiltered = self.matcher.trivial and self.watch.position >= self.options.after
+        self.lines = self.encoder.lines if is_unfiltered else self._selected_lines
 
     async def chunks(self, page: Page | None) -> AsyncGenerator[bytes, None]:
         """Initial events, then a chunk per batch, bookmarks in between, an ERROR when it must end early."""

@@ -39,14 +39,14 @@ _START = Key("", "", "")
 class AbsentKeys:
     """Reports keys that are not in the file; reads it on the event loop, by `reader`.
 
-    `under_way`: the keys that have a write which is not committed yet.
+    `pending`: the keys that have a write which is not committed yet.
     """
 
     def __init__(
-        self, reader: sqlite3.Connection, under_way: Callable[[], Iterable[Key]], *, smallest: int = SMALLEST
+        self, reader: sqlite3.Connection, pending: Callable[[], Iterable[Key]], *, smallest: int = SMALLEST
     ) -> None:
         self._reader = reader
-        self._under_way = under_way
+        self._pending = pending
         self._loop = asyncio.get_running_loop()
         self._smallest = smallest
         self._known: KeyFilter | None = None
@@ -95,5 +95,5 @@ class AbsentKeys:
         """A filter with capacity for twice the number of rows; it has the keys under way."""
         (rows,) = self._reader.execute(_MOST_ROWS).fetchone()
         found = KeyFilter(min(max(1 << (2 * rows).bit_length(), self._smallest), LARGEST))
-        found.add_all(tuple(self._under_way()))
+        found.add_all(tuple(self._pending()))
         return found

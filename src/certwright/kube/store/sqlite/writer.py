@@ -162,9 +162,9 @@ class Writer:
                 self._require()
                 done = work(self._connection)
             except Exception as error:
-                self._tell(_settle, result, None, error)
+                self._notify(_settle, result, None, error)
             else:
-                self._tell(_settle, result, done, None)
+                self._notify(_settle, result, done, None)
 
         self._queue.put(run)
         return await result
@@ -180,13 +180,13 @@ class Writer:
         while (batch := self._queue.get()) is not None:
             if not isinstance(batch, Batch):
                 batch()
-            elif not self._tell(self._done, batch, self._commit(batch)):
+            elif not self._notify(self._done, batch, self._commit(batch)):
                 break
             if self._abandoned is None:
                 self.log.keep_small()
         if self._abandoned is None:
             self._close()
-        self._tell(self._stopped.set_result, None)
+        self._notify(self._stopped.set_result, None)
         if self._abandoned is not None:
             # This frame keeps the connection open until the process ends.
             threading.Event().wait()
@@ -195,7 +195,7 @@ class Writer:
         if self._abandoned is not None:
             raise self._abandoned
 
-    def _tell(self, function: Callable[..., object], *arguments: object) -> bool:
+    def _notify(self, function: Callable[..., object], *arguments: object) -> bool:
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:  # the loop is closed, so no waiter is left
