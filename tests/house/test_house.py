@@ -127,8 +127,29 @@ def test_nothing_that_is_published_names_an_index_or_a_path_of_one_machine() -> 
         assert not re.search(r"https?://|/root/|/work/", path.read_text()), path.name
 
 
+MAX_MODULE_LINES, MAX_FUNCTION_LINES = 400, 60
+LONG_MODULES = {
+    "controllers/acme/challenges.py": 600,
+    "controllers/acme/orders.py": 560,
+    "controllers/acme/rate_limits.py": 435,
+    "controllers/cache/caches.py": 510,
+    "controllers/manager.py": 520,
+    "controllers/retry/breaker.py": 580,
+    "controllers/retry/gate.py": 500,
+    "resources/certificate.py": 450,
+}
+"""Modules that are still to be split, with their limits; an entry goes when its module is short enough."""
+LONG_FUNCTIONS = {
+    "cli/commands/controllers.py:command": 66,
+    "cli/commands/serve.py:command": 66,
+    "controllers/manager.py:__init__": 66,
+}
+"""The same for functions."""
+
+
 def test_no_module_is_too_long_to_be_read() -> None:
-    long = [f"{p.name}: {n}" for p in MODULES if (n := len(p.read_text().splitlines())) > 600]
+    lengths = {p.relative_to(SOURCE).as_posix(): len(p.read_text().splitlines()) for p in MODULES}
+    long = {name: n for name, n in lengths.items() if n > LONG_MODULES.get(name, MAX_MODULE_LINES)}
     assert not long
 
 
@@ -138,8 +159,9 @@ def test_no_function_is_too_long_to_be_read() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
-                if lines > 70:
-                    long.append(f"{path.name}:{node.lineno} {node.name} ({lines})")
+                name = f"{path.relative_to(SOURCE).as_posix()}:{node.name}"
+                if lines > LONG_FUNCTIONS.get(name, MAX_FUNCTION_LINES):
+                    long.append(f"{name} ({lines})")
     assert not long
 
 

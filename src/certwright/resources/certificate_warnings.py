@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from certwright.kube.api.errors import quoted
+from certwright.kube.api.quoting import quoted
 from certwright.resources.certificate import Certificate, CertificateSpec
 
 _MOST: Final = 10

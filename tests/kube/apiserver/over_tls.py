@@ -43,7 +43,7 @@ class Served:
     @property
     def connections(self) -> list[HttpProtocol]:
         """The connections as the server sees them."""
-        return self.face.connections
+        return [one for one in self.face.connections if isinstance(one, HttpProtocol)]
 
     @property
     def unread(self) -> Unread:

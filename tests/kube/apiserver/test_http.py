@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 import pytest
 
 from certwright.kube.apiserver.http import protocol, wire
-from certwright.kube.apiserver.http.protocol import HttpProtocol, Traffic
+from certwright.kube.apiserver.http.protocol import HttpProtocol
+from certwright.kube.apiserver.http.traffic import Traffic
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Request, Response
 from support.waiting import turns, until
@@ -181,6 +182,7 @@ async def test_a_stream_that_is_not_read_can_be_ended(line: Line, caplog: pytest
     line.writer.write(b"GET /endless HTTP/1.1\r\nhost: x\r\n\r\n")
     await asyncio.wait_for(line.begun.wait(), FOR_EVER)
     (connection,) = line.traffic.connections
+    assert isinstance(connection, HttpProtocol)
     await until(lambda: connection.transport.get_write_buffer_size() > 0)
     await turns()
     connection.end()

@@ -216,28 +216,7 @@ def _controller_rules() -> dict[str, list[Json]]:
         keep,
         events,
     ]
-    found["orders"] = [
-        _rule("update patch", "orders orders/status", _ACME),
-        _rule(_READ, "orders challenges", _ACME),
-        _rule("create delete", "challenges", _ACME),
-        _rule("update", "orders/finalizers", _ACME),
-        # Ours: the usage of the rate limits of ACME servers.
-        _rule("get create patch", "configmaps"),
-        issuers,
-        secrets,
-        events,
-    ]
-    found["challenges"] = [
-        _rule("update patch", "challenges challenges/status", _ACME),
-        _rule(_READ, "challenges", _ACME),
-        _rule("update", "challenges/finalizers", _ACME),
-        _rule("get list watch create delete", "pods services"),
-        _rule("get list watch create delete update", "ingresses", "networking.k8s.io"),
-        _rule("get list watch create delete update", "httproutes", _GATEWAY),
-        issuers,
-        secrets,
-        events,
-    ]
+    found |= _acme_controller_rules(issuers, secrets, events)
     found["ingress-shim"] = [
         _rule("create update delete", "certificates certificaterequests", _CERT_MANAGER),
         _rule(_READ, "certificates certificaterequests", _CERT_MANAGER),
@@ -256,6 +235,33 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule("create", "subjectaccessreviews", "authorization.k8s.io"),
     ]
     return found
+
+
+def _acme_controller_rules(issuers: Json, secrets: Json, events: Json) -> dict[str, list[Json]]:
+    """The roles of the controllers of Orders and of Challenges."""
+    orders = [
+        _rule("update patch", "orders orders/status", _ACME),
+        _rule(_READ, "orders challenges", _ACME),
+        _rule("create delete", "challenges", _ACME),
+        _rule("update", "orders/finalizers", _ACME),
+        # Ours: the usage of the rate limits of ACME servers.
+        _rule("get create patch", "configmaps"),
+        issuers,
+        secrets,
+        events,
+    ]
+    challenges = [
+        _rule("update patch", "challenges challenges/status", _ACME),
+        _rule(_READ, "challenges", _ACME),
+        _rule("update", "challenges/finalizers", _ACME),
+        _rule("get list watch create delete", "pods services"),
+        _rule("get list watch create delete update", "ingresses", "networking.k8s.io"),
+        _rule("get list watch create delete update", "httproutes", _GATEWAY),
+        issuers,
+        secrets,
+        events,
+    ]
+    return {"orders": orders, "challenges": challenges}
 
 
 def _with_status(resources: str) -> str:

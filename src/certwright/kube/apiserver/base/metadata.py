@@ -10,7 +10,8 @@ from typing import Any, Protocol
 import msgspec
 
 from certwright.kube.api import naming
-from certwright.kube.api.errors import BadRequest, FieldError, forbidden, invalid, quoted
+from certwright.kube.api.errors import BadRequest, FieldError, forbidden, invalid
+from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.base import metadata_types
 from certwright.kube.apiserver.base.metadata_types import MANAGED, MEMBERS, OWNER_MEMBERS
 from certwright.kube.apiserver.base.object_names import NameRule, completed, problems

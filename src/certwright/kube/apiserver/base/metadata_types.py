@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from certwright.kube.api.errors import quoted
+from certwright.kube.api.quoting import quoted
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.memo import remembering
 

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from certwright.kube.api.errors import quoted
+from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.model.definitions import Json
 
 APPROVAL = "api-approved.kubernetes.io"

@@ -6,16 +6,16 @@ apimachinery `pkg/util/managedfields`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from certwright.kube.api import manifests
-from certwright.kube.api.errors import ApiError, BadRequest, Cause, Conflict, Details, InternalError
+from certwright.kube.api.errors import ApiError, BadRequest, InternalError
 from certwright.kube.apiserver.base.json_values import encode_sorted, same
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager import managed
+from certwright.kube.apiserver.fieldmanager.conflicts import Clash, conflict
 from certwright.kube.apiserver.fieldmanager.entries import (
     APPLY,
     UPDATE,
@@ -32,7 +32,6 @@ from certwright.kube.apiserver.fieldmanager.fields_set import (
     Node,
     difference,
     intersection,
-    paths,
     reconciled,
     union,
     with_named_fields,
@@ -57,13 +56,6 @@ _KUBECTL = "kubectl"
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
 _JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
 _SERVER_SET = frozenset({".", *(f"f:{name}" for name in managed.UNOWNED)})
-
-
-class Clash(NamedTuple):
-    """Fields to which the configuration gives other values than their owners."""
-
-    owner: Entry
-    fields: Node
 
 
 class _Conflicts(Exception):
@@ -311,12 +303,12 @@ class _Application:
     def after_conflicts(self, manager: str, clashes: list[Clash]) -> Json:
         """Fields applied by client-side apply of kubectl belong to it: no conflict. Raises `Conflict`."""
         if manager != _KUBECTL:
-            raise _conflict(clashes)
+            raise conflict(clashes)
         allowed = self._last_applied_fields()
         left = [Clash(owner, difference(fields, allowed)) for owner, fields in clashes]
         left = [clash for clash in left if clash.fields]
         if left:
-            raise _conflict(left)
+            raise conflict(left)
         return self.run(manager, force=True)
 
     def _last_applied_fields(self) -> Node:
@@ -365,37 +357,3 @@ def _write_last_applied(new: Json, config: Json) -> None:
     if sum(len(key) + len(item.encode()) for key, item in changed.items()) > _MAX_ANNOTATIONS_BYTES:
         del changed[LAST_APPLIED]
     new["metadata"]["annotations"] = changed
-
-
-# --- conflicts --------------------------------------------------------------------------------------------
-
-
-def _conflict(clashes: list[Clash]) -> Conflict:
-    ordered = sorted(clashes, key=lambda clash: clash.owner.identity)
-    single = [(owner, path) for owner, fields in ordered for path in paths(fields)]
-    causes = tuple(
-        Cause(reason="FieldManagerConflict", message=f"conflict with {_called(owner)}", field=path)
-        for owner, path in single
-    )
-    return Conflict(_sentence(ordered, single), details=Details(causes=causes))
-
-
-def _sentence(clashes: list[Clash], single: list[tuple[Entry, str]]) -> str:
-    if len(single) == 1:
-        owner, path = single[0]
-        return f"Apply failed with 1 conflict: conflict with {_called(owner)}: {path}"
-    return f"Apply failed with {len(single)} conflicts: " + "\n".join(_lines(clashes))
-
-
-def _lines(clashes: list[Clash]) -> Iterator[str]:
-    for owner, fields in clashes:
-        yield f"conflicts with {_called(owner)}:"
-        for path in paths(fields):
-            yield f"- {path}"
-
-
-def _called(owner: Entry) -> str:
-    text = encode_json(owner.manager).decode()
-    if owner.subresource:
-        text += f" with subresource {encode_json(owner.subresource).decode()}"
-    return f"{text} using {owner.api_version}" if owner.operation == UPDATE else text

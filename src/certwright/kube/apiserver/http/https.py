@@ -12,8 +12,9 @@ from pathlib import Path
 
 from certwright.kube.apiserver.http.connections import ConnectionLimits, Connections
 from certwright.kube.apiserver.http.listener import Listener, Tls
-from certwright.kube.apiserver.http.protocol import HttpProtocol, Traffic
+from certwright.kube.apiserver.http.protocol import HttpProtocol
 from certwright.kube.apiserver.http.response_writer import WRITE_S
+from certwright.kube.apiserver.http.traffic import Open, Traffic
 from certwright.kube.apiserver.http.unread import MAX_UNREAD, Unread
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.http_messages import Handler
@@ -42,7 +43,7 @@ class HttpsFace:
         self._context = context
 
     @property
-    def connections(self) -> list[HttpProtocol]:
+    def connections(self) -> list[Open]:
         """The open connections."""
         return list(self._traffic.connections)
 

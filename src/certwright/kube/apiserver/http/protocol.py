@@ -18,15 +18,15 @@ from typing import cast
 
 import httptools
 
-from certwright.kube.api.errors import ApiError, TooLarge, Unavailable, quoted
+from certwright.kube.api.errors import ApiError, TooLarge, Unavailable
+from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.http import wire
 from certwright.kube.apiserver.http.connections import Connection
 from certwright.kube.apiserver.http.fairness import too_many
 from certwright.kube.apiserver.http.response_writer import Sender
-from certwright.kube.apiserver.http.unread import MAX_UNREAD, Unread
+from certwright.kube.apiserver.http.traffic import Traffic
 from certwright.kube.apiserver.requests.forms import failure
-from certwright.kube.util.clock import Clock
-from certwright.kube.util.http_messages import Handler, Request, Response
+from certwright.kube.util.http_messages import Request, Response
 
 _log = logging.getLogger(__name__)
 
@@ -70,32 +70,6 @@ _STAND_IN = b"REPORT"
 """A method that the parser accepts without special treatment, in place of unknown ones."""
 _INVALID = b"Invalid HTTP request received."
 _BROKEN = b"Internal Server Error"
-
-
-class Traffic:
-    """State shared by the connections of one front end: the handler, and the bytes in transit."""
-
-    def __init__(
-        self, handler: Handler, clock: Clock, *, is_fair: bool, max_unread: int = MAX_UNREAD
-    ) -> None:
-        self.handler = handler
-        self.extra = wire.ExtraFields(clock, is_fair=is_fair)
-        self.connections: set[HttpProtocol] = set()
-        self.arriving = 0  # bytes of incomplete bodies
-        self.unread = Unread(max_unread)
-        self.is_closing = False
-        self._one_less = asyncio.Event()
-
-    def remove(self, connection: HttpProtocol) -> None:
-        """Forget a closed connection."""
-        self.connections.discard(connection)
-        self._one_less.set()
-
-    async def wait_ended(self) -> None:
-        """Wait until no connections are left."""
-        while self.connections:
-            self._one_less.clear()
-            await self._one_less.wait()
 
 
 @dataclass(slots=True)

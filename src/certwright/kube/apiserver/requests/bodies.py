@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api import manifests
-from certwright.kube.api.errors import BadRequest, holds_private_key, invalid_object, not_supported, quoted
+from certwright.kube.api.errors import BadRequest, invalid_object, not_supported
+from certwright.kube.api.quoting import holds_private_key, quoted
 from certwright.kube.apiserver.base.metadata_types import cannot_unmarshal
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported

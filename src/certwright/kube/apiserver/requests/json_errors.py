@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from certwright.kube.api.errors import quoted
+from certwright.kube.api.quoting import quoted
 
 _SCANNED = 1 << 18
 """The maximum bytes to scan: the message is not worth more time."""

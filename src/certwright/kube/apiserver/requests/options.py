@@ -17,10 +17,10 @@ from certwright.kube.api.errors import (
     invalid,
     invalid_object,
     not_supported,
-    quoted,
     required,
     too_long,
 )
+from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.model.backend import Call
 
 MAX_MANAGER_BYTES = 128

@@ -22,8 +22,8 @@ from certwright.kube.api.errors import (
     invalid,
     invalid_object,
     not_supported,
-    quoted,
 )
+from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.base.metadata_types import struct_problem
 from certwright.kube.apiserver.model import objects
