@@ -33,13 +33,13 @@ class Lines:
     """One line for every change: for logs, pipes and files."""
 
     def __init__(self) -> None:
-        self._told: dict[ObjectKey, str] = {}
+        self._reported: dict[ObjectKey, str] = {}
 
     def show(self, stories: Mapping[ObjectKey, Story]) -> None:
         """Print the certificates whose diagnosis has changed."""
         for key, story in stories.items():
-            if self._told.get(key) != str(story):
-                self._told[key] = str(story)
+            if self._reported.get(key) != str(story):
+                self._reported[key] = str(story)
                 self.say(f"{key}: {story}")
 
     def say(self, line: str) -> None:

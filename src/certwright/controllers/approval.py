@@ -23,9 +23,9 @@ MESSAGE = "Certificate request has been approved by cert-manager.io"
 
 def is_open(request: CertificateRequest) -> bool:
     """Whether the request is neither approved, nor denied, nor finished."""
-    held = request.status.conditions
-    ready = conditions.find(held, reasons.READY)
-    decided = conditions.is_true(held, reasons.APPROVED) or conditions.is_true(held, reasons.DENIED)
+    existing = request.status.conditions
+    ready = conditions.find(existing, reasons.READY)
+    decided = conditions.is_true(existing, reasons.APPROVED) or conditions.is_true(existing, reasons.DENIED)
     finished = ready is not None and ready.reason in (reasons.FAILED, reasons.ISSUED)
     return not decided and not finished
 

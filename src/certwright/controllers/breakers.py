@@ -76,14 +76,14 @@ class BreakerReconciler:
         found = self._object_of(issuer)
         if found is None or not self._gate.is_recorded(issuer) or self._is_forbidden:
             return
-        held, record = read_breaker(found.metadata.annotations), self._gate.record_of(issuer)
-        if record is not None and held is not None:
-            record = _merged(held, record, self._now(), owns=self._owns(issuer))
+        stored, record = read_breaker(found.metadata.annotations), self._gate.record_of(issuer)
+        if record is not None and stored is not None:
+            record = _merged(stored, record, self._now(), owns=self._owns(issuer))
         if record is None:
             self._gate.forget_record(issuer)
-        if held == record:
+        if stored == record:
             return
-        _log_change(issuer, held, record)
+        _log_change(issuer, stored, record)
         patch: dict[str, Any] = {"metadata": {"annotations": write_breaker(record)}}
         try:
             if issuer.namespace:
@@ -108,27 +108,29 @@ class BreakerReconciler:
         return informer.cache.get(issuer) if informer is not None else None
 
 
-def _log_change(issuer: ObjectKey, held: BreakerRecord | None, record: BreakerRecord | None) -> None:
+def _log_change(issuer: ObjectKey, stored: BreakerRecord | None, record: BreakerRecord | None) -> None:
     """One line when certificates begin to wait for an issuer, and one when they no longer do."""
-    was_open, is_open = held is not None and held.is_open, record is not None and record.is_open
+    was_open, is_open = stored is not None and stored.is_open, record is not None and record.is_open
     if record is not None and is_open and not was_open:
         _log.warning("issuer fails: issuer=%s cause=%s message=%r", issuer, record.reason, record.message)
     elif was_open and not is_open:
         _log.info("issuer works again: issuer=%s", issuer)
 
 
-def _merged(held: BreakerRecord, record: BreakerRecord, now: datetime, *, owns: bool) -> BreakerRecord:
-    """What replaces the record `held`, which other replicas have written too.
+def _merged(stored: BreakerRecord, record: BreakerRecord, now: datetime, *, owns: bool) -> BreakerRecord:
+    """What replaces the record `stored`, which other replicas have written too.
 
     Attempts are added up. While the breaker is open, the owner, which probes, decides the rest; another
     replica only reports that its trial failed. Otherwise two replicas would overwrite each other for ever.
     """
-    others = Counter(at for at in held.attempts if now - at < PERIOD)
+    others = Counter(at for at in stored.attempts if now - at < PERIOD)
     # Several may be of the same moment.
     attempts = tuple(sorted((others | Counter(record.attempts)).elements()))
-    if not held.is_open:
+    if not stored.is_open:
         return msgspec.structs.replace(record, attempts=attempts)
     if owns:
-        return msgspec.structs.replace(record, attempts=attempts, since=held.since or record.since)
-    has_failed = (held.state, record.state) == ("HalfOpen", "Open")
-    return msgspec.structs.replace(held, attempts=attempts, state=record.state if has_failed else held.state)
+        return msgspec.structs.replace(record, attempts=attempts, since=stored.since or record.since)
+    has_failed = (stored.state, record.state) == ("HalfOpen", "Open")
+    return msgspec.structs.replace(
+        stored, attempts=attempts, state=record.state if has_failed else stored.state
+    )

@@ -132,7 +132,7 @@ class IssuerReconciler(Generic[T]):
         self._recorder = recorder
         self._executor = executor
         self._now = now
-        self._told: dict[ObjectKey, str] = {}
+        self._reported: dict[ObjectKey, str] = {}
         self._logged: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -140,7 +140,7 @@ class IssuerReconciler(Generic[T]):
         issuer = self._informer.cache.get(key)
         if issuer is None or issuer.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             self._logged.pop(key, None)
             return Result()
         self._say_what_is_not_obeyed(key, issuer)
@@ -155,8 +155,8 @@ class IssuerReconciler(Generic[T]):
         try:
             minimum_in(issuer.metadata.annotations)
         except ValueError as error:
-            if self._told.get(key) != str(error):
-                self._told[key] = str(error)
+            if self._reported.get(key) != str(error):
+                self._reported[key] = str(error)
                 self._recorder.event(self._kind, issuer, "Warning", BAD_ANNOTATION_EVENT, str(error))
 
     async def _check(self, key: ObjectKey, issuer: T) -> Checked:
@@ -207,12 +207,12 @@ class IssuerReconciler(Generic[T]):
             message=checked.message,
             observed_generation=issuer.metadata.generation,
         )
-        held = conditions.with_condition(issuer.status.conditions, after, self._now())
+        existing = conditions.with_condition(issuer.status.conditions, after, self._now())
         if checked.reason == NOT_SUPPORTED and before is not None and before.reason != NOT_SUPPORTED:
             # Another controller that supports it has judged it, and may do so again.
             return
         account = checked.account or issuer.status.acme
-        status = msgspec.structs.replace(issuer.status, conditions=held, acme=account)
+        status = msgspec.structs.replace(issuer.status, conditions=existing, acme=account)
         changed = msgspec.structs.replace(issuer, status=status)
         written = await self._status.commit(self._kind, issuer, changed)
         # Only at a change, not at every check, because an issuer that is checked often would flood the

@@ -20,10 +20,10 @@ from certwright.kube.util.tasks import TaskSet
 class Listener:
     """An observer that notes what it is told, together with others."""
 
-    def __init__(self, name: str, told: list[str], *, hears_of: Collection[str] | None) -> None:
+    def __init__(self, name: str, told: list[str], *, observed_buckets: Collection[str] | None) -> None:
         self._name = name
         self._told = told
-        self.hears_of = hears_of
+        self.observed_buckets = observed_buckets
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Note a write."""
@@ -60,7 +60,9 @@ async def test_observers_are_told_of_what_they_hear_of_in_the_order_in_which_the
     backend: Backend,
 ) -> None:
     told: list[str] = []
-    backend.observe(Listener("all", told, hears_of=None), Listener("secrets", told, hears_of=("secrets",)))
+    backend.observe(
+        Listener("all", told, observed_buckets=None), Listener("secrets", told, observed_buckets=("secrets",))
+    )
     await write(backend, "configmaps", "a")
     row = await write(backend, "secrets", "b")
     definition = backend.registry.by_resource("", "secrets")
@@ -80,8 +82,8 @@ async def test_observers_are_told_of_what_they_hear_of_in_the_order_in_which_the
 
 async def test_an_observer_that_comes_later_is_told_of_what_follows(backend: Backend) -> None:
     told: list[str] = []
-    backend.observe(Listener("first", told, hears_of=None))
+    backend.observe(Listener("first", told, observed_buckets=None))
     await write(backend, "secrets", "a")
-    backend.observe(Listener("later", told, hears_of=("secrets",)))
+    backend.observe(Listener("later", told, observed_buckets=("secrets",)))
     await write(backend, "secrets", "b")
     assert told == ["first: wrote secrets a", "first: wrote secrets b", "later: wrote secrets b"]

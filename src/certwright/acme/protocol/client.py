@@ -35,7 +35,7 @@ _DIRECTORY_LIVES = timedelta(hours=24)
 _AT_ONCE = 16
 
 
-class Told(msgspec.Struct, frozen=True):
+class RequestRecord(msgspec.Struct, frozen=True):
     """One completed request, for metrics: its duration in seconds; status 0 if no response arrived."""
 
     action: Action
@@ -45,7 +45,7 @@ class Told(msgspec.Struct, frozen=True):
     seconds: float
 
 
-Observer = Callable[[Told], None]
+Observer = Callable[[RequestRecord], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class AcmeClient:
             self._turns.leave(request.action)
             if self._observe is not None:
                 took = perf_counter() - began
-                self._observe(Told(request.action, request.method, request.url, status, took))
+                self._observe(RequestRecord(request.action, request.method, request.url, status, took))
 
     async def close(self) -> None:
         """Close the connections."""

@@ -44,16 +44,16 @@ def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownF
     ]
 
 
-def take_same(wanted: Challenge, held: dict[str, Challenge], order: str) -> Challenge | None:
-    """Take the Challenge out of `held` (by name) that answers for `wanted`; None if it is missing.
+def take_same(wanted: Challenge, current: dict[str, Challenge], order: str) -> Challenge | None:
+    """Take the Challenge out of `current` (by name) that answers for `wanted`; None if it is missing.
 
     cert-manager has made those whose name is not ours: one that answers the same challenge is kept.
     """
-    if (found := held.pop(wanted.metadata.name, None)) is not None:
+    if (found := current.pop(wanted.metadata.name, None)) is not None:
         return found
-    for name, one in held.items():
+    for name, one in current.items():
         if _proves(one.spec) == _proves(wanted.spec) and name != challenge_name(order, one.spec):
-            return held.pop(name)
+            return current.pop(name)
     return None
 
 
@@ -73,9 +73,9 @@ def _choose(order: Order, authorization: ACMEAuthorization, solvers: Sequence[So
     offered = {TYPES[one.type]: one for one in authorization.challenges if one.type in TYPES}
     solver = choose(solvers, name=name, labels=order.metadata.labels, offered=offered)
     if solver is None:
-        told = ", ".join(one.type for one in authorization.challenges) or "no challenge at all"
+        message = ", ".join(one.type for one in authorization.challenges) or "no challenge at all"
         raise NoSolver(
-            f"no solver of the issuer fits {name}, for which the server offers {told}; add one to "
+            f"no solver of the issuer fits {name}, for which the server offers {message}; add one to "
             "spec.acme.solvers, or widen its selector"
         )
     found = offered[solver.challenge_type]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer.
-    from certwright.acme.protocol.client import Told
+    from certwright.acme.protocol.client import RequestRecord
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
 _RECENT = 256
@@ -34,8 +34,12 @@ class Tally:
 
     def quantiles(self) -> list[tuple[float, float]]:
         """Of the last ones: share, seconds."""
-        held = sorted(self.recent)
-        return [(share, held[min(int(share * len(held)), len(held) - 1)]) for share in QUANTILES if held]
+        ordered = sorted(self.recent)
+        return [
+            (share, ordered[min(int(share * len(ordered)), len(ordered) - 1)])
+            for share in QUANTILES
+            if ordered
+        ]
 
 
 class Traffic:
@@ -44,18 +48,18 @@ class Traffic:
     def __init__(self) -> None:
         self._tallies: dict[Kind, Tally] = {}
 
-    def observe(self, told: Told) -> None:
+    def observe(self, record: RequestRecord) -> None:
         """Count one request."""
         # Split by hand: each order has other URLs, which `urlsplit` would have to parse in full.
-        scheme, _, rest = told.url.partition("://")
+        scheme, _, rest = record.url.partition("://")
         host = rest.partition("/")[0].partition("?")[0]
-        kind = Kind(scheme, host, str(told.action), told.method, str(told.status))
+        kind = Kind(scheme, host, str(record.action), record.method, str(record.status))
         tally = self._tallies.get(kind)
         if tally is None:
             tally = self._tallies[kind] = Tally()
         tally.count += 1
-        tally.seconds += told.seconds
-        tally.recent.append(told.seconds)
+        tally.seconds += record.seconds
+        tally.recent.append(record.seconds)
 
     def take(self) -> list[tuple[Kind, Tally]]:
         """The present numbers, which later requests do not change."""

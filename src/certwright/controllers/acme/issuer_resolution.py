@@ -66,11 +66,11 @@ class Ways:
         """The way of the object that has this metadata; a `Wait` where its issuer is missing or not ready.
         Raises what a GET of a Secret raises."""
         issuer = self._issuers.object_of(reference, meta.namespace)
-        held = self._found.get(issuer.metadata.key) if issuer is not None else None
-        if held is not None and held.issuer is issuer:
-            secret = await self._read(held.secret_key, meta.key)
-            if secret is held.secret and not held.way.client.is_lost:
-                return held.way
+        cached = self._found.get(issuer.metadata.key) if issuer is not None else None
+        if cached is not None and cached.issuer is issuer:
+            secret = await self._read(cached.secret_key, meta.key)
+            if secret is cached.secret and not cached.way.client.is_lost:
+                return cached.way
         return await self._look(reference, meta)
 
     async def account_of(
@@ -93,16 +93,16 @@ class Ways:
         # Imported here, because it loads the ACME client.
         from certwright.issuers import acme_account
 
-        told = f'{reference.kind_or_default} "{reference.name}"'
+        name = f'{reference.kind_or_default} "{reference.name}"'
         issuer = self._issuers.object_of(reference, meta.namespace)
         state = self._issuers.find(reference, meta.namespace)
         if issuer is None or state is None:
-            return Wait(f"{told} does not exist")
+            return Wait(f"{name} does not exist")
         spec = state.view.spec.acme
         if spec is None:
-            return Wait(f"{told} is not an ACME issuer", is_final=True)
+            return Wait(f"{name} is not an ACME issuer", is_final=True)
         if not state.ready:
-            return Wait(f"{told} is not ready: {state.message}" if state.message else f"{told} is not ready")
+            return Wait(f"{name} is not ready: {state.message}" if state.message else f"{name} is not ready")
         namespace = self._issuers.secrets_of(reference, meta.namespace)
         secret_key = ObjectKey(namespace, spec.private_key_secret_ref.name)
         secret = await self._read(secret_key, meta.key)
@@ -114,7 +114,7 @@ class Ways:
         if client.is_lost:
             self._distrust(state.view)
             # The issuer's controller writes nothing where all is well, so that no event would wake the key.
-            return Wait(f"the account of {told} is being set up", self._now() + _LOOK_AGAIN)
+            return Wait(f"the account of {name} is being set up", self._now() + _LOOK_AGAIN)
         way = Way(state.view, spec, client)
         self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, way))
         return way

@@ -173,8 +173,8 @@ def wrong_certificate(found: CertificateFacts, csr: CsrFacts, now: datetime) -> 
         return "the server returned a certificate for another key"
     missing = names_of_identity(csr) - names_of_identity(found)
     if missing:
-        told = ", ".join(sorted(name.value for name in missing))
-        return f"the server returned a certificate without {told}"
+        names = ", ".join(sorted(name.value for name in missing))
+        return f"the server returned a certificate without {names}"
     if found.not_after <= now:
         return "the server returned a certificate that has expired"
     return ""

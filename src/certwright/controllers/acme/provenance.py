@@ -67,11 +67,11 @@ class Provenance:
     def _verdict(self, order: Order) -> _Judged:
         meta, owner = order.metadata, controller_of(order.metadata)
         revision = self._revision_of(owner, meta.namespace)
-        held = self._judged.get(meta.uid)
-        if held is None or held[:3] != (meta.generation, owner, revision):
+        cached = self._judged.get(meta.uid)
+        if cached is None or cached[:3] != (meta.generation, owner, revision):
             problem, ordered = self._problem(order, owner), names_of_spec(order.spec)
-            held = self._judged.put(meta.uid, _Judged(meta.generation, owner, revision, problem, ordered))
-        return held
+            cached = self._judged.put(meta.uid, _Judged(meta.generation, owner, revision, problem, ordered))
+        return cached
 
     def _revision_of(self, owner: OwnerReference | None, namespace: str) -> int | None:
         if _is(owner, CERTIFICATE_REQUESTS.kind, CERTIFICATE_REQUESTS.group):
@@ -126,9 +126,9 @@ class Provenance:
         return order if order is not None and order.metadata.uid == owner.uid else None
 
     def _order_at(self, key: ObjectKey) -> Order | None:
-        revision, held = self._caches.orders.cache.revision(key), self._orders.get(key)
-        if held is not None and revision and held[0] == revision:
-            return held[1]
+        revision, cached = self._caches.orders.cache.revision(key), self._orders.get(key)
+        if cached is not None and revision and cached[0] == revision:
+            return cached[1]
         order = self._caches.orders.cache.get(key)
         if order is not None and revision:
             self._orders.put(key, (revision, order))
@@ -141,8 +141,8 @@ class Provenance:
         called = f'CertificateRequest "{owner.name}", which owns this Order,'
         if request is None or request.metadata.uid != owner.uid:
             return f"Refused: {called} does not exist"
-        held = request.status.conditions
-        if not conditions.is_true(held, reasons.APPROVED) or conditions.is_true(held, reasons.DENIED):
+        existing = request.status.conditions
+        if not conditions.is_true(existing, reasons.APPROVED) or conditions.is_true(existing, reasons.DENIED):
             return f"Refused: {called} is not approved"
         if differs := difference(order.spec, request.spec.request, request.spec.issuer_ref):
             return f"Refused: {differs} of {called.rstrip(',')}"
@@ -199,15 +199,17 @@ def _read(request: bytes) -> CsrFacts:
 def _difference(spec: ChallengeSpec, order: Order, ordered: frozenset[Name]) -> str:
     if not spec.issuer_ref.same_issuer(order.spec.issuer_ref):
         return "spec.issuerRef is not that"
-    held = next((one for one in order.status.authorizations if one.url == spec.authorization_url), None)
-    if held is None:
+    offered = next((one for one in order.status.authorizations if one.url == spec.authorization_url), None)
+    if offered is None:
         return "spec.authorizationURL is not among status.authorizations"
-    if not is_ordered(held, ordered):
+    if not is_ordered(offered, ordered):
         return "spec.dnsName is not among the names"
-    if (held.identifier, bool(held.wildcard)) != (spec.dns_name, spec.wildcard):
+    if (offered.identifier, bool(offered.wildcard)) != (spec.dns_name, spec.wildcard):
         return "spec.dnsName and spec.wildcard are not those of the authorization"
     return (
-        "" if offers(held, spec) else "spec.url, spec.token and spec.type are not those of the authorization"
+        ""
+        if offers(offered, spec)
+        else "spec.url, spec.token and spec.type are not those of the authorization"
     )
 
 

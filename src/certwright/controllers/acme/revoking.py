@@ -59,9 +59,9 @@ async def revoke(
         secret_name, reference = spec.secret_name, spec.issuer_ref
     secret = await client.get(SECRETS, secret_name, namespace)
     if is_secret:
-        held = secret.metadata.annotations
+        annotations = secret.metadata.annotations
         reference = IssuerReference(
-            name=held.get(names.ISSUER_NAME, ""), kind=held.get(names.ISSUER_KIND, "")
+            name=annotations.get(names.ISSUER_NAME, ""), kind=annotations.get(names.ISSUER_KIND, "")
         )
     issuer = await _acme_issuer(client, reference, namespace)
     try:
@@ -88,7 +88,7 @@ async def revoke(
 
 
 async def _acme_issuer(client: Client, reference: IssuerReference, namespace: str) -> ACMEIssuer:
-    told = f'{reference.kind_or_default} "{reference.name}"'
+    message = f'{reference.kind_or_default} "{reference.name}"'
     if not reference.name or not reference.is_ours:
         raise CannotRevoke("nothing says which ACME issuer it is from; name the Certificate instead")
     try:
@@ -97,7 +97,7 @@ async def _acme_issuer(client: Client, reference: IssuerReference, namespace: st
         else:
             spec = (await client.get(ISSUERS, reference.name, namespace)).spec
     except NotFound:
-        raise CannotRevoke(f"{told}, whose ACME server would revoke it, does not exist") from None
+        raise CannotRevoke(f"{message}, whose ACME server would revoke it, does not exist") from None
     if spec.acme is None:
-        raise CannotRevoke(f"{told} is not an ACME issuer; only ACME servers can revoke certificates")
+        raise CannotRevoke(f"{message} is not an ACME issuer; only ACME servers can revoke certificates")
     return spec.acme

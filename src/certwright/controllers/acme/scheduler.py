@@ -54,23 +54,23 @@ class Slots:
         )
         queue.setdefault(wanted.key, wanted)
         self._wanted[wanted.key] = wanted
-        self._hand_out(told=wanted.key)
+        self._hand_out(reported=wanted.key)
         return wanted.key in self._holders
 
     def release(self, key: Hashable) -> None:
         """Release its slot, or its place in the queue. Idempotent."""
-        held = self._holders.pop(key, None)
-        if held is None:
+        holder = self._holders.pop(key, None)
+        if holder is None:
             self._forget(key)
         else:
-            self._subjects.pop(held.subject, None)
-            left = self._per_namespace[held.namespace] - 1
-            self._per_namespace[held.namespace] = left
+            self._subjects.pop(holder.subject, None)
+            left = self._per_namespace[holder.namespace] - 1
+            self._per_namespace[holder.namespace] = left
             if not left:
-                del self._per_namespace[held.namespace]
-        self._hand_out(told=None)
+                del self._per_namespace[holder.namespace]
+        self._hand_out(reported=None)
 
-    def _hand_out(self, *, told: Hashable) -> None:
+    def _hand_out(self, *, reported: Hashable) -> None:
         while len(self._holders) < self._most:
             found = self._next()
             if found is None:
@@ -79,7 +79,7 @@ class Slots:
             self._subjects[found.subject] = found.key
             self._per_namespace[found.namespace] = self._per_namespace.get(found.namespace, 0) + 1
             # The current caller gets it as the result.
-            if found.key != told:
+            if found.key != reported:
                 self._granted(found.key)
 
     def _next(self) -> Wanted | None:

@@ -95,8 +95,8 @@ def requests(is_at_rest: Callable[[CertificateRequest], bool] = never) -> Packin
     decode = msgpack_decoder(CertificateRequest).decode
 
     def pack(request: CertificateRequest) -> bytes:
-        held = transforms.without_answer(request) if is_at_rest(request) else request
-        return msgspec.msgpack.encode(_with(held, short, _short_ca))
+        kept = transforms.without_answer(request) if is_at_rest(request) else request
+        return msgspec.msgpack.encode(_with(kept, short, _short_ca))
 
     def unpack(packed: bytes) -> CertificateRequest:
         return _with(decode(packed), long, _long_ca)
@@ -110,9 +110,9 @@ def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
     decode = json_decoder(Secret).decode
 
     def pack(secret: Secret) -> bytes:
-        held = transforms.without_key(secret) if is_at_rest(secret) else secret
-        about = msgspec.json.encode(replace(held, data={}))
-        return msgspec.msgpack.encode((about, _each(held.data, short, _short_ca)))
+        kept = transforms.without_key(secret) if is_at_rest(secret) else secret
+        about = msgspec.json.encode(replace(kept, data={}))
+        return msgspec.msgpack.encode((about, _each(kept.data, short, _short_ca)))
 
     def unpack(packed: bytes) -> Secret:
         about, data = _parts.decode(packed)

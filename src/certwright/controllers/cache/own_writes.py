@@ -28,5 +28,5 @@ def working_on(kind: AnyKind, key: ObjectKey) -> Iterator[None]:
 def is_own_write(kind: AnyKind, key: ObjectKey) -> bool:
     """Whether the current event is a write by the running reconcile of that very object. Watch events arrive
     in another task, and never are."""
-    held = _worked_on.get()
-    return held is not None and held[0] is kind and held[1] == key
+    cached = _worked_on.get()
+    return cached is not None and cached[0] is kind and cached[1] == key

@@ -91,10 +91,10 @@ def is_whole(obj: Secret | CertificateRequest) -> bool:
 
 def same_certificate(asked: CertificateRequest, chain_pem: bytes | None) -> bool:
     """Whether the certificate that a request was answered with is that PEM text, byte for byte."""
-    held = asked.status.certificate
-    if isinstance(held, WithheldCertificate):
-        return chain_pem is not None and held == WithheldCertificate.of(chain_pem)
-    return held == chain_pem
+    current = asked.status.certificate
+    if isinstance(current, WithheldCertificate):
+        return chain_pem is not None and current == WithheldCertificate.of(chain_pem)
+    return current == chain_pem
 
 
 def without_key(secret: Secret, *, public_key_der: bytes = b"") -> Secret:

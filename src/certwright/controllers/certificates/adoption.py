@@ -47,9 +47,9 @@ def decide(snapshot: Snapshot, draft: Draft) -> None:
     The condition is set before anything is written: afterwards the Secret looks like one of ours.
     """
     secret, certificate = snapshot.secret, snapshot.certificate
-    held = conditions.find(certificate.status.conditions, reasons.SECRET_ADOPTED)
+    condition = conditions.find(certificate.status.conditions, reasons.SECRET_ADOPTED)
     if secret is None:
-        if held is not None:
+        if condition is not None:
             draft.remove_condition(reasons.SECRET_ADOPTED)
         return
     if (reserved := secret_has_reserved_type(snapshot)) is not None:
@@ -64,7 +64,7 @@ def decide(snapshot: Snapshot, draft: Draft) -> None:
         "tls.key and ca.crt belong to this Certificate now. If that was not intended, restore them from a "
         "backup and give this Certificate another spec.secretName"
     )
-    if held is None or held.message != message:
+    if condition is None or condition.message != message:
         draft.set_condition(reasons.SECRET_ADOPTED, "True", reasons.FOREIGN_SECRET, message, now=snapshot.now)
         draft.tell("Warning", reasons.SECRET_ADOPTED, message)
 

@@ -142,10 +142,10 @@ class Fights:
 
 def _somebody_has_acted(snapshot: Snapshot) -> bool:
     """Whether the spec was changed since the wait began, or the Secret that was overwritten deleted."""
-    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    assert held is not None, "the wait stands in that condition"
-    is_changed = held.observed_generation != snapshot.certificate.metadata.generation
-    return is_changed or (snapshot.secret is None and held.reason != reasons.SECRET_DELETED)
+    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    assert issuing is not None, "the wait stands in that condition"
+    is_changed = issuing.observed_generation != snapshot.certificate.metadata.generation
+    return is_changed or (snapshot.secret is None and issuing.reason != reasons.SECRET_DELETED)
 
 
 def _damage(snapshot: Snapshot) -> Verdict | None:

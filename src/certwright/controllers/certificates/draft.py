@@ -20,7 +20,7 @@ from certwright.resources.certificate import Certificate
 EventType = Literal["Normal", "Warning"]
 
 
-class Told(NamedTuple):
+class NewEvent(NamedTuple):
     """An Event to send once the draft is written."""
 
     type: EventType
@@ -50,7 +50,7 @@ class Draft:
     """A copy of a Certificate whose status the steps change; the spec stays as it is."""
 
     certificate: Certificate
-    events: list[Told] = field(default_factory=list)
+    events: list[NewEvent] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
     def change(self, **status: Any) -> None:
@@ -80,7 +80,7 @@ class Draft:
 
     def tell(self, kind: EventType, reason: str, message: str) -> None:
         """Send an Event once the draft is written."""
-        self.events.append(Told(kind, reason, message))
+        self.events.append(NewEvent(kind, reason, message))
 
     def note(self, apply: Callable[..., None], *args: object) -> None:
         """Call `apply` with these values once the draft is written."""

@@ -117,8 +117,8 @@ def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:
     """The key of the target Secret where the spec asks to keep it, or why it cannot be read; None: no key."""
     if snapshot.certificate.spec.key.rotation_policy_or_default != "Never":
         return None
-    held = snapshot.secret.data.get(names.TLS_PRIVATE_KEY_KEY) if snapshot.secret else None
-    return snapshot.key if held else None
+    pem = snapshot.secret.data.get(names.TLS_PRIVATE_KEY_KEY) if snapshot.secret else None
+    return snapshot.key if pem else None
 
 
 def is_next_key(secret: Secret, owner_uid: str) -> bool:

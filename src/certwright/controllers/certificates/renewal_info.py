@@ -31,18 +31,18 @@ class RenewalInformation:
         facts = snapshot.leaf
         # From the draft, because an issuance that has just ended removes the information about the previous
         # one.
-        held = draft.certificate.status.acme
+        current = draft.certificate.status.acme
         if not isinstance(facts, CertificateFacts) or not _asks(snapshot):
-            if held is not None:
+            if current is not None:
                 draft.change(acme=None)
             return
         heard = self._office.answer(snapshot.certificate.metadata.uid, facts)
         if heard is None:
-            if held is not None and held.ari is not None and not _is_of(held.ari, facts):
+            if current is not None and current.ari is not None and not _is_of(current.ari, facts):
                 draft.change(acme=None)
             return
         # The poller sends a server one request at a time: an answer that differs is newer than the status.
-        if heard.status != (held.ari if held is not None else None):
+        if heard.status != (current.ari if current is not None else None):
             draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:  # noqa: ARG002 - the protocol's
@@ -79,5 +79,5 @@ def _asks(snapshot: Snapshot) -> bool:
     return spec is not None and spec.renewal_information_source != "None"
 
 
-def _is_of(held: ARIStatus, facts: CertificateFacts) -> bool:
-    return held.last_checked is None or held.last_checked >= facts.not_before
+def _is_of(current: ARIStatus, facts: CertificateFacts) -> bool:
+    return current.last_checked is None or current.last_checked >= facts.not_before

@@ -253,8 +253,8 @@ def owner_of_secret_name(snapshot: Snapshot) -> Certificate:
 def is_contested(snapshot: Snapshot) -> bool:
     """Whether the wait in the status exists because another writer keeps overwriting or deleting the
     Secret."""
-    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    return held is not None and held.reason in (reasons.SECRET_OVERWRITTEN, reasons.SECRET_DELETED)
+    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    return issuing is not None and issuing.reason in (reasons.SECRET_OVERWRITTEN, reasons.SECRET_DELETED)
 
 
 def _bracketed(fields: Iterable[str]) -> str:

@@ -108,16 +108,16 @@ class Upkeep:
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Report what keeps the Secret from being as wanted; the message of a failed issuance takes
         precedence."""
-        held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-        if held is not None and (held.status == "True" or held.reason not in _OUR_REASONS):
+        issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+        if issuing is not None and (issuing.status == "True" or issuing.reason not in _OUR_REASONS):
             return
-        problem = self._problem(snapshot, self._known_repairs(held, snapshot, draft), draft)
+        problem = self._problem(snapshot, self._known_repairs(issuing, snapshot, draft), draft)
         if problem is None:
-            if held is not None:
+            if issuing is not None:
                 draft.remove_condition(reasons.ISSUING)
-        elif held is None or (held.reason, held.message) != problem:
+        elif issuing is None or (issuing.reason, issuing.message) != problem:
             draft.set_condition(reasons.ISSUING, "False", problem.reason, problem.message, now=snapshot.now)
-            if held is None or held.reason != problem.reason:
+            if issuing is None or issuing.reason != problem.reason:
                 draft.tell("Warning", problem.reason, problem.message)
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
@@ -169,13 +169,13 @@ class Upkeep:
         draft.note(self._forget, snapshot.certificate.metadata.uid)
         return None
 
-    def _known_repairs(self, held: Condition | None, snapshot: Snapshot, draft: Draft) -> _Repairs | None:
+    def _known_repairs(self, existing: Condition | None, snapshot: Snapshot, draft: Draft) -> _Repairs | None:
         """The repairs so far; after a restart, those of a conflict that only the status shows."""
         uid = snapshot.certificate.metadata.uid
         repairs = self._repairs.get(uid)
-        if repairs is None and held is not None and held.reason in (CONFLICT, REFUSED):
+        if repairs is None and existing is not None and existing.reason in (CONFLICT, REFUSED):
             repairs = self._repairs_of(snapshot)
-            repairs.count, repairs.problem = _FREE_REPAIRS, Verdict(held.reason, held.message)
+            repairs.count, repairs.problem = _FREE_REPAIRS, Verdict(existing.reason, existing.message)
             draft.note(self._remember, uid, repairs)
         return repairs
 
@@ -186,11 +186,11 @@ class Upkeep:
         self._repairs.pop(uid, None)
 
     async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, hands: Hands) -> Content:
-        certificate, held = snapshot.certificate, target.held_pair(secret)
+        certificate, current = snapshot.certificate, target.held_pair(secret)
         spec = certificate.spec
         if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
             raise NeedsWhole
-        pair = Pair(held.key_pem, held.chain_pem, ca_pem)
+        pair = Pair(current.key_pem, current.chain_pem, ca_pem)
         found = snapshot.leaf
         return target.wanted_content(
             certificate,
@@ -231,9 +231,9 @@ def differences(secret: Secret, content: Content) -> Parts:
     )
     found: set[Part] = {*lacking(secret, content.asked)}
     surplus: set[Part] = set()
-    for name, wanted, held in sections:
-        found |= {Part(name, key) for key, value in wanted.items() if held.get(key) != value}
-        surplus |= {Part(name, key) for key in held if key not in wanted}
+    for name, wanted, current in sections:
+        found |= {Part(name, key) for key, value in wanted.items() if current.get(key) != value}
+        surplus |= {Part(name, key) for key in current if key not in wanted}
     return frozenset(found | (surplus & owned_by_us(secret) if surplus else surplus))
 
 
@@ -262,14 +262,14 @@ def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
     """The signer of the certificate in the Secret, by the Secret's own annotations, because the spec may name
     another issuer by now."""
     notes = secret.metadata.annotations
-    held = {key: notes[key] for key in _ISSUER_NOTES if key in notes}
+    current = {key: notes[key] for key in _ISSUER_NOTES if key in notes}
     request = snapshot.current_request
-    if len(held) == len(_ISSUER_NOTES) or request is None:
-        return held
+    if len(current) == len(_ISSUER_NOTES) or request is None:
+        return current
     held_pem = secret.data.get(names.TLS_CERT_KEY)
     if not same_certificate(request, held_pem) or snapshot.differences(request):
-        return held
-    return target.issuer_annotations(snapshot.certificate) | held
+        return current
+    return target.issuer_annotations(snapshot.certificate) | current
 
 
 def _judged(snapshot: Snapshot, secret: Secret) -> _Judged:

@@ -56,10 +56,10 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
     secret, key = snapshot.secret, snapshot.next_key
     if secret is None or key is None:
         return False
-    held = snapshot.facts.key(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
+    cached = snapshot.facts.key(secret.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
     return (
-        isinstance(held, KeyFacts)
-        and held.public == key.public
+        isinstance(cached, KeyFacts)
+        and cached.public == key.public
         and same_certificate(request, secret.data.get(names.TLS_CERT_KEY))
         and (not request.status.ca or bool(secret.data.get(names.CA_CERT_KEY)))
         and secret.metadata.annotations.get(names.CERTIFICATE_NAME) == snapshot.certificate.metadata.name

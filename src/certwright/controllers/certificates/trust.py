@@ -27,11 +27,11 @@ def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
     Existing CAs of the same issuer are kept behind it as long as they are valid. Applied again to its own
     result, it changes nothing.
     """
-    held = _held(snapshot)
-    if not issued_ca or not held or held == issued_ca or not _is_of_same_issuer(snapshot):
+    known_ca = _held(snapshot)
+    if not issued_ca or not known_ca or known_ca == issued_ca or not _is_of_same_issuer(snapshot):
         return issued_ca
     own = {ca.der for ca in chain.readable(issued_ca)}
-    kept = [ca for ca in _valid(chain.readable(held), snapshot) if ca.der not in own]
+    kept = [ca for ca in _valid(chain.readable(known_ca), snapshot) if ca.der not in own]
     return issued_ca + chain.pem_of(kept[:_MOST_KEPT])
 
 
@@ -41,12 +41,12 @@ def in_rest(snapshot: Snapshot) -> bytes:
     They are the existing ones, and behind them the CA that the issuer signs with by now, so that new
     certificates of others are trusted before this one is renewed.
     """
-    held = _held(snapshot)
-    if not held or not snapshot.authority or not _is_of_same_issuer(snapshot):
-        return held
-    top, found = snapshot.authority[-1], chain.readable(held)
+    known_ca = _held(snapshot)
+    if not known_ca or not snapshot.authority or not _is_of_same_issuer(snapshot):
+        return known_ca
+    top, found = snapshot.authority[-1], chain.readable(known_ca)
     if not found or any(ca.der == top.der for ca in found) or top.not_after <= snapshot.now:
-        return held
+        return known_ca
     behind = [top, *_valid(found[1:], snapshot)]
     return found[0].pem + chain.pem_of(behind[:_MOST_KEPT])
 

@@ -200,12 +200,12 @@ class ShardedReplica(Member):
     async def _join_group(self) -> bool:
         """Write the group's Lease AFTER a shard's Lease was taken (see `_leave_group`); otherwise once in a
         retry period, which is less often than a round."""
-        held = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
-        if held <= self._joined_with and not self._group.needs_renewal:
+        shards = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+        if shards <= self._joined_with and not self._group.needs_renewal:
             return True
         if not await self._group.join(self._retry_s):
             return False
-        self._joined_with = held
+        self._joined_with = shards
         return True
 
     async def _leave_group(self) -> None:
@@ -231,9 +231,9 @@ class ShardedReplica(Member):
 
     def _asked_for(self) -> frozenset[int]:
         """The shard to release: one at a time, and never the last."""
-        held = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
-        asked = [number for number in sorted(held) if self._seats[number].asked_by]
-        return frozenset(asked[:1] if len(held) > 1 else ())
+        ours = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+        asked = [number for number in sorted(ours) if self._seats[number].asked_by]
+        return frozenset(asked[:1] if len(ours) > 1 else ())
 
     async def _take(self) -> None:
         free = [seat for seat in self._seats if not seat.held and seat.free_for_s is not None]

@@ -13,7 +13,7 @@ from certwright.controllers import approval
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuers import SecretReader
-from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, Signing, Told
+from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing
 from certwright.issuers.contract import AcmeTools, SigningRequest, Tools
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound
@@ -66,14 +66,14 @@ class RequestReconciler:
         self._recorder = recorder
         self._executor = executor
         self._now = now
-        self._told: dict[ObjectKey, str] = {}
+        self._reported: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass over one request. Raises what the write raises."""
         request = self._requests.cache.get(key)
         if request is None or request.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             return Result()
         draft = approval.approve(request, self._now()) if self._approves else request
         try:
@@ -94,7 +94,7 @@ class RequestReconciler:
             written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
         except NotFound:
             return Result()
-        self._tell(request, written, answer)
+        self._report(request, written, answer)
         return Result(wake_at=answer.again_at)
 
     async def _answer(self, key: ObjectKey, request: CertificateRequest, *, is_stored: bool) -> Answer:
@@ -114,7 +114,7 @@ class RequestReconciler:
         self.dependents.keep_only(key, reader.read if pending else ())
         return answer
 
-    def _tell(self, before: CertificateRequest, after: CertificateRequest, answer: Answer) -> None:
+    def _report(self, before: CertificateRequest, after: CertificateRequest, answer: Answer) -> None:
         """A request that a Certificate owns sends no Events while all goes well, because the Certificate
         sends them."""
         owner = controller_of(after.metadata)
@@ -123,18 +123,18 @@ class RequestReconciler:
         if was_open and approval.is_open(after):
             self._say_once_that_it_waits(after)
         elif was_open and self._approves and not owned:
-            self._event(after, Told("Normal", approval.REASON, approval.MESSAGE))
-        for told in answer.events:
-            if not (owned and told.reason == ISSUED_EVENT):
-                self._event(after, told)
+            self._event(after, NewEvent("Normal", approval.REASON, approval.MESSAGE))
+        for event in answer.events:
+            if not (owned and event.reason == ISSUED_EVENT):
+                self._event(after, event)
 
     def _say_once_that_it_waits(self, request: CertificateRequest) -> None:
         meta = request.metadata
         created = meta.creation_timestamp
-        if self._told.get(meta.key) == meta.uid or created is None or self._now() - created > _NEW:
+        if self._reported.get(meta.key) == meta.uid or created is None or self._now() - created > _NEW:
             return
-        self._told[meta.key] = meta.uid
-        self._event(request, Told("Normal", "WaitingForApproval", WAITING))
+        self._reported[meta.key] = meta.uid
+        self._event(request, NewEvent("Normal", "WaitingForApproval", WAITING))
 
-    def _event(self, request: CertificateRequest, told: Told) -> None:
-        self._recorder.event(CERTIFICATE_REQUESTS, request, told.type, told.reason, told.message)
+    def _event(self, request: CertificateRequest, event: NewEvent) -> None:
+        self._recorder.event(CERTIFICATE_REQUESTS, request, event.type, event.reason, event.message)

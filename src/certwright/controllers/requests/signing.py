@@ -42,7 +42,7 @@ ISSUED_EVENT = "CertificateIssued"
 ISSUED = "Certificate fetched from issuer successfully"
 
 
-class Told(NamedTuple):
+class NewEvent(NamedTuple):
     """An Event about the request."""
 
     type: Literal["Normal", "Warning"]
@@ -64,7 +64,7 @@ class Answer:
     """The resulting request, its Events, and the time of the next pass."""
 
     request: CertificateRequest
-    events: tuple[Told, ...] = ()
+    events: tuple[NewEvent, ...] = ()
     again_at: datetime | None = None
 
 
@@ -157,19 +157,19 @@ class Signing:
             case Signed(chain_pem, ca_pem, warnings):
                 ready = Condition(type=reasons.READY, status="True", reason=reasons.ISSUED, message=ISSUED)
                 signed = _with(request, ready, self._now(), certificate=chain_pem, ca=ca_pem)
-                remarks = (Told("Warning", remark.reason, remark.message) for remark in warnings)
-                return Answer(signed, (*remarks, Told("Normal", ISSUED_EVENT, ISSUED)))
+                remarks = (NewEvent("Warning", remark.reason, remark.message) for remark in warnings)
+                return Answer(signed, (*remarks, NewEvent("Normal", ISSUED_EVENT, ISSUED)))
             case Failed(reason, message):
                 why = Why(outcome.cause, outcome.advice, outcome.not_before, generation)
                 failed = self._refused(request, reasons.FAILED, message)
                 if (told_cause := causes.condition_of(why)) is not None:
                     failed = _with(failed, told_cause, self._now())
-                return Answer(failed, (Told("Warning", reason, message),))
+                return Answer(failed, (NewEvent("Warning", reason, message),))
             case Pending(reason, message, _, retry_after):
-                told = (
+                is_reported = (
                     outcome.is_told or conditions.find(request.status.conditions, reasons.READY) is not None
                 )
-                answer = self._pending(request, reason, message) if told else Answer(request)
+                answer = self._pending(request, reason, message) if is_reported else Answer(request)
                 again_at = self._now() + retry_after if retry_after else None
                 return Answer(answer.request, answer.events, again_at)
 
@@ -178,8 +178,8 @@ class Signing:
         ready = Condition(type=reasons.READY, status="False", reason=reasons.PENDING, message=message)
         # Only the first wait sends an Event, because the reason for waiting may change often.
         is_new = before is None or before.reason != reasons.PENDING
-        told = (Told("Normal", reason, message),) if is_new else ()
-        return Answer(_with(request, ready, self._now()), told)
+        events = (NewEvent("Normal", reason, message),) if is_new else ()
+        return Answer(_with(request, ready, self._now()), events)
 
     def _refused(self, request: CertificateRequest, reason: str, message: str) -> CertificateRequest:
         now = self._now()
@@ -193,8 +193,8 @@ class Signing:
         invalid = Condition(
             type=reasons.INVALID_REQUEST, status="True", reason="InvalidRequest", message=message
         )
-        told = Told("Warning", "RequestParsingError", message)
-        return Answer(_with(refused, invalid, self._now()), (told,))
+        event = NewEvent("Warning", "RequestParsingError", message)
+        return Answer(_with(refused, invalid, self._now()), (event,))
 
 
 _FINAL = (reasons.ISSUED, reasons.FAILED, reasons.DENIED)

@@ -55,7 +55,7 @@ _NEW: Final = timedelta(minutes=1)
 _EVENT_REASONS: Final = {"MissingSecret": "SecretNotFound"}
 
 
-class Told(NamedTuple):
+class NewEvent(NamedTuple):
     """An Event about the request."""
 
     type: Literal["Normal", "Warning"]
@@ -68,15 +68,15 @@ class Refused(Exception):
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
-        self.told = Told("Warning", reason, message)
+        self.event = NewEvent("Warning", reason, message)
 
 
 class Waits(Exception):
     """The request cannot be signed yet; the Event that reports why."""
 
-    def __init__(self, told: Told, again: timedelta | None = None) -> None:
-        super().__init__(told.message)
-        self.told = told
+    def __init__(self, event: NewEvent, again: timedelta | None = None) -> None:
+        super().__init__(event.message)
+        self.event = event
         self.again = again
 
 
@@ -141,7 +141,7 @@ class SigningRequestReconciler:
         self._recorder = recorder
         self._executor = executor
         self._now = now
-        self._told: dict[ObjectKey, tuple[str, Told]] = {}
+        self._reported: dict[ObjectKey, tuple[str, NewEvent]] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """One pass over one request. Raises what the writes and the access review raise."""
@@ -149,15 +149,15 @@ class SigningRequestReconciler:
         signer = signer_of(request.spec.signer_name) if request else None
         if request is None or signer is None or not is_open(request):
             self.dependents.keep_only(key, ())
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             return Result()
         try:
             return await self._sign(key, request, signer)
         except Waits as waits:
-            self._tell_once(request, waits.told)
+            self._report_once(request, waits.event)
             return Result(wake_at=self._now() + waits.again if waits.again else None)
         except Refused as refused:
-            await self._refuse(request, refused.told)
+            await self._refuse(request, refused.event)
         except NotFound:
             # Deleted since the read.
             pass
@@ -165,7 +165,7 @@ class SigningRequestReconciler:
 
     async def _sign(self, key: ObjectKey, request: CertificateSigningRequest, signer: Signer) -> Result:
         if not request.status.has(reasons.APPROVED):
-            raise Waits(Told("Normal", "WaitingApproval", WAITING))
+            raise Waits(NewEvent("Normal", "WaitingApproval", WAITING))
         issuer = self._issuer(signer)
         kind = kind_of(issuer.view.spec)
         if kind.lower() not in self._kinds:
@@ -178,7 +178,7 @@ class SigningRequestReconciler:
             if issuer.ready is None:
                 return Result()
             text = f"Referenced {signer} does not have a Ready status condition"
-            raise Waits(Told("Warning", "IssuerNotReady", text))
+            raise Waits(NewEvent("Warning", "IssuerNotReady", text))
         reader = SecretReader(self._secrets, self.dependents, key)
         get_secret = reader.within(self._secrets_in(signer))
         tools = Tools(get_secret=get_secret, executor=self._executor, now=self._now)
@@ -186,8 +186,8 @@ class SigningRequestReconciler:
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         match outcome:
             case Pending(reason, message, _, retry_after):
-                told = Told("Warning", _EVENT_REASONS.get(reason, reason), _in_our_words(message))
-                raise Waits(told, retry_after)
+                event = NewEvent("Warning", _EVENT_REASONS.get(reason, reason), _in_our_words(message))
+                raise Waits(event, retry_after)
             case Failed(reason, message):
                 raise Refused(reason, _in_our_words(message))
             case Signed():
@@ -197,10 +197,10 @@ class SigningRequestReconciler:
     def _issuer(self, signer: Signer) -> IssuerState:
         issuer = self._find(signer)
         if issuer is None:
-            raise Waits(Told("Warning", "IssuerNotFound", f"Referenced {signer} not found"))
+            raise Waits(NewEvent("Warning", "IssuerNotFound", f"Referenced {signer} not found"))
         if not kind_of(issuer.view.spec):
             raise Waits(
-                Told("Warning", "IssuerTypeMissing", f"Referenced {signer} configures no issuer type")
+                NewEvent("Warning", "IssuerTypeMissing", f"Referenced {signer} configures no issuer type")
             )
         return issuer
 
@@ -208,11 +208,11 @@ class SigningRequestReconciler:
         status = msgspec.structs.replace(request.status, certificate=signed.chain_pem)
         written = await self._write(request, status=status)
         for remark in signed.warnings:
-            self._event(written, Told("Warning", remark.reason, remark.message))
-        self._event(written, Told("Normal", ISSUED_EVENT, ISSUED))
+            self._event(written, NewEvent("Warning", remark.reason, remark.message))
+        self._event(written, NewEvent("Normal", ISSUED_EVENT, ISSUED))
 
-    async def _refuse(self, request: CertificateSigningRequest, told: Told) -> None:
-        failed = SigningCondition(reasons.FAILED, "True", told.reason, told.message)
+    async def _refuse(self, request: CertificateSigningRequest, event: NewEvent) -> None:
+        failed = SigningCondition(reasons.FAILED, "True", event.reason, event.message)
         conditions = (*request.status.conditions, failed)
         try:
             written = await self._write(
@@ -220,24 +220,24 @@ class SigningRequestReconciler:
             )
         except NotFound:
             return
-        self._event(written, told)
+        self._event(written, event)
 
     async def _write(self, request: CertificateSigningRequest, **parts: object) -> CertificateSigningRequest:
         changed = msgspec.structs.replace(request, **parts)
         return await self._status.commit(CERTIFICATE_SIGNING_REQUESTS, request, changed)
 
-    def _tell_once(self, request: CertificateSigningRequest, told: Told) -> None:
+    def _report_once(self, request: CertificateSigningRequest, event: NewEvent) -> None:
         meta = request.metadata
-        mark = (meta.uid, told)
-        if self._told.get(meta.key) == mark:
+        mark = (meta.uid, event)
+        if self._reported.get(meta.key) == mark:
             return
-        self._told[meta.key] = mark
+        self._reported[meta.key] = mark
         created = meta.creation_timestamp
-        if told.message != WAITING or (created is not None and self._now() - created <= _NEW):
-            self._event(request, told)
+        if event.message != WAITING or (created is not None and self._now() - created <= _NEW):
+            self._event(request, event)
 
-    def _event(self, request: CertificateSigningRequest, told: Told) -> None:
-        self._recorder.event(CERTIFICATE_SIGNING_REQUESTS, request, told.type, told.reason, told.message)
+    def _event(self, request: CertificateSigningRequest, event: NewEvent) -> None:
+        self._recorder.event(CERTIFICATE_SIGNING_REQUESTS, request, event.type, event.reason, event.message)
 
 
 def _in_our_words(message: str) -> str:

@@ -34,7 +34,7 @@ _PASSED_BACK = ("content-type", "retry-after", "warning")
 class Elsewhere:
     """The APIServices that name a Service. An observer of writes."""
 
-    hears_of = (_BUCKET,)
+    observed_buckets = (_BUCKET,)
 
     def __init__(self, backend: Backend, client: WebhookClient) -> None:
         self._backend = backend

@@ -81,7 +81,7 @@ class _SideHooks:
 class Webhooks:
     """All configured webhooks of a server; an observer of their configurations."""
 
-    hears_of = _BUCKETS.keys()
+    observed_buckets = _BUCKETS.keys()
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

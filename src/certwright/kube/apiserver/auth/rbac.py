@@ -134,7 +134,7 @@ class Grant(NamedTuple):
 class Rbac:
     """All roles and bindings. `generation` grows with every change that may change an answer."""
 
-    hears_of = frozenset(f"{GROUP}/{plural}" for plural in PLURALS)
+    observed_buckets = frozenset(f"{GROUP}/{plural}" for plural in PLURALS)
 
     def __init__(self) -> None:
         self.generation = 0

@@ -83,7 +83,7 @@ class _Verified(NamedTuple):
 class ServiceAccounts:
     """Issues and authenticates ServiceAccount tokens."""
 
-    hears_of = (ACCOUNTS, *_BINDABLE.values())
+    observed_buckets = (ACCOUNTS, *_BINDABLE.values())
 
     def __init__(self, backend: Backend, issuer: TokenIssuer) -> None:
         self._backend = backend

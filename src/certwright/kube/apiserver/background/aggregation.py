@@ -53,7 +53,7 @@ class Selectors:
 class Aggregation:
     """Aggregation controller: indexes the labels of all ClusterRoles, and writes the aggregated ones."""
 
-    hears_of = (BUCKET,)
+    observed_buckets = (BUCKET,)
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

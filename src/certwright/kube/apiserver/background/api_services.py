@@ -34,7 +34,7 @@ _PAUSE_S = 60  # after a webhook has denied one
 class LocalServices:
     """Creates and deletes them in the background. An observer of writes."""
 
-    hears_of = (_BUCKET, CRDS)
+    observed_buckets = (_BUCKET, CRDS)
 
     def __init__(self, backend: Backend, handle: Handler, user: Identity) -> None:
         self._backend = backend

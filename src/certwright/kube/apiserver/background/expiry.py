@@ -48,7 +48,7 @@ _times = json_decoder(_Times).decode
 class EventExpiry:
     """Deletes Events that are older than `ttl`; zero: never."""
 
-    hears_of = (BUCKET,)
+    observed_buckets = (BUCKET,)
 
     def __init__(self, backend: Backend, ttl: timedelta) -> None:
         self._backend = backend

@@ -73,7 +73,7 @@ _Suspect = _Gone | _Claim | _Dying
 class GarbageCollector:
     """Observes owner references, and deletes objects without a living owner."""
 
-    hears_of = None
+    observed_buckets = None
 
     def __init__(self, backend: Backend, *, read: Callable[[Row], None] = lambda _: None) -> None:
         """`read` is called with each object stored at the start, without its body, so that no other component

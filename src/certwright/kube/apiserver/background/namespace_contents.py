@@ -32,7 +32,7 @@ _TEXT = "The certificates of the CA that signs this API server's own certificate
 class NamespaceContents:
     """Maintains the default contents of namespaces. `root_ca` is PEM; empty: no ConfigMap is created."""
 
-    hears_of = (NAMESPACES, _ACCOUNTS, _CONFIG_MAPS)
+    observed_buckets = (NAMESPACES, _ACCOUNTS, _CONFIG_MAPS)
 
     def __init__(self, backend: Backend, handle: Handler, user: Identity, root_ca: str) -> None:
         self._backend = backend

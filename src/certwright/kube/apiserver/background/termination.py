@@ -38,7 +38,7 @@ _PAUSE_S = 5  # after a webhook has denied a deletion, or was unavailable
 class Termination:
     """Empties and removes terminating objects."""
 
-    hears_of = None
+    observed_buckets = None
 
     def __init__(self, backend: Backend, tasks: TaskSet, *, closed: Callable[[str], None]) -> None:
         self._backend = backend
@@ -214,7 +214,7 @@ def _without_own_finalizer(obj: dict[str, Any]) -> bool:
 class ServedKinds:
     """Keeps the registry in sync with the committed CustomResourceDefinitions."""
 
-    hears_of = (controllers.BUCKET,)
+    observed_buckets = (controllers.BUCKET,)
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -62,7 +62,7 @@ class TokenSecrets:
     `issuer` signs the tokens; `root_ca` is PEM, empty: none is added. `handle` answers `user`'s requests.
     """
 
-    hears_of = (SECRETS, ACCOUNTS)
+    observed_buckets = (SECRETS, ACCOUNTS)
 
     def __init__(
         self, backend: Backend, handle: Handler, user: Identity, issuer: TokenIssuer, root_ca: str

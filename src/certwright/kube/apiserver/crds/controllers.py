@@ -60,7 +60,7 @@ _decode = json_decoder(_Definition).decode
 class DefinitionControllers:
     """Write the status of definitions. An observer of writes: it indexes the accepted names."""
 
-    hears_of = (BUCKET,)
+    observed_buckets = (BUCKET,)
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

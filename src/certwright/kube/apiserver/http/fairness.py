@@ -220,7 +220,7 @@ def _plain_levels(options: InFlight) -> dict[str, Level]:
 class Sizes:
     """Object counts of the resources that have been listed; an `Observer`."""
 
-    hears_of = None
+    observed_buckets = None
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -43,7 +43,7 @@ class Observer(Protocol):
     """Observer of committed writes: called on the loop, before the writer gets its answer."""
 
     @property
-    def hears_of(self) -> Collection[str] | None:
+    def observed_buckets(self) -> Collection[str] | None:
         """The buckets that it observes; None: all. Constant."""
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
@@ -205,7 +205,7 @@ class Backend:
             found = self._concerned[bucket] = [
                 observer
                 for observer in self._observers
-                if observer.hears_of is None or bucket in observer.hears_of
+                if observer.observed_buckets is None or bucket in observer.observed_buckets
             ]
         return found
 

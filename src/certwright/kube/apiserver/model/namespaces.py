@@ -29,7 +29,7 @@ def is_terminating(row: Row) -> bool:
 class Namespaces:
     """A cache of the active namespaces, so that a create need not read its namespace every time."""
 
-    hears_of = (BUCKET,)
+    observed_buckets = (BUCKET,)
 
     def __init__(self, store: Store) -> None:
         self._store = store
