@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
@@ -13,6 +14,7 @@ from certwright.controllers.acme.shared_ledger import config_map_name
 from certwright.kube.api import codec
 from certwright.kube.api.core_kinds import CONFIG_MAPS, SECRETS
 from certwright.kube.api.kinds import Kind
+from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.table import CERTIFICATES, CHALLENGES, ISSUERS
 from controllers.acme.fake_world import HTTP01, FakeWorld, fake_world
 
@@ -63,11 +65,14 @@ async def slow_proofs(fake: FakeWorld) -> None:
 
 
 async def a_ca_that_is_away(fake: FakeWorld) -> None:
-    """Issuers of the tenant at a CA that does not answer."""
+    """Issuers of the tenant at a CA that does not answer. They share one account key, because generating RSA
+    keys would take longer than the test."""
     away = fake.second_ca()
     away.is_away = True
+    key = base64.b64encode(encode_private_key(generate(KeyPlan.of("ECDSA", 256)))).decode()
+    await create(fake, SECRETS, "team-a", "account", data={"tls.key": key})
     for number in range(OBJECTS):
-        account = {"name": f"account-{number}"}
+        account = {"name": "account"}
         acme = {"server": away.directory, "privateKeySecretRef": account, "solvers": [HTTP01]}
         await create(fake, ISSUERS, "team-a", f"away-{number}", spec={"acme": acme})
         issuer = {"name": f"away-{number}"}
