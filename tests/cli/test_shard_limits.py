@@ -57,7 +57,7 @@ def issuer(proxy: AcmeProxy, pages: Path) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("shards", [1, 2, 3])
+@pytest.mark.parametrize("shards", [1, 3])
 async def test_processes_that_share_the_work_place_as_many_orders_as_one(
     start: Start, tmp_path: Path, shards: int
 ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -29,6 +31,13 @@ _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 _CUSTOM = frozenset({"cert-manager.io", "acme.cert-manager.io"})
 _NAMED_BY_SPEC = frozenset({"customresourcedefinitions", "apiservices"})
 """The spec decides the name of these: they cannot have a generated one."""
+_ORDERS, _CONTROLLERS = ("in step", "mixed"), ("", "*")
+_COMBINATIONS = list(
+    itertools.product(_ORDERS, _CONTROLLERS)
+    if os.environ.get("CERTWRIGHT_SOAK")
+    else zip(_ORDERS, _CONTROLLERS, strict=True)
+)
+"""Each of both once for each store; CERTWRIGHT_SOAK=1 combines each order with each choice of controllers."""
 
 
 @dataclass(slots=True)
@@ -226,8 +235,7 @@ async def subjects(server: Server) -> list[Subject]:
     return made
 
 
-@pytest.mark.parametrize("controllers", ["", "*"], ids=["no controllers", "controllers"])
-@pytest.mark.parametrize("order", ["in step", "mixed"])
+@pytest.mark.parametrize(("order", "controllers"), _COMBINATIONS, ids=" with controllers=".join)
 async def test_every_verb_is_first_used_by_several_connections(
     tmp_path: Path, store: tuple[str, ...], controllers: str, order: str
 ) -> None:
