@@ -202,6 +202,33 @@ def test_docstrings_and_comments_use_the_terms_of_the_field() -> None:
     assert len(STORY_WORDS.findall(prose)) <= 1.5 * words / 1_000
 
 
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / "docs").glob("*.md"),
+    *(ROOT / "docs" / "decisions").glob("*.md"),
+]
+
+
+def test_the_documentation_uses_the_terms_of_the_field() -> None:
+    # Not in code blocks: they quote output.
+    prose = " ".join(re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M) for page in PAGES)
+    words = len(prose.split())
+    assert len(PERSON_WORDS.findall(prose)) <= 2 * words / 10_000
+    assert len(STORY_WORDS.findall(prose)) <= 1.5 * words / 1_000
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text()))
+    further = {
+        f"docs/{target}"
+        for name in linked
+        if name.startswith("docs/")
+        for target in re.findall(r"\]\((?!https?:)([^)#/]+\.md)", (ROOT / name).read_text())
+    }
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert pages <= linked | further
+
+
 def test_every_thread_of_our_own_is_on_the_page_of_processes() -> None:
     page = (ROOT / "docs" / "processes.md").read_text()
     makers = re.compile(r"(?<![\w.])(?:threading\.)?(?:Thread|SideLoop|ThreadPoolExecutor)\(")
