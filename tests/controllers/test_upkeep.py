@@ -16,7 +16,8 @@ from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import jks
-from certwright.resources.certificate import JKSKeystore, Keystores, PKCS12Keystore, SecretTemplate
+from certwright.resources.certificate import SecretTemplate
+from certwright.resources.keystores import JKSKeystore, Keystores, PKCS12Keystore
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES

@@ -14,6 +14,7 @@ from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.resources import certificate as api
 from certwright.resources.certificate import CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.keystores import JKSKeystore, Keystores
 from certwright.resources.request import CertificateRequestSpec
 from controllers.scene import make_certificate
 
@@ -182,7 +183,7 @@ SAME: dict[str, dict[str, Any]] = {
     "the algorithm that is the default": {"signature_algorithm": "ECDSAWithSHA256"},
     "another Secret": {"secret_name": "other"},
     "a template": {"secret_template": api.SecretTemplate(labels={"a": "b"})},
-    "keystores": {"keystores": api.Keystores(jks=api.JKSKeystore(create=True, password="x"))},
+    "keystores": {"keystores": Keystores(jks=JKSKeystore(create=True, password="x"))},
     "further output formats": {"additional_output_formats": (api.AdditionalOutputFormat(type="DER"),)},
     "another form of the key": {"private_key": PrivateKeySpec(algorithm="ECDSA", encoding="PKCS8")},
     "how the key is rotated": {"private_key": PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")},

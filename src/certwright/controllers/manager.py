@@ -264,10 +264,8 @@ class Controllers:
         authorities = Authorities(caches, self._cluster_resource_namespace, wake=lambda key: queue.add(key))
         fights, trigger = Fights(limits), Trigger(limits, self._gate)
         keys, requests = Keys(), Requests(self._copied)
-        issuing, upkeep = (
-            Issuing(limits, owns_secrets=owner_references),
-            Upkeep(owns_secrets=owner_references),
-        )
+        issuing = Issuing(limits, owns_secrets=owner_references)
+        upkeep = Upkeep(owns_secrets=owner_references)
         readiness, revisions = Readiness(), Revisions()
         office = self._acme.renewal_office(lambda key: queue.add(key))
         renewal_info = RenewalInformation(office)

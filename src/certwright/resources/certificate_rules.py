@@ -31,21 +31,19 @@ from certwright.resources.certificate import (
     MINIMUM_DURATION,
     MINIMUM_RENEW_BEFORE,
     OUTPUT_FORMATS,
-    PKCS12_PROFILES,
     RENEWAL_POLICIES,
     ROTATION_POLICIES,
     SIGNATURE_ALGORITHMS,
     Certificate,
     CertificateSpec,
-    JKSKeystore,
     NameConstraintItem,
-    PKCS12Keystore,
     PrivateKeySpec,
     Renewal,
     RenewalWindow,
     SecretTemplate,
     X509Subject,
 )
+from certwright.resources.keystores import PKCS12_PROFILES, JKSKeystore, PKCS12Keystore
 from certwright.resources.names import ALLOW_DIRECT_INJECTION, GROUP
 from certwright.resources.references import given
 
