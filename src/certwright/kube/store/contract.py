@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypedDict, Unpack, runtime_checkable
 
 
 class Key(NamedTuple):
@@ -61,6 +61,18 @@ from it. What it returned is not what was stored; the row that `put` returns is.
 
 Choice = Callable[[Row], bool]
 """Predicate on a row's key and `meta`; its body may be missing."""
+
+
+class ListOptions(TypedDict, total=False):
+    """The options of `Store.list`."""
+
+    limit: int | None
+    after: tuple[str, str] | None
+    revision: int | None
+    meta_only: bool
+    max_bytes: int | None
+    keep: Choice | None
+    counted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,19 +242,7 @@ class Store(Protocol):
         that gets a conflict must not read the row of before. Raises `Unavailable` when it is not
         committed."""
 
-    async def list(
-        self,
-        bucket: str,
-        namespace: str | None = None,
-        *,
-        limit: int | None = None,
-        after: tuple[str, str] | None = None,
-        revision: int | None = None,
-        meta_only: bool = False,
-        max_bytes: int | None = None,
-        keep: Choice | None = None,
-        counted: bool = False,
-    ) -> Page:
+    async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """Committed rows of a bucket in order of (namespace, name), all of one revision.
 
         `namespace` None means all. `after` is the (namespace, name) where the previous page ended, and

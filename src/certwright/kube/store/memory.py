@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
+from typing import Unpack
 
-from certwright.kube.store.contract import Changed, Choice, Encode, Event, Key, Page, Row, Unavailable
+from certwright.kube.store.contract import (
+    Changed,
+    Encode,
+    Event,
+    Key,
+    ListOptions,
+    Page,
+    Row,
+    Unavailable,
+)
 from certwright.kube.store.damage import DamagedRows
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.log import MAX_BYTES, EventLog, Place
@@ -98,27 +108,16 @@ class MemoryStore:
         bucket = self._buckets.get(key.bucket)
         return bucket.rows.get((key.namespace, key.name)) if bucket is not None else None
 
-    async def list(
-        self,
-        bucket: str,
-        namespace: str | None = None,
-        *,
-        limit: int | None = None,
-        after: Place | None = None,
-        revision: int | None = None,
-        meta_only: bool = False,
-        max_bytes: int | None = None,
-        keep: Choice | None = None,
-        counted: bool = False,
-    ) -> Page:
+    async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
+        wanted = Wanted(bucket, namespace, **options)
+        revision = wanted.revision
         undo = self._log.undo(bucket, revision) if revision is not None else {}
         stored = self._buckets.get(bucket) or _Bucket()
-        begin, end = stored.span(namespace, after)
-        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
-        rows, more, last = cut(stored.scan(begin, end, meta_only=meta_only), wanted, undo)
+        begin, end = stored.span(namespace, wanted.after)
+        rows, more, last = cut(stored.scan(begin, end, meta_only=wanted.meta_only), wanted, undo)
         remaining = None
-        if counted and more and keep is None:
+        if wanted.counted and more and wanted.keep is None:
             remaining = end - begin - len(rows) + _count_undone(stored, wanted, undo)
         return Page(rows, self.revision if revision is None else revision, more, remaining, last)
 

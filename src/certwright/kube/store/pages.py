@@ -30,6 +30,8 @@ class Wanted:
     meta_only: bool = False
     max_bytes: int | None = None
     keep: Choice | None = None
+    revision: int | None = None
+    counted: bool = False
 
     def covers(self, place: Place) -> bool:
         """Whether the row at that place may be on the page."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
@@ -29,7 +29,7 @@ from certwright.kube.apiserver.model.definitions import Conversion, Json, Resour
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
-from certwright.kube.store.contract import Choice, Damages, Encode, Key, Page, Row, Store, Watch
+from certwright.kube.store.contract import Damages, Encode, Key, ListOptions, Page, Row, Store, Watch
 from certwright.kube.util import ids
 from certwright.kube.util.http_messages import Response
 
@@ -179,32 +179,14 @@ class ConvertedStore:
         """As in `Store`."""
         await self._store.settled(key)
 
-    async def list(
-        self,
-        bucket: str,
-        namespace: str | None = None,
-        *,
-        limit: int | None = None,
-        after: tuple[str, str] | None = None,
-        revision: int | None = None,
-        meta_only: bool = False,
-        max_bytes: int | None = None,
-        keep: Choice | None = None,
-        counted: bool = False,
-    ) -> Page:
+    async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """As in `Store`; a page is converted in one review for each version that rows are stored in."""
         # A webhook may change labels, so label selectors apply to the requested version.
-        page = await self._store.list(
-            bucket,
-            namespace,
-            limit=limit if keep is None or limit is None else max(limit, _CHOSEN_FROM),
-            after=after,
-            revision=revision,
-            meta_only=meta_only,
-            max_bytes=max_bytes,
-            counted=counted,
-        )
-        rows = page.rows if meta_only else await self._shown(page.rows)
+        keep, limit = options.pop("keep", None), options.get("limit")
+        if keep is not None and limit is not None:
+            options["limit"] = max(limit, _CHOSEN_FROM)
+        page = await self._store.list(bucket, namespace, **options)
+        rows = page.rows if options.get("meta_only") else await self._shown(page.rows)
         return replace(page, rows=rows) if keep is None else page.only(list(filter(keep, rows)), limit)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 
 from certwright.kube.store.contract import (
     Changed,
-    Choice,
     Compacted,
     Damaged,
     DamagedRow,
     Encode,
     Follower,
     Key,
+    ListOptions,
     Page,
     Row,
     StoreError,
@@ -50,7 +50,7 @@ from certwright.kube.store.etcd.sealing import EtcdSweeping, load_ring
 from certwright.kube.store.etcd_identity import check_mark, identify
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.key_rotation import Rotation
-from certwright.kube.store.log import MAX_BYTES, EventLog, Place
+from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.mark import MarkFile, MarkKeeper
 from certwright.kube.store.pages import Wanted
 from certwright.kube.store.preconditions import check_delete, check_put
@@ -223,23 +223,11 @@ class EtcdStore:
     async def settled(self, key: Key) -> None:
         """See `contract.Store.settled`; what `latest` shows is committed."""
 
-    async def list(
-        self,
-        bucket: str,
-        namespace: str | None = None,
-        *,
-        limit: int | None = None,
-        after: Place | None = None,
-        revision: int | None = None,
-        meta_only: bool = False,
-        max_bytes: int | None = None,
-        keep: Choice | None = None,
-        counted: bool = False,  # noqa: ARG002 - etcd always counts
-    ) -> Page:
+    async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
-        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
+        wanted = Wanted(bucket, namespace, **options)
         try:
-            page = await self._reader.page(wanted, revision)
+            page = await self._reader.page(wanted, wanted.revision)
         except Compacted:
             raise await compacted(self._client, self._layout) from None
         await self._feed.reach(page.revision)

@@ -11,14 +11,15 @@ import asyncio
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Unpack
 
 from certwright.kube.store.contract import (
     Changed,
-    Choice,
     DamagedRow,
     Encode,
     Event,
     Key,
+    ListOptions,
     Lost,
     Page,
     Row,
@@ -29,7 +30,7 @@ from certwright.kube.store.damage import Check, DamagedRows, Opener
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.key_rotation import Rotation
-from certwright.kube.store.log import MAX_BYTES, EventLog, Place
+from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.overlay import Batch, Overlay
 from certwright.kube.store.pages import Wanted, cut
 from certwright.kube.store.preconditions import check_delete, check_put, farewell
@@ -153,29 +154,18 @@ class SqliteStore:
             return None
         return self._opener.row(Row(key, *found))
 
-    async def list(
-        self,
-        bucket: str,
-        namespace: str | None = None,
-        *,
-        limit: int | None = None,
-        after: Place | None = None,
-        revision: int | None = None,
-        meta_only: bool = False,
-        max_bytes: int | None = None,
-        keep: Choice | None = None,
-        counted: bool = False,
-    ) -> Page:
+    async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
         self._guard.require()
+        wanted = Wanted(bucket, namespace, **options)
+        revision = wanted.revision
         # The commit under way may or may not be in the database yet; for the reader it is not.
         unsure = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
         undo = unsure if revision is None else unsure | self._log.undo(bucket, revision)
-        wanted = Wanted(bucket, namespace, limit, after, meta_only, max_bytes, keep)
         try:
             with closing(Scan(self._reader, wanted, self._opener)) as scan:
                 rows, more, last = cut(iter(scan), wanted, undo, scan.whole)
-            countable = counted and more and keep is None
+            countable = wanted.counted and more and wanted.keep is None
             found = count_rows(self._reader, wanted, undo) if countable else None
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
