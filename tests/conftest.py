@@ -12,6 +12,15 @@ from hypothesis import settings
 if not os.environ.get("CERTWRIGHT_SOAK"):
     settings.load_profile("ci")
 
+_LONG = ("tests/cli/", "tests/faults/", "tests/conformance/", "tests/security/", "tests/kube/store/")
+"""Tests that start processes and wait for them. They run first: at the end of a run, one long test would keep
+one worker busy and the others idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of `_LONG` first, in unchanged order otherwise."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONG))
+
 
 @pytest.fixture(autouse=True, scope="session")
 def validated_schemas() -> Iterator[None]:
