@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certwright.cli.diagnosis import Around, tell
+from certwright.cli.diagnosis import Around, diagnose
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -267,30 +267,30 @@ STORIES = [
 
 @pytest.mark.parametrize(("around", "text"), STORIES)
 def test_the_story_names_the_cause_and_what_to_do(around: Around, text: str) -> None:
-    assert str(tell(around, NOW)) == text
+    assert str(diagnose(around, NOW)) == text
 
 
 def test_a_ready_certificate_that_is_renewed_is_still_ready() -> None:
     obj = ready()
     obj["status"]["conditions"].append(ISSUING)
-    story = tell(Around(obj, GOOD_ISSUER), NOW)
+    story = diagnose(Around(obj, GOOD_ISSUER), NOW)
     assert story.ready
     assert "being re-issued: the private key is being created" in story.cause
 
 
 def test_a_failed_renewal_is_told_of_a_certificate_that_still_holds() -> None:
     obj = ready(lastFailureTime="2025-12-31T23:59:00Z")
-    story = tell(Around(obj, GOOD_ISSUER), NOW)
+    story = diagnose(Around(obj, GOOD_ISSUER), NOW)
     assert story.ready
     assert "but issuance failed (1 attempt" in story.cause
 
 
 def test_a_certificate_that_is_overdue_says_so() -> None:
-    story = tell(Around(ready(), GOOD_ISSUER), datetime(2026, 3, 3, tzinfo=UTC))
+    story = diagnose(Around(ready(), GOOD_ISSUER), datetime(2026, 3, 3, tzinfo=UTC))
     assert "and due for renewal since 2026-03-02 00:00 UTC" in story.cause
 
 
 def test_an_issuer_of_another_program_is_not_said_to_be_missing() -> None:
     obj = certificate(NOT_READY, ISSUING)
     obj["spec"]["issuerRef"] = {"name": "x", "kind": "PCA", "group": "pca.example"}
-    assert "does not exist in" not in str(tell(Around(obj, None, request(APPROVED)), NOW))
+    assert "does not exist in" not in str(diagnose(Around(obj, None, request(APPROVED)), NOW))

@@ -101,7 +101,7 @@ def issuer_ref(certificate: Json) -> dict[str, str]:
     }
 
 
-def tell(around: Around, now: datetime) -> Story:
+def diagnose(around: Around, now: datetime) -> Story:
     """Diagnose one certificate."""
     certificate = around.certificate
     if (certificate.get("metadata") or {}).get("deletionTimestamp"):

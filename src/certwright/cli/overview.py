@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from certwright.cli.diagnosis import Around, Story, condition, issuer_words, tell
+from certwright.cli.diagnosis import Around, Story, condition, diagnose, issuer_words
 from certwright.cli.errors import Failed, report_warning
 from certwright.cli.export import Exporter, UnsafeName, folder_of
 from certwright.cli.format import at, parse_time
@@ -43,7 +43,7 @@ class Overview:
         around = self.mirror.around(key)
         if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
             return Story("it does not exist, or no longer" if around is None else "just changed")
-        story = tell(around, self._clock.now())
+        story = diagnose(around, self._clock.now())
         return Story("the change has not been processed yet") if story.ready and not _seen(around) else story
 
     def outcome(self, key: ObjectKey) -> str:
@@ -52,7 +52,7 @@ class Overview:
         if around is None:
             return "no longer exists"
         status = around.certificate.get("status") or {}
-        story = tell(around, self._clock.now())
+        story = diagnose(around, self._clock.now())
         expires, renews = parse_time(status.get("notAfter")), parse_time(status.get("renewalTime"))
         if not story.ready or condition(around.certificate, "Issuing") or expires is None:
             return str(story)

@@ -12,7 +12,7 @@ import click
 
 from certwright.cli import related, sections
 from certwright.cli.access import Session, session
-from certwright.cli.diagnosis import OUR_GROUP, Around, tell
+from certwright.cli.diagnosis import OUR_GROUP, Around, diagnose
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.format import count
 from certwright.cli.options import (
@@ -92,7 +92,7 @@ def description(obj: Json, events: list[Json], around: Around | None, now: datet
     """The lines that describe an object; a Certificate's diagnosis is at the end of the head."""
     head = [("Kind", f"{obj.get('kind')} ({obj.get('apiVersion')})"), *sections.metadata_fields(obj, now)]
     if around is not None:
-        diagnosis = tell(around, now)
+        diagnosis = diagnose(around, now)
         head += [("Story", diagnosis.cause), ("What to do", diagnosis.advice)]
     status = {k: v for k, v in (obj.get("status") or {}).items() if k != "conditions"}
     rest = {k: v for k, v in obj.items() if k not in _APART}

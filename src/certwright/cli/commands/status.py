@@ -9,7 +9,7 @@ import click
 
 from certwright.cli import issuer_status, related, sections
 from certwright.cli.access import session
-from certwright.cli.diagnosis import Around, Story, condition, issuer_words, name_of, tell
+from certwright.cli.diagnosis import Around, Story, condition, diagnose, issuer_words, name_of
 from certwright.cli.format import at, from_now, parse_time, sentence
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch
@@ -71,7 +71,7 @@ async def _events(client: Any, around: Around) -> list[Json]:
 def report(around: Around, events: list[Json], now: datetime) -> list[str]:
     """The lines of the diagnosis and of all objects behind it."""
     metadata = around.certificate["metadata"]
-    diagnosis = tell(around, now)
+    diagnosis = diagnose(around, now)
     lines = [f"Certificate {metadata.get('namespace', '')}/{metadata['name']}: {diagnosis.cause}."]
     if diagnosis.advice:
         lines.append(f"What to do: {diagnosis.advice}.")

@@ -154,4 +154,4 @@ class _Waiter:
             around = await related.around(self._client, state)
         except errors.ApiError:
             return ""
-        return f": {diagnosis.tell(around, datetime.now(UTC))}"
+        return f": {diagnosis.diagnose(around, datetime.now(UTC))}"
