@@ -154,7 +154,7 @@ class WatchingContract:
             taken.extend(event.revision for event in batch)
             return True
 
-        watch.hand_to(take)
+        watch.deliver_to(take)
         waiting = asyncio.ensure_future(watch.next())
         await asyncio.sleep(0)
         row = await store.put(A, saying("x"))

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.acme.solvers.contract import Check, Looking, NotYet, Ready, Task
+from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, Task
 from controllers.acme.fake_world import fake_world
 
 
@@ -16,7 +16,7 @@ class Broken:
 
     looks = 0
 
-    def make_check(self, _looking: Looking) -> Check:
+    def make_check(self, _check_settings: CheckSettings) -> Check:
         """See `MakeCheck`."""
         return _BrokenCheck(self)
 

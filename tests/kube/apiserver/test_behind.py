@@ -25,7 +25,7 @@ async def exists(api: Api, path: str) -> bool:
 
 
 def stored(api: Api, key: Key) -> Row:
-    row = api.store.at_hand(key)
+    row = api.store.cached(key)
     assert row is not None
     return row
 

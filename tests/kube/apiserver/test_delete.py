@@ -294,7 +294,7 @@ async def test_a_deletion_whose_caller_went_away_is_seen_to_its_end(start_api: S
     store.go.set()
     with pytest.raises(asyncio.CancelledError):
         await deleting
-    await until(lambda: store.at_hand(Key("secrets", "default", "s")) is None)
+    await until(lambda: store.cached(Key("secrets", "default", "s")) is None)
 
 
 async def test_a_config_map_is_not_a_secret(api: Api) -> None:

@@ -213,7 +213,7 @@ async def test_a_batch_goes_straight_to_the_taker_while_its_reader_waits() -> No
         taken.extend(batch)
         return True
 
-    watch.hand_to(take)
+    watch.deliver_to(take)
     fanout.publish(events(1, 1))
     await asyncio.sleep(0)
     assert taken == []
@@ -239,7 +239,7 @@ async def test_what_the_taker_does_not_take_its_reader_gets_in_order(*, fails: b
             raise RuntimeError
         return False
 
-    watch.hand_to(refuse)
+    watch.deliver_to(refuse)
     waiting = asyncio.ensure_future(watch.next())
     await asyncio.sleep(0)
     others = [fanout.subscribe("b", after=0) for _ in range(100)]
@@ -267,7 +267,7 @@ def listening(
         return take
 
     for watch, own in zip(watches, heard, strict=True):
-        watch.hand_to(taker(own))
+        watch.deliver_to(taker(own))
     return heard, [asyncio.ensure_future(watch.next()) for watch in watches]
 
 

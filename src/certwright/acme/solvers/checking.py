@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from certwright.acme.protocol import challenges
-from certwright.acme.solvers.contract import Check, Looking
+from certwright.acme.solvers.contract import Check, CheckSettings
 from certwright.acme.solvers.dns01.check import DnsCheck
 from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.tlsalpn01 import TlsCheck
 
-NamesOf = Callable[[Looking], NameServers]
+NamesOf = Callable[[CheckSettings], NameServers]
 """Returns the name servers for a configuration. Callers with the same one share them, and so their cache of
 zones."""
 
 
-def make_check(looking: Looking, names_of: NamesOf) -> Check:
+def make_check(settings: CheckSettings, names_of: NamesOf) -> Check:
     """Create a self-check. Raises what `names_of` raises."""
-    match looking.type:
+    match settings.type:
         case challenges.HTTP_01:
-            return HttpCheck(port=looking.port, names=names_of(looking) if looking.servers else None)
+            return HttpCheck(port=settings.port, names=names_of(settings) if settings.servers else None)
         case challenges.TLS_ALPN_01:
-            return TlsCheck(port=looking.port, names=names_of(looking) if looking.servers else None)
+            return TlsCheck(port=settings.port, names=names_of(settings) if settings.servers else None)
         case _:
-            return DnsCheck(names_of(looking), recursive_only=looking.recursive_only)
+            return DnsCheck(names_of(settings), recursive_only=settings.recursive_only)

@@ -67,7 +67,7 @@ class NotYet:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looking:
+class CheckSettings:
     """Configuration of a self-check: enough to make a `Check` in any process.
 
     `port` is where the CA connects to (http-01, tls-alpn-01). `servers` are name servers; none means the

@@ -14,7 +14,7 @@ from certwright.acme.protocol import challenges
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.solvers.contract import (
     Check,
-    Looking,
+    CheckSettings,
     Solver,
     SolverError,
     SolverNotAllowed,
@@ -40,7 +40,7 @@ CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any
 """Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
 
 
-MakeCheck = Callable[[Looking], Check]
+MakeCheck = Callable[[CheckSettings], Check]
 """Makes the self-check of a challenge."""
 
 
@@ -113,7 +113,7 @@ async def means_of(
         solver = _program(spec.exec, surroundings.policy)
     else:
         raise SolverError("the challenge names no solver that this version knows")
-    return Means(solver, _check(_looking(challenge, surroundings), surroundings))
+    return Means(solver, _check(_check_settings(challenge, surroundings), surroundings))
 
 
 def _program(spec: ExecSolver, policy: OperatorPolicy) -> Solver:
@@ -141,16 +141,20 @@ def _tls_alpn01(surroundings: Surroundings) -> Solver:
     return surroundings.listener
 
 
-def _looking(challenge: Challenge, surroundings: Surroundings) -> Looking:
+def _check_settings(challenge: Challenge, surroundings: Surroundings) -> CheckSettings:
     match type_ := challenge.spec.type.lower():
         case challenges.HTTP_01:
-            return Looking(type=type_, port=surroundings.http_check_port, servers=surroundings.http_names)
+            return CheckSettings(
+                type=type_, port=surroundings.http_check_port, servers=surroundings.http_names
+            )
         case challenges.TLS_ALPN_01:
-            return Looking(type=type_, port=surroundings.tls_check_port, servers=surroundings.http_names)
+            return CheckSettings(
+                type=type_, port=surroundings.tls_check_port, servers=surroundings.http_names
+            )
         case _:
             dns01 = challenge.spec.solver.dns01
             chosen = tuple(dns01.nameservers) if dns01 is not None else ()
-            return Looking(
+            return CheckSettings(
                 type=challenges.DNS_01,
                 servers=chosen or surroundings.dns_names,
                 recursive_only=surroundings.dns_recursive_only or bool(chosen),
@@ -158,12 +162,12 @@ def _looking(challenge: Challenge, surroundings: Surroundings) -> Looking:
             )
 
 
-def _check(looking: Looking, surroundings: Surroundings) -> Check:
+def _check(settings: CheckSettings, surroundings: Surroundings) -> Check:
     if surroundings.make_check is not None:
-        return surroundings.make_check(looking)
+        return surroundings.make_check(settings)
     from certwright.acme.solvers.checking import make_check  # see the module's text
 
-    return make_check(looking, lambda one: _names(one.servers, surroundings))
+    return make_check(settings, lambda one: _names(one.servers, surroundings))
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:

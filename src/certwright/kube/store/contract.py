@@ -186,7 +186,7 @@ class Watch(Protocol):
     async def next(self, timeout_s: float | None = None) -> list[Event] | None:
         """The next batch, `[]` on timeout, None when the watch is closed."""
 
-    def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
+    def deliver_to(self, taker: Callable[[list[Event]], bool]) -> None:
         """Pass batches to `taker` immediately when they are published, while a caller waits in `next`.
         `taker` returns whether it took the batch; `next` returns a batch that it did not take. The event of a
         lone write SHOULD be passed on before its `put` or `delete` returns."""
@@ -233,7 +233,7 @@ class Store(Protocol):
         For read-modify-write only; a client that saw it could see a write that a crash undoes.
         """
 
-    def at_hand(self, key: Key) -> Row | None:
+    def cached(self, key: Key) -> Row | None:
         """The committed row, if the store has it in memory; never performs I/O. None if it does not exist or
         would have to be read. It may be None at any time."""
 

@@ -259,7 +259,7 @@ class Subscription:
         self._groups.clear()
         return batch
 
-    def hand_to(self, taker: Callable[[list[Event]], bool]) -> None:
+    def deliver_to(self, taker: Callable[[list[Event]], bool]) -> None:
         """See `contract.Watch`: waking a task for each event costs more than delivering it."""
         self._taker = taker
 

@@ -97,7 +97,7 @@ class MemoryStore:
         """The committed row, because every write commits immediately."""
         return self._find(key)
 
-    def at_hand(self, key: Key) -> Row | None:
+    def cached(self, key: Key) -> Row | None:
         """The committed row."""
         return self._find(key)
 

@@ -123,7 +123,7 @@ class GarbageCollector:
         """Whether the owner is still at hand in the store, so that no lookup is needed: the observers have
         not yet been notified of its deletion, if there is one."""
         place = self._place_of(owner, namespace) if namespace else None
-        row = self._backend.store.at_hand(place) if place is not None else None
+        row = self._backend.store.cached(place) if place is not None else None
         return row is not None and objects.uid_of(row.meta) == owner.uid
 
     def _leave(self, key: Key, owners: tuple[Owner, ...]) -> None:

@@ -171,7 +171,7 @@ class ConvertedStore:
         """As in `Store`."""
         return await self._one(await self._store.latest(key))
 
-    def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - it may be of another version
+    def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - it may be of another version
         """None, because conversion takes a webhook."""
         return None
 

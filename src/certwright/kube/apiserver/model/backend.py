@@ -113,15 +113,15 @@ class Backend:
         if isinstance(self.store, Shared):
             self.fed = True
             self.early = []
-            self.store.follow(self.hear)
+            self.store.follow(self.notify)
 
     def loaded(self) -> None:
         """Replay the writes made while the observers read the store, because they may have read an older
         state after the notification."""
         events, self.early = self.early, None
-        self.hear(events or ())
+        self.notify(events or ())
 
-    def hear(self, events: Sequence[Event]) -> None:
+    def notify(self, events: Sequence[Event]) -> None:
         """Notify the observers of committed writes, by any server."""
         if self.early is not None:
             self.early += events

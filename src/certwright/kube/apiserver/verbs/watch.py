@@ -99,7 +99,7 @@ class WatchStream:
 
     def push_into(self, write: Write) -> None:
         """Write events immediately while the consumer waits for the next chunk and none is queued."""
-        self._watch.hand_to(lambda batch: not (lines := self._lines(batch)) or write(lines))
+        self._watch.deliver_to(lambda batch: not (lines := self._lines(batch)) or write(lines))
 
     def end(self) -> None:
         """End the stream, also for a waiting consumer; queued chunks are dropped."""

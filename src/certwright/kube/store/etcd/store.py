@@ -216,7 +216,7 @@ class EtcdStore:
         await self._turns.over(key)
         return await self.get(key)
 
-    def at_hand(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
+    def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
         """None, because rows in memory are published after followers have received later events."""
         return None
 

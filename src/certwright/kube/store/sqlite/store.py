@@ -132,7 +132,7 @@ class SqliteStore:
         entry = self._overlay.find(key)
         return self._read(key) if entry is None else entry.latest
 
-    def at_hand(self, key: Key) -> Row | None:
+    def cached(self, key: Key) -> Row | None:
         """The committed row, if it was written recently."""
         return self._log.row(key)
 
