@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from certwright.cli.diagnosis import Around, diagnose
+from certwright.cli.format import parse_time
+from certwright.resources.names import ACME_PROBLEM, CIRCUIT_BREAKER
+from certwright.resources.retry import RetryRecord, write_retry
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,6 +29,15 @@ def certificate(*conditions: Json, **status: Any) -> Json:
     }
 
 
+def recorded(record: RetryRecord, issuing: Json, **status: Any) -> Json:
+    """A Certificate with that retry record."""
+    found = certificate(NOT_READY, issuing, **status)
+    failed_at = parse_time(status.get("lastFailureTime"))
+    record = msgspec.structs.replace(record, failed_at=failed_at)
+    found["metadata"]["annotations"] = write_retry(record)
+    return found
+
+
 def request(*conditions: Json, revision: int = 1) -> Json:
     return {
         "metadata": {
@@ -38,15 +51,21 @@ def request(*conditions: Json, revision: int = 1) -> Json:
 APPROVED = {"type": "Approved", "status": "True", "reason": "cert-manager.io", "message": "approved"}
 
 
-def ordered(reason: str, *, type: str, presented: bool) -> Around:
-    """Its request waits for an Order with one Challenge, which says `reason`."""
-    told = "Waiting on certificate issuance from order shop/web-1-2" + (f": {reason}" if reason else "")
-    pending = {"type": "Ready", "status": "False", "reason": "Pending", "message": told}
-    challenge = {"spec": {"type": type}, "status": {"presented": presented, "reason": reason}}
+def ordered(
+    reason: str, *, type: str, presented: bool, processing: bool = False, problem: str = "", breaker: str = ""
+) -> Around:
+    """Its request waits for an Order with one Challenge, whose reason is `reason`; `problem` is the CA's."""
+    pending = {"type": "Ready", "status": "False", "reason": "Pending", "message": "Waiting on an order"}
+    challenge = {
+        "metadata": {"annotations": {ACME_PROBLEM: problem} if problem else {}},
+        "spec": {"type": type},
+        "status": {"presented": presented, "processing": processing, "reason": reason},
+    }
     return Around(
         certificate(NOT_READY, ISSUING),
-        GOOD_ISSUER,
+        GOOD_ISSUER | {"metadata": {"annotations": {CIRCUIT_BREAKER: breaker}}},
         request(APPROVED, pending),
+        order={"metadata": {"name": "web-1-2"}, "status": {"state": "pending", "reason": reason}},
         challenges=({"status": {"state": "valid", "reason": "Successfully authorized"}}, challenge),
     )
 
@@ -170,9 +189,19 @@ STORIES = [
         id="a proof that is not seen",
     ),
     pytest.param(
-        ordered("Waiting for the CA's verdict.", type="DNS-01", presented=True),
+        ordered("Waiting for the CA's verdict.", type="DNS-01", presented=True, processing=True),
         "order web-1-2 is waiting: Waiting for the CA's verdict",
         id="a proof that the CA looks at",
+    ),
+    pytest.param(
+        ordered("Waiting for DNS-01 challenge propagation", type="DNS-01", presented=True, problem="x"),
+        "order web-1-2 is waiting: Waiting for DNS-01 challenge propagation",
+        id="an error of the CA, whatever its text",
+    ),
+    pytest.param(
+        ordered("not asking the CA", type="DNS-01", presented=True, breaker='{"state":"Open"}'),
+        "order web-1-2 is waiting: not asking the CA",
+        id="a proof that waits for the breaker of its issuer",
     ),
     pytest.param(
         ordered("a.test: no Secret k", type="DNS-01", presented=False),
@@ -201,16 +230,9 @@ STORIES = [
     ),
     pytest.param(
         Around(
-            certificate(
-                NOT_READY,
-                {
-                    **ISSUING,
-                    "status": "False",
-                    "reason": "Failed",
-                    "message": "The certificate request has failed to complete and will be retried: CA said "
-                    "no. Next attempt at 2026-01-01T01:00:00Z; `certwright renew web -n shop` retries "
-                    "immediately",
-                },
+            recorded(
+                RetryRecord(message="CA said no.", next_attempt=NOW + timedelta(hours=1)),
+                {**ISSUING, "status": "False", "reason": "Failed", "message": "for people"},
                 lastFailureTime="2025-12-31T23:00:00Z",
                 failedIssuanceAttempts=2,
             ),
@@ -223,34 +245,25 @@ STORIES = [
     ),
     pytest.param(
         Around(
-            certificate(
-                NOT_READY,
-                {
-                    **ISSUING,
-                    "status": "False",
-                    "reason": "RateLimited",
-                    "message": "CA said no; not before 2026-01-02T00:00:00Z. Next attempt at "
-                    "2026-01-02T00:00:00Z; ask for less",
-                },
+            recorded(
+                RetryRecord(
+                    message="CA said no", next_attempt=NOW + timedelta(days=1), advice="ask for less"
+                ),
+                {**ISSUING, "status": "False", "reason": "RateLimited", "message": "for people"},
                 lastFailureTime="2025-12-31T23:00:00Z",
                 failedIssuanceAttempts=2,
             ),
             GOOD_ISSUER,
         ),
-        "issuance failed (2 attempts, the last 1 hour ago): CA said no; not before 2026-01-02T00:00:00Z; "
+        "issuance failed (2 attempts, the last 1 hour ago): CA said no; "
         "the next attempt is at 2026-01-02 00:00 UTC (in 1 day); ask for less",
         id="failed, and told when the next attempt follows",
     ),
     pytest.param(
         Around(
-            certificate(
-                NOT_READY,
-                {
-                    **ISSUING,
-                    "status": "False",
-                    "reason": "IssuerUnavailable",
-                    "message": "Waiting for the issuer. Next attempt at 2026-01-01T01:00:00Z; it is out",
-                },
+            recorded(
+                RetryRecord(advice="it is out", next_attempt=NOW + timedelta(hours=1), waits_for_issuer=True),
+                {**ISSUING, "status": "False", "reason": "IssuerUnavailable", "message": "for people"},
             ),
             GOOD_ISSUER,
         ),

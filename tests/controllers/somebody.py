@@ -15,6 +15,7 @@ from certwright.kube.util.http_messages import Request, Response
 from certwright.resources import causes
 from certwright.resources.causes import Why
 from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.names import NOT_BEFORE
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS
 from controllers.things import let_approve_things, serve_things
@@ -59,12 +60,18 @@ class Somebody:
         while True:
             try:
                 request = await self._world.client.get(CERTIFICATE_REQUESTS, key.name, key.namespace)
+                if (why := self._why(self._world.clock.now())) is not None and why.not_before is not None:
+                    request = await self._name_time(key, why.not_before)
                 await self._write(key, request, self._decide(request))
             except errors.Conflict:
                 continue
             except errors.NotFound:
                 return
             return
+
+    async def _name_time(self, key: ObjectKey, moment: datetime) -> CertificateRequest:
+        patch = {"metadata": {"annotations": {NOT_BEFORE: moment.isoformat()}}}
+        return await self._world.client.patch(CERTIFICATE_REQUESTS, key.name, key.namespace, patch)
 
     def _decide(self, request: CertificateRequest) -> dict[str, Any]:
         now = self._world.clock.now()

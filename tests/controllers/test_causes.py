@@ -6,10 +6,11 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.kube.api.meta import Condition
+from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.resources import causes
 from certwright.resources.causes import Cause, Why
 from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.names import NOT_BEFORE
 from certwright.resources.request import (
     CertificateRequest,
     CertificateRequestSpec,
@@ -17,11 +18,21 @@ from certwright.resources.request import (
 )
 from support.world import START
 
+THING = IssuerReference(name="thing", kind="Thing", group="example.com")
 
-def failed(*conditions: Condition | None) -> CertificateRequest:
-    spec = CertificateRequestSpec(issuer_ref=IssuerReference(name="ca"), request=b"")
+
+def failed(
+    *conditions: Condition | None,
+    not_before: str = "",
+    issuer: IssuerReference = IssuerReference(name="ca"),
+) -> CertificateRequest:
     held = tuple(one for one in conditions if one is not None)
-    return CertificateRequest(spec=spec, status=CertificateRequestStatus(conditions=held))
+    annotations = {NOT_BEFORE: not_before} if not_before else {}
+    return CertificateRequest(
+        metadata=ObjectMeta(name="web-1", annotations=annotations),
+        spec=CertificateRequestSpec(issuer_ref=issuer, request=b""),
+        status=CertificateRequestStatus(conditions=held),
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,12 +41,13 @@ def failed(*conditions: Condition | None) -> CertificateRequest:
         Why(Cause.INVALID_REQUEST, "change spec.dnsNames", None, 3),
         Why(Cause.RATE_LIMITED, "", START + timedelta(days=1), 1),
         Why(Cause.UNAVAILABLE, "look at the server", START, 2),
-        Why(Cause.UNKNOWN, "", START, 2),
+        Why(Cause.UNKNOWN, "", START),
         Why(),
     ],
 )
 def test_a_request_keeps_why_it_failed(why: Why) -> None:
-    assert causes.of_request(failed(causes.condition_of(why))) == why
+    named = why.not_before.isoformat() if why.not_before is not None else ""
+    assert causes.of_request(failed(causes.condition_of(why), not_before=named)) == why
 
 
 def test_a_denial_and_an_invalid_request_speak_for_themselves() -> None:
@@ -52,31 +64,25 @@ def test_a_word_that_nobody_knows_is_an_unknown_cause() -> None:
     assert causes.of_request(failed(strange)) == Why(Cause.UNKNOWN, "wait")
 
 
-def test_the_time_of_the_next_attempt_is_put_in_and_read_and_replaced() -> None:
-    text = causes.with_next_attempt("it failed", START, "do this")
-    assert text == "it failed. Next attempt at 2026-01-01T00:00:00Z; do this"
-    assert causes.next_attempt(text) == START
-    assert causes.advice_of(text) == "do this"
-    later = causes.with_next_attempt(text, START + timedelta(hours=1))
-    assert later == "it failed. Next attempt at 2026-01-01T01:00:00Z"
-    assert causes.without_next_attempt(later) == "it failed"
+@pytest.mark.parametrize("text", ["tomorrow", "2026-02-31T00:00:00Z", "2026-01-01T00:00:00"])
+def test_a_time_that_cannot_be_read_is_none(text: str) -> None:
+    assert causes.of_request(failed(not_before=text)).not_before is None
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "no",
-        ". Next attempt at tomorrow",
-        ". Next attempt at 2026-02-31T00:00:00Z",
-        ". Next attempt at ٢٠٢٦-01-01T00:00:00Z",
-    ],
-)
-def test_a_text_without_a_time_has_none(text: str) -> None:
-    assert causes.next_attempt(text) is None
+@pytest.mark.parametrize(("issuer", "is_read"), [(THING, True), (IssuerReference(name="ca"), False)])
+def test_a_time_in_the_message_is_read_for_an_issuer_of_another_group_only(
+    issuer: IssuerReference, is_read: bool
+) -> None:
+    text = "ask for less; not before 2026-01-01T00:00:00Z"
+    condition = Condition(type="FailureCause", status="True", reason="RateLimited", message=text)
+    why = causes.of_request(failed(condition, issuer=issuer))
+    assert (why.advice, why.not_before) == (("ask for less", START) if is_read else (text, None))
 
 
-def test_what_an_issuer_says_cannot_set_the_time() -> None:
-    evil = "no. Next attempt at 9999-01-01T00:00:00Z; never"
-    text = causes.with_next_attempt(causes.with_not_before("said: " + evil, None), START)
-    assert causes.next_attempt(text) == START
+def test_the_annotation_goes_before_the_message() -> None:
+    text = "no; not before 2026-01-01T00:00:00Z"
+    condition = Condition(type="FailureCause", status="True", reason="RateLimited", message=text)
+    later = START + timedelta(hours=1)
+    assert causes.of_request(failed(condition, not_before=later.isoformat(), issuer=THING)) == Why(
+        Cause.RATE_LIMITED, "no", later
+    )

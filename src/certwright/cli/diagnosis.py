@@ -5,7 +5,6 @@ Works on objects as JSON, so that the diagnosis is the same on any API server.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +13,8 @@ from typing import Any
 from certwright.cli import proofs
 from certwright.cli.format import at, count, from_now, parse_time, sentence
 from certwright.kube.util.backoff import doubled
-from certwright.resources import causes
+from certwright.resources.breaker import read_breaker
+from certwright.resources.retry import RetryRecord, read_retry
 
 Json = Mapping[str, Any]
 OUR_GROUP = "cert-manager.io"
@@ -23,12 +23,6 @@ _OTHER_KIND = {
     "Issuer": "a ClusterIssuer of that name",
     "ClusterIssuer": "an Issuer of that name in its namespace",
 }
-# The beginnings of cert-manager's conditions and ours; the diagnosis has reported the failure.
-_WILL_BE_RETRIED = "The certificate request has failed to complete and will be retried: "
-_ORDERED = re.compile(
-    r"Waiting on certificate issuance from order [^/ ]+/(?P<name>[^: ]+)(?:: (?P<why>.*))?", re.DOTALL
-)
-
 # cert-manager's defaults of --certificate-request-minimum-backoff-duration and -maximum-. Controllers with
 # other settings retry at another time than stated here.
 _BACKOFF_MIN = timedelta(hours=1)
@@ -71,6 +65,15 @@ def condition(obj: Json | None, kind: str) -> Json:
 def is_true(obj: Json | None, kind: str) -> bool:
     """Whether the object has the condition with status `True`."""
     return condition(obj, kind).get("status") == "True"
+
+
+def retry_of(certificate: Json) -> RetryRecord | None:
+    """The retry record, while no issuance is in progress; cert-manager writes none."""
+    if condition(certificate, "Issuing").get("status") != "False":
+        return None
+    record = read_retry((certificate.get("metadata") or {}).get("annotations") or {})
+    # A record of an earlier failure does not count: cert-manager has recorded the last one.
+    return record if record is not None and record.failed_at == _failed_at(certificate) else None
 
 
 def name_of(obj: Json) -> str:
@@ -168,17 +171,21 @@ def _under_way(around: Around) -> Story:
     ready = condition(request, "Ready")
     if not ready:
         return Story(f"{name} is waiting for {issuer_words(around.certificate)} to sign it")
+    if around.order is not None and not (around.order.get("status") or {}).get("failureTime"):
+        return _ordered(around, around.order)
     message = sentence(str(ready.get("message", "")))
-    if ordered := _ORDERED.fullmatch(message):
-        return _ordered(around, ordered)
     return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {message}")
 
 
-def _ordered(around: Around, match: re.Match[str]) -> Story:
+def _ordered(around: Around, order: Json) -> Story:
     """The diagnosis of a request that waits for its order at an ACME server."""
-    if not match["why"]:
-        return Story(f"order {match['name']} is in progress at the ACME server")
-    return Story(f"order {match['name']} is waiting: {match['why']}", proofs.advice(around.challenges))
+    why = sentence(str((order.get("status") or {}).get("reason", "")))
+    if not why:
+        return Story(f"order {name_of(order)} is in progress at the ACME server")
+    annotations = ((around.issuer or {}).get("metadata") or {}).get("annotations") or {}
+    breaker = read_breaker(annotations)
+    advice = "" if breaker is not None and breaker.is_open else proofs.advice(around.challenges)
+    return Story(f"order {name_of(order)} is waiting: {why}", advice)
 
 
 def _issuer_trouble(around: Around) -> Story | None:
@@ -234,25 +241,28 @@ def _failed(around: Around, now: datetime) -> Story:
     failed_at = _failed_at(certificate)
     assert failed_at is not None
     attempts = max(int(_status(around).get("failedIssuanceAttempts") or 1), 1)
-    text = str(condition(certificate, "Issuing").get("message", ""))
-    # Written by our controllers; with cert-manager it has to be computed.
-    wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
-    next_try = causes.next_attempt(text)
+    # Our controllers record the time; with cert-manager it has to be computed.
+    record = retry_of(certificate) or RetryRecord()
+    next_try = record.next_attempt
     if next_try is None:
+        wait = doubled(_BACKOFF_MIN, attempts, cap=_BACKOFF_MAX)
         next_try = _before_the_end(certificate, min(failed_at, now), wait)
-    message = sentence(causes.without_next_attempt(text).removeprefix(_WILL_BE_RETRIED))
     renew = f"`certwright renew {name_of(certificate)}{_here(around)}` retries immediately"
-    # Where the issuer fails, the message says why it waits instead of what to do.
-    advice = causes.advice_of(text)
-    if not advice or advice.startswith("because "):
-        advice = renew
-    if advice.startswith("`certwright renew"):
-        advice = f"correct the cause, then {advice}"
+    # Where the issuer fails, the record says why it waits instead of what to do.
+    advice = record.advice if not record.waits_for_issuer else ""
     return Story(
         f"issuance failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
-        f"{message}; {_next_try(next_try, now)}",
-        advice,
+        f"{_failure(around, record)}; {_next_try(next_try, now)}",
+        advice or f"correct the cause, then {renew}",
     )
+
+
+def _failure(around: Around, record: RetryRecord) -> str:
+    """Why the last attempt failed: as its request says, else as the Certificate does."""
+    ready = condition(around.request, "Ready")
+    if ready.get("reason") == "Failed":
+        return sentence(str(ready.get("message", "")))
+    return sentence(record.message or str(condition(around.certificate, "Issuing").get("message", "")))
 
 
 def _before_the_end(certificate: Json, failed_at: datetime, wait: timedelta) -> datetime:
@@ -268,7 +278,8 @@ def _held(around: Around, now: datetime) -> Story | None:
     """The certificate is due, but the circuit breaker of its issuer is open."""
     issuing = condition(around.certificate, "Issuing")
     text = str(issuing.get("message", ""))
-    next_try = causes.next_attempt(text)
+    record = retry_of(around.certificate) or RetryRecord()
+    next_try = record.next_attempt
     if issuing.get("status") != "False":
         return None
     if next_try is None and issuing.get("reason") == "WaitingForIssuer":
@@ -278,7 +289,7 @@ def _held(around: Around, now: datetime) -> Story | None:
         return Story(sentence(text)[:1].lower() + sentence(text)[1:], f"{shows} shows when it is probed next")
     if next_try is None:
         return None
-    why = causes.advice_of(text) or sentence(causes.without_next_attempt(text))
+    why = record.advice or sentence(record.message)
     return Story(f"waiting for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
 
 

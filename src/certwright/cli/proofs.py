@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from certwright.resources import names
+
 Json = Mapping[str, Any]
 _BY_ITSELF = "the self-check is repeated automatically"
 _ADVICE = {
@@ -24,14 +26,14 @@ def advice(challenges: Iterable[Json]) -> str:
             return "fix that; it is retried automatically"
         spec = challenge.get("spec") or {}
         fix = _ADVICE.get(str(spec.get("type")), "")
-        return f"{fix}; {_BY_ITSELF}" if fix and _is_looked_for(challenge) else ""
+        return f"{fix}; {_BY_ITSELF}" if fix and _is_self_checked(challenge) else ""
     return ""
 
 
-def _is_looked_for(challenge: Json) -> bool:
-    """Whether the self-check has not found the proof: neither does the CA work on it, nor is there no
-    self-check, nor does something else, e.g. an account, keep the CA from it."""
+def _is_self_checked(challenge: Json) -> bool:
+    """Whether a presented proof waits for its self-check: the CA does not work on it, the solver has a
+    self-check, and no error of the CA is recorded."""
     spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
     if status.get("processing") or (spec.get("solver") or {}).get("waitInsteadOfSelfCheck") is not None:
         return False
-    return str(status["reason"]).startswith(f"Waiting for {spec.get('type')} challenge propagation")
+    return names.ACME_PROBLEM not in ((challenge.get("metadata") or {}).get("annotations") or {})

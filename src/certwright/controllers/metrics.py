@@ -184,10 +184,9 @@ def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
     name = "certwright_certificate_next_attempt_timestamp_seconds"
     yield head(name, "gauge", "When the next attempt follows, expressed as a Unix Epoch Time.")
     for (certificate, _), text in zip(failing, about, strict=True):
-        held = conditions.find(certificate.status.conditions, reasons.ISSUING)
-        moment = causes.next_attempt(held.message) if held is not None else None
-        if moment is not None:
-            yield f"{name}{{{text}}} {int(moment.timestamp())}\n"
+        record = causes.retry_of(certificate)
+        if record is not None and record.next_attempt is not None:
+            yield f"{name}{{{text}}} {int(record.next_attempt.timestamp())}\n"
 
 
 def _challenges(challenges: Iterable[Challenge]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.sans import canonical_dns_name
-from certwright.resources import causes, reasons
+from certwright.resources import reasons
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.names import ACME_PROBLEM, REPLACES
@@ -157,10 +157,9 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
         cause, advice = _cause_of(order, csr)
         return Failed("OrderFailed", text + why, cause=cause, advice=advice)
     text = f"Waiting on certificate issuance from order {order.metadata.namespace}/{name}"
-    reason = causes.without_attempts(status.reason)
-    if not reason:
+    if not status.reason:
         return Pending("OrderPending", text, is_told=False)
-    return Pending("OrderPending", f"{text}: {reason}")
+    return Pending("OrderPending", f"{text}: {status.reason}")
 
 
 def _cause_of(order: Order, csr: CsrFacts) -> tuple[Cause, str]:

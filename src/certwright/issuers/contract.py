@@ -122,15 +122,13 @@ class Failed:
     """This request can never succeed as it is. `reason` is the event's, the text is for the condition.
 
     `cause` decides how long a Certificate waits until its next request, and `advice` is a clause with the fix
-    ("change spec.commonName"): for `INVALID_REQUEST` it names the field. `not_before` is the earliest next
-    attempt that the issuer has demanded (`Retry-After`).
+    ("change spec.commonName"): for `INVALID_REQUEST` it names the field.
     """
 
     reason: str
     message: str
     cause: Cause = field(default=Cause.UNKNOWN, kw_only=True)
     advice: str = field(default="", kw_only=True)
-    not_before: datetime | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

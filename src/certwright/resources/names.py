@@ -52,9 +52,19 @@ ACME_ACCOUNT: Final = "certwright.io/acme-account"
 ACME_SUPERSEDED: Final = "certwright.io/acme-superseded"
 """On an Order that ended because its issuer uses another server or account: `true`."""
 ACME_PROBLEM: Final = "certwright.io/acme-problem"
-"""On an Order that failed: the type of the server's problem document without its prefix (RFC 8555 §6.7)."""
+"""On an Order that failed, and on a Challenge that waits after an error: the type of the server's problem
+document without its prefix (RFC 8555 §6.7)."""
+ACME_ATTEMPTS: Final = "certwright.io/acme-attempts"
+"""On an Order: the attempts of the last hour that the server has not accepted (RFC 3339, commas between)."""
 NOT_BEFORE: Final = "certwright.io/not-before"
-"""On an Order: the server asked not to be sent it again before this time (`Retry-After`, RFC 3339)."""
+"""On an Order or Challenge: the server must not be sent it again before this time (`Retry-After`, RFC 3339).
+On a failed CertificateRequest: an issuer of another group accepts the next one from this time on."""
+RETRY: Final = "certwright.io/retry"
+"""On a Certificate that waits: its retry record as JSON. See `resources/retry.py`."""
+STATE: Final = frozenset(
+    {ACME_SERVER, ACME_ACCOUNT, ACME_SUPERSEDED, ACME_PROBLEM, ACME_ATTEMPTS, NOT_BEFORE, RETRY}
+)
+"""State of one object; never copied to another."""
 ACME_LIMITS_LABEL: Final = "certwright.io/acme-limits"
 """On a ConfigMap: it contains the rate limits of an ACME server, and their usage."""
 ISSUE_TEMPORARY_CERTIFICATE: Final = "cert-manager.io/issue-temporary-certificate"

@@ -41,6 +41,8 @@ SECRET_DELETED: Final = "SecretDeleted"  # noqa: S105 - a name, no password
 RESERVED_SECRET: Final = "ReservedSecret"  # noqa: S105 - a name, no password
 FOREIGN_SECRET: Final = "ForeignSecret"  # noqa: S105 - a name, no password
 MANUALLY_TRIGGERED: Final = "ManuallyTriggered"
+MANUAL_REQUEST_WAITS: Final = "ManuallyTriggeredRequestWaits"
+"""Not of cert-manager: as `ManuallyTriggered`, once the CertificateRequest waits."""
 
 # States of an Order or a Challenge, and the final ones among them.
 STATES: Final = ("valid", "ready", "pending", "processing", "invalid", "expired", "errored")

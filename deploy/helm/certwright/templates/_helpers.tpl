@@ -51,8 +51,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* What the controllers may do where their objects are. One list for the ClusterRole and for the Role. */}}
 {{- define "certwright.rules" -}}
 - apiGroups: [cert-manager.io]
+  # patch: the annotation that records the next attempt after a failure.
   resources: [certificates]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [cert-manager.io]
   # patch: the annotation that records the circuit breaker of an issuer that fails.
   resources: [issuers]

@@ -9,11 +9,10 @@ import click
 
 from certwright.cli import issuer_status, related, sections
 from certwright.cli.access import session
-from certwright.cli.diagnosis import Around, Story, condition, diagnose, issuer_words, name_of
+from certwright.cli.diagnosis import Around, Story, condition, diagnose, issuer_words, name_of, retry_of
 from certwright.cli.format import at, from_now, parse_time, sentence
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch
-from certwright.resources import causes
 
 Json = dict[str, Any]
 _MOST_EVENTS = 10
@@ -109,8 +108,9 @@ def _certificate(obj: Any, now: datetime) -> list[str]:
 
 
 def _next_attempt(obj: Any, now: datetime) -> str:
-    """The next attempt by the Issuing condition, while there is a wait."""
-    moment = causes.next_attempt(str(condition(obj, "Issuing").get("message", "")))
+    """The next attempt by the retry record, while there is a wait."""
+    record = retry_of(obj)
+    moment = record.next_attempt if record is not None else None
     return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
 
 

@@ -55,7 +55,8 @@ from certwright.kit.outgoing import quote
 from certwright.kube.runtime import idle_priority
 from certwright.kube.util.backoff import doubled
 from certwright.kube.util.durations import parse_duration
-from certwright.resources import causes, names
+from certwright.resources import names
+from certwright.resources.retry import parse_moment, with_not_before
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge only.
@@ -116,6 +117,10 @@ def _with_issuer(known: Snapshot) -> Step:
         if pause is not None and known.now < pause.until and not facts.is_hurried:
             # The CA has named the time, or is unavailable: other wake-ups do not change that.
             return Rest(pause.until)
+        named = parse_moment(known.challenge.metadata.annotations.get(names.NOT_BEFORE, ""))
+        if work is None and named is not None and known.now < named:
+            # Recorded before a restart.
+            return Rest(min(named, known.now + LONGEST_OBEYED))
         return Admit()
     if work is None:
         return Prepare()
@@ -295,7 +300,7 @@ def _failed(known: Snapshot, error: AcmeError | SolverError) -> Step:
     named = error.retry_after if isinstance(error, Refused) else None
     if named is not None:
         until = max(min(named, now + LONGEST_OBEYED), now + timedelta(seconds=1))
-        announced = Announced(causes.with_not_before(str(error), until))
+        announced = Announced(with_not_before(str(error), until))
     return Hold(
         announced=announced,
         until=until,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.retry.backoff import Hold
-from certwright.controllers.retry.breaker import UNPROVEN
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources.causes import Cause
@@ -47,7 +46,7 @@ class Sparing:
         hold = self._gate.may_ask(request) if request is not None else None
         if hold is not None:
             # For moments only: not worth a write.
-            return _wait(hold, is_brief=hold.sentence.endswith(UNPROVEN))
+            return _wait(hold)
         wait = await self._admit(order, way, replaces)
         if wait is not None and request is not None:
             self._gate.withdrawn(request)
@@ -104,7 +103,7 @@ class Sparing:
         return self._request_of(order) if order is not None else None
 
 
-def _wait(hold: Hold, *, is_brief: bool = False) -> Wait:
+def _wait(hold: Hold) -> Wait:
     # Where the time depends on the issuer, none is announced.
     why = f"not asking the CA, {hold.sentence}"
-    return Wait(why, hold.until, names_time=not hold.is_exact, is_brief=is_brief)
+    return Wait(why, hold.until, names_time=not hold.is_exact, is_brief=hold.is_brief)

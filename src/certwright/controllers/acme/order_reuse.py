@@ -93,7 +93,8 @@ class Refill:
 
 def _is_forced(certificate: Certificate) -> bool:
     issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
-    return issuing is not None and issuing.reason == reasons.MANUALLY_TRIGGERED
+    manual = (reasons.MANUALLY_TRIGGERED, reasons.MANUAL_REQUEST_WAITS)
+    return issuing is not None and issuing.reason in manual
 
 
 def _is_alike(one: OrderSpec, other: OrderSpec) -> bool:

@@ -43,9 +43,10 @@ from certwright.kube.util.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
-from certwright.resources import causes, names
+from certwright.resources import migration, names
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
+from certwright.resources.retry import parse_moment, rfc3339, with_not_before
 from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
 COMPLETE = "Order completed successfully"
 _SHORTEST_WAIT = timedelta(seconds=1)
 _LONGEST_WAIT = timedelta(minutes=10)
+_ATTEMPTS_WITHIN = timedelta(hours=1)
+_MOST_ATTEMPTS = 20
 # For an order that the server processes: at some CAs people review each.
 _LONGEST_POLL = timedelta(hours=1)
 # Orders that a CA has yet to process go before those it has finished: of each CA, certificates are downloaded
@@ -170,6 +173,8 @@ class OrderReconciler:
         if problem := self._problem_of(order):
             # Its owner's appearance or approval wakes it.
             return await self._wait(order, Wait(problem))
+        if former := migration.order_annotations(order):
+            order = await self._annotate(order, former)
         way = await self._find_way(order)
         if isinstance(way, Wait):
             if way.is_final:
@@ -456,10 +461,12 @@ class OrderReconciler:
         memory.failures += 1
         delay = doubled(_SHORTEST_WAIT, memory.failures, cap=_LONGEST_WAIT)
         until = self._now() + delay
+        attempts = _with_attempt(order, memory.asked_at or self._now())
         named = error.retry_after if isinstance(error, Refused) else None
         if named is not None:
             until = max(min(named, self._now() + LONGEST_OBEYED), self._now() + _SHORTEST_WAIT)
-            order = await self._annotate(order, {names.NOT_BEFORE: until.astimezone(UTC).isoformat()})
+            attempts[names.NOT_BEFORE] = until.astimezone(UTC).isoformat()
+        order = await self._annotate(order, attempts)
         memory.not_before, memory.is_patience = until, named is None
         memory.waits_since = self._now()
         if is_about_names:
@@ -467,12 +474,12 @@ class OrderReconciler:
         else:
             self._sparing.troubled(order, error, named)
         if named is not None:
-            why = causes.with_not_before(str(error), until)
+            why = with_not_before(str(error), until)
         else:
             why = Announced.of(str(error), until, self._now()).text
-        status = _traced(order.status, why, memory.asked_at or self._now())
         memory.announced = None
-        await self._write(order, msgspec.structs.replace(status, state=memory.state or status.state))
+        state = memory.state or order.status.state
+        await self._write(order, msgspec.structs.replace(order.status, reason=why, state=state))
         return Result(wake_at=until)
 
     async def _wait(self, order: Order, wait: Wait) -> Result:
@@ -487,9 +494,8 @@ class OrderReconciler:
             return
         memory.announced = announced
         status = order.status
-        reason = causes.with_attempts(announced.text, causes.attempts(status.reason), self._now())
         state = memory.state or status.state
-        await self._write(order, msgspec.structs.replace(status, reason=reason, state=state))
+        await self._write(order, msgspec.structs.replace(status, reason=announced.text, state=state))
 
     async def _fail(self, order: Order, state: str, reason: str) -> Result:
         status = msgspec.structs.replace(
@@ -533,22 +539,29 @@ def _account_of(way: Way) -> dict[str, str]:
 
 
 def _recalled(order: Order, now: datetime) -> _Memory:
-    """What the Order's status shows of its attempts, after a restart."""
-    reason = order.status.reason
-    asked = causes.attempts(reason)
-    named = causes.parse_moment(order.metadata.annotations.get(names.NOT_BEFORE, ""))
+    """What the Order's annotations show of its attempts, after a restart."""
+    attempts = _attempts(order, now)
+    named = parse_moment(order.metadata.annotations.get(names.NOT_BEFORE, ""))
     if named is not None:
         named = min(named, now + LONGEST_OBEYED) if named > now else None
     until = named
-    if named is None and asked and causes.without_attempts(reason):
-        until = asked[-1] + doubled(_SHORTEST_WAIT, len(asked), cap=_LONGEST_WAIT)
-    return _Memory(order.metadata.uid, failures=len(asked), not_before=until, is_patience=named is None)
+    if named is None and attempts:
+        until = attempts[-1] + doubled(_SHORTEST_WAIT, len(attempts), cap=_LONGEST_WAIT)
+    return _Memory(order.metadata.uid, failures=len(attempts), not_before=until, is_patience=named is None)
 
 
-def _traced(status: OrderStatus, why: str, asked_at: datetime) -> OrderStatus:
-    """The status with that reason and one attempt more."""
-    asked = (*causes.attempts(status.reason), asked_at)
-    return msgspec.structs.replace(status, reason=causes.with_attempts(why, asked, asked_at))
+def _attempts(order: Order, now: datetime) -> list[datetime]:
+    """The recorded attempts, oldest first. One that lies in the future was not ours."""
+    texts = order.metadata.annotations.get(names.ACME_ATTEMPTS, "").split(",")
+    moments = (parse_moment(text) for text in texts[-_MOST_ATTEMPTS:])
+    return sorted(moment for moment in moments if moment is not None and moment <= now)
+
+
+def _with_attempt(order: Order, asked_at: datetime) -> dict[str, str]:
+    """The annotation with one attempt more, of the last hour: earlier ones determine nothing."""
+    attempts = [*_attempts(order, asked_at), asked_at]
+    recent = {rfc3339(one) for one in attempts if one > asked_at - _ATTEMPTS_WITHIN}
+    return {names.ACME_ATTEMPTS: ",".join(sorted(recent)[-_MOST_ATTEMPTS:])}
 
 
 def _words(there: ServerOrder) -> str:

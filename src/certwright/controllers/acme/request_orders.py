@@ -28,7 +28,6 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS
 
 # Each change of the issuer's server or account, while one request waits, takes one name.
 _MOST_NAMES: Final = 1000
-_OURS: Final = (names.ACME_SERVER, names.ACME_ACCOUNT, names.ACME_SUPERSEDED)
 
 
 class RequestOrders:
@@ -82,7 +81,7 @@ class RequestOrders:
             name=name,
             namespace=meta.namespace,
             labels=meta.labels,
-            annotations={**_copied(meta.annotations), **account},
+            annotations={**_copied(meta.annotations), **account, names.ACME_ATTEMPTS: ""},
             owner_references=(owner,),
         )
         try:
@@ -146,4 +145,4 @@ class RequestOrders:
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:
     """The request's annotations, without those that only an Order has: a Certificate may carry any."""
-    return {key: value for key, value in annotations.items() if key not in _OURS}
+    return {key: value for key, value in annotations.items() if key not in names.STATE}

@@ -16,6 +16,7 @@ import msgspec
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
+from certwright.resources.retry import RetryRecord, read_retry, write_retry
 
 EventType = Literal["Normal", "Warning"]
 
@@ -47,11 +48,13 @@ class Blocked(Exception):
 
 @dataclass(slots=True)
 class Draft:
-    """A copy of a Certificate whose status the steps change; the spec stays as it is."""
+    """A copy of a Certificate whose status the steps change; the spec stays as it is. `annotations` is the
+    merge patch of its annotations, written before the status."""
 
     certificate: Certificate
     events: list[NewEvent] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    annotations: dict[str, str | None] = field(default_factory=dict)
 
     def change(self, **status: Any) -> None:
         """Set fields of the status. Where they have these values, the certificate stays the same object."""
@@ -77,6 +80,11 @@ class Draft:
     def remove_condition(self, kind: str) -> None:
         """Remove the condition of that type."""
         self.change(conditions=conditions.without(self.certificate.status.conditions, kind))
+
+    def set_retry(self, record: RetryRecord | None) -> None:
+        """Set the retry record; None removes it."""
+        present = read_retry(self.certificate.metadata.annotations)
+        self.annotations = write_retry(record) if record != present else {}
 
     def tell(self, kind: EventType, reason: str, message: str) -> None:
         """Send an Event once the draft is written."""

@@ -90,6 +90,14 @@ class Hands:
         self._caches.secrets.put(made)
         return made
 
+    async def annotate(self, certificate: Certificate, annotations: Mapping[str, str | None]) -> Certificate:
+        """Set annotations of the Certificate; None removes one."""
+        meta = certificate.metadata
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
+        written = await self._client.patch(CERTIFICATES, meta.name, meta.namespace, patch)
+        self._caches.certificates.put(written)
+        return written
+
     async def is_current(self, certificate: Certificate) -> bool:
         """Whether the API server has the Certificate in this very version; the cache then has the
         server's."""

@@ -36,6 +36,7 @@ from certwright.kube.api.kinds import controller_reference
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import causes, reasons
 from certwright.resources.request import CertificateRequest
+from certwright.resources.retry import RetryRecord
 from certwright.resources.table import CERTIFICATES
 
 ISSUED = "The certificate has been successfully issued"
@@ -79,13 +80,18 @@ class Issuing:
             failed_issuance_attempts=backoff.counted(snapshot.certificate),
             next_private_key_secret_name=None,
         )
-        text = causes.with_not_before(f"{retry_time.FAILED}: {failure.message}", why.not_before)
-        draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
+        record = RetryRecord(
+            failed_at=draft.certificate.status.last_failure_time,
+            message=failure.message,
+            not_before=why.not_before,
+        )
+        draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
         failed = snapshot.seeing(draft.certificate)
         if (moment := retry_time.retry_at(failed, self._limits)) is not None:
-            text = retry_time.announced(text, failed, moment)
-            draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
-        draft.tell("Warning", reason, text)
+            record = retry_time.new_record(record.message, failed, moment)
+            draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
+        draft.set_retry(record)
+        draft.tell("Warning", reason, record.text)
 
     async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
         """Write the target Secret, if the request is issued and the Secret does not contain it yet."""
@@ -207,6 +213,7 @@ def _complete(snapshot: Snapshot, draft: Draft) -> None:
         acme=None,
     )
     draft.remove_condition(reasons.ISSUING)
+    draft.set_retry(None)
     draft.tell("Normal", "Issuing", ISSUED)
 
 
@@ -218,4 +225,8 @@ def _say_what_it_waits_for(request: CertificateRequest, snapshot: Snapshot, draf
     if ready is None or issuing is None or ready.reason != reasons.PENDING or not ready.message:
         return
     message = causes.waiting_for(request, ready.message)
-    draft.set_condition(reasons.ISSUING, "True", issuing.reason, message, now=snapshot.now)
+    reason = issuing.reason
+    if reason == reasons.MANUALLY_TRIGGERED:
+        # The request has been made: only another `renew` ends its wait.
+        reason = reasons.MANUAL_REQUEST_WAITS
+    draft.set_condition(reasons.ISSUING, "True", reason, message, now=snapshot.now)

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from certwright.controllers.cache.caches import Caches, owner_value, secret_value
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
@@ -157,7 +159,7 @@ class CertificateReconciler:
         `_Issued` once the status says that the certificate is issued."""
         draft = decide(self._deciders, snapshot)
         try:
-            written = await self._status.commit(CERTIFICATES, snapshot.certificate, draft.certificate)
+            written = await self._commit(snapshot.certificate, draft)
         except NotFound:
             # Deleted since the snapshot; its watch event is on its way.
             return snapshot
@@ -196,6 +198,14 @@ class CertificateReconciler:
                     return None
                 seen, is_news = self._snapshot(certificate, around, is_fresh=seen.is_fresh), False
         return None if is_news else seen
+
+    async def _commit(self, certificate: Certificate, draft: Draft) -> Certificate:
+        """Write the annotations, then the status: a failure that is visible has its record."""
+        changed = draft.certificate
+        if draft.annotations:
+            certificate = await self._hands.annotate(certificate, draft.annotations)
+            changed = msgspec.structs.replace(certificate, status=changed.status)
+        return await self._status.commit(CERTIFICATES, certificate, changed)
 
     def _has_changed(self, certificate: Certificate) -> bool:
         held = self._caches.certificates.cache.revision(certificate.metadata.key)

@@ -123,5 +123,5 @@ def copied_annotations(meta: ObjectMeta, prefixes: Sequence[str]) -> dict[str, s
     (`*`: any), and with none of those that are marked with `-`."""
     left_out = tuple(prefix[1:] for prefix in prefixes if prefix.startswith("-"))
     taken = tuple(prefix.removesuffix("*") for prefix in prefixes if not prefix.startswith("-"))
-    notes = meta.annotations.items()
+    notes = [(key, value) for key, value in meta.annotations.items() if key not in names.STATE]
     return {key: value for key, value in notes if key.startswith(taken) and not key.startswith(left_out)}

@@ -16,9 +16,7 @@ from certwright.kube.api import conditions
 from certwright.resources import causes, reasons
 from certwright.resources.causes import FAILURE_CAUSE, Cause, Why
 from certwright.resources.issuer import ClusterIssuer, Issuer
-
-FAILED = "The certificate request has failed to complete and will be retried"
-"""How the message of Issuing=False begins after a failure."""
+from certwright.resources.retry import RetryRecord
 
 # While another writer keeps overwriting the Secret.
 _SHORTEST_TRUCE = timedelta(hours=1)
@@ -91,28 +89,39 @@ def _has_changed(issuer: Issuer | ClusterIssuer | None, snapshot: Snapshot) -> b
 
 
 def failure_text(snapshot: Snapshot) -> str:
-    """Why the last attempt failed, in the words of its request."""
+    """Why the last attempt failed, in the words of its request; empty if unknown."""
     for request in reversed(snapshot.requests_of(snapshot.next_revision)):
         ready = conditions.find(request.status.conditions, reasons.READY)
         if ready is not None and ready.status == "False" and ready.reason != reasons.PENDING:
-            return f"{FAILED}: {ready.message}"
-    return FAILED
+            return ready.message
+    return ""
 
 
-def announced(text: str, snapshot: Snapshot, moment: datetime) -> str:
-    """`text` with the time of the next attempt and what to do, for the Certificate's Issuing condition."""
-    return causes.with_next_attempt(text, moment, _advice(snapshot))
+def new_record(message: str, snapshot: Snapshot, moment: datetime) -> RetryRecord:
+    """The record after a failure, with the time of the next attempt and what to do."""
+    why = _why(snapshot)
+    return RetryRecord(
+        failed_at=snapshot.certificate.status.last_failure_time,
+        message=message,
+        advice=_advice(why, snapshot),
+        next_attempt=moment.replace(microsecond=0),
+        not_before=why.not_before,
+    )
 
 
 def _why(snapshot: Snapshot) -> Why:
     """Why the last attempt failed: by its request; without it, by what the Certificate has kept of it."""
-    for request in reversed(snapshot.requests_of(snapshot.next_revision)):
-        if (why := causes.of_request(request)).cause is not Cause.UNKNOWN:
+    requests = snapshot.requests_of(snapshot.next_revision)
+    for request in reversed(requests):
+        why = causes.of_request(request)
+        if why.cause is not Cause.UNKNOWN or why.not_before is not None:
             return why
-    return Why(causes.of_certificate(snapshot.certificate))
+    record = causes.retry_of(snapshot.certificate) if not requests else None
+    named = record.not_before if record is not None else None
+    return Why(causes.of_certificate(snapshot.certificate), not_before=named)
 
 
-def _advice(snapshot: Snapshot) -> str:
-    why, meta = _why(snapshot), snapshot.certificate.metadata
+def _advice(why: Why, snapshot: Snapshot) -> str:
+    meta = snapshot.certificate.metadata
     renew = f"`certwright renew {meta.name} -n {meta.namespace}` retries immediately"
     return "; ".join(part for part in (why.advice or _ADVICE[why.cause], renew) if part)

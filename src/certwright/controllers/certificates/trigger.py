@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
@@ -19,6 +21,7 @@ from certwright.controllers.retry.backoff import Gate, Limits, Open
 from certwright.kube.api import conditions
 from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
+from certwright.resources.retry import RetryRecord, read_retry
 
 WAITING_FOR_ISSUER = "WaitingForIssuer"
 """Reason of Issuing=False: no attempt was made, because the issuer fails. Earlier versions used the cause."""
@@ -80,39 +83,47 @@ class Trigger:
         return snapshot.seeing(draft.certificate)
 
 
-def _announced(snapshot: Snapshot) -> datetime | None:
-    """The time of the next attempt in the status: where the gate spares the issuer, later than the
-    Certificate's own wait."""
-    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    return causes.next_attempt(held.message) if held is not None else None
-
-
 def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
-    """Show in the condition what the Certificate waits for. It does already, unless cert-manager or an older
+    """Record and show what the Certificate waits for. That is so already, unless cert-manager or an older
     version has written it, or the time has changed."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    if held is None:
+    before = causes.retry_of(snapshot.certificate)
+    if held is None or before is None:
         return
-    if causes.next_attempt(held.message) != moment.replace(microsecond=0):
-        text = retry_time.announced(held.message, snapshot, moment)
-        draft.set_condition(reasons.ISSUING, held.status, held.reason, text, now=snapshot.now)
+    is_recorded = read_retry(snapshot.certificate.metadata.annotations) == before
+    is_shown = held.message == before.text
+    if is_recorded and is_shown and before.next_attempt == moment.replace(microsecond=0):
+        return
+    message = before.message or retry_time.failure_text(snapshot)
+    _show(retry_time.new_record(message, snapshot, moment), held.reason, snapshot, draft)
 
 
 def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    # The time moves with each probe of the issuer: a later one is not worth a write before it has come.
-    moment = _announced(snapshot)
-    is_close = moment is not None and snapshot.now < moment <= hold.until
-    if held is not None and hold.is_exact and is_close and held.message.endswith(hold.sentence):
-        return
-    has_failed = snapshot.certificate.status.last_failure_time is not None
+    failed_at = snapshot.certificate.status.last_failure_time
+    has_failed = failed_at is not None
     reason = held.reason if held is not None and has_failed else WAITING_FOR_ISSUER
-    why = retry_time.failure_text(snapshot) if has_failed else "Waiting for the issuer"
-    # Where the time depends on the issuer, none is announced: none is better than a wrong one.
-    text = f"{why}; {hold.sentence}"
-    if hold.is_exact:
-        text = causes.with_next_attempt(why, hold.until, hold.sentence)
-    draft.set_condition(reasons.ISSUING, "False", reason, text, now=snapshot.now)
+    record = RetryRecord(
+        message=retry_time.failure_text(snapshot) if has_failed else "Waiting for the issuer",
+        failed_at=failed_at,
+        advice=hold.sentence,
+        # Where the time depends on the issuer, none is announced: none is better than a wrong one.
+        next_attempt=hold.until.replace(microsecond=0) if hold.is_exact else None,
+        waits_for_issuer=True,
+    )
+    # The time moves with each probe of the issuer: a later one is not worth a write before it has come.
+    before = causes.retry_of(snapshot.certificate)
+    moment = before.next_attempt if before is not None else None
+    if hold.is_exact and moment is not None and snapshot.now < moment <= hold.until:
+        record = msgspec.structs.replace(record, next_attempt=moment)
+    if record == before and held is not None and held.message == record.text:
+        return
+    _show(record, reason, snapshot, draft)
+
+
+def _show(record: RetryRecord, reason: str, snapshot: Snapshot, draft: Draft) -> None:
+    draft.set_retry(record)
+    draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
 
 
 def _forget_the_hold(snapshot: Snapshot, draft: Draft) -> None:
@@ -121,3 +132,4 @@ def _forget_the_hold(snapshot: Snapshot, draft: Draft) -> None:
     is_hold = held is not None and held.status == "False" and held.reason in _HOLDS
     if snapshot.certificate.status.last_failure_time is None and is_hold:
         draft.remove_condition(reasons.ISSUING)
+        draft.set_retry(None)

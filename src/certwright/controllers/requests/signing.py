@@ -160,7 +160,7 @@ class Signing:
                 remarks = (NewEvent("Warning", remark.reason, remark.message) for remark in warnings)
                 return Answer(signed, (*remarks, NewEvent("Normal", ISSUED_EVENT, ISSUED)))
             case Failed(reason, message):
-                why = Why(outcome.cause, outcome.advice, outcome.not_before, generation)
+                why = Why(outcome.cause, outcome.advice, generation=generation)
                 failed = self._refused(request, reasons.FAILED, message)
                 if (told_cause := causes.condition_of(why)) is not None:
                     failed = _with(failed, told_cause, self._now())

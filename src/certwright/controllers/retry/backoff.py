@@ -201,12 +201,13 @@ class Hold(NamedTuple):
     """An attempt that waits because of its issuer, and why.
 
     `until` is when it asks again. `is_exact`: the attempt is made then, unless the issuer recovers earlier;
-    otherwise it depends on the issuer, and no time is announced.
+    otherwise it depends on the issuer, and no time is announced. `is_brief`: over before it would be read.
     """
 
     until: datetime
     sentence: str
     is_exact: bool = True
+    is_brief: bool = False
 
 
 class Gate(Protocol):

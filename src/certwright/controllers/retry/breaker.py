@@ -227,7 +227,7 @@ class Circuit(Generic[K]):
         if room > 0:
             self._waiting.remove(key)
             return None
-        return self._hold(key, not_after, now + self._pause, UNPROVEN, is_exact=False)
+        return self._hold(key, not_after, now + self._pause, UNPROVEN, is_exact=False)._replace(is_brief=True)
 
     def may_go_on(self, key: K, not_after: datetime | None, now: datetime) -> Hold | None:
         """Whether the issuer may be asked about a request that it has taken (None): always while it works;

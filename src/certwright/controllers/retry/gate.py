@@ -17,7 +17,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.retry import recovery
 from certwright.controllers.retry.backoff import Hold, is_possible
 from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR, Circuit, Released, State
-from certwright.controllers.retry.recovery import History, name_of, subject_of, why_failed
+from certwright.controllers.retry.recovery import History, cause_of_failure, name_of, subject_of
 from certwright.controllers.tries import PERIOD
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
 from certwright.issuers.table import WITHOUT_TRACES, kind_of
@@ -259,8 +259,8 @@ class IssuerGate:
         if after.revision != before.revision:
             self._release(found.succeeded(new.metadata.key, self._now()))
         elif after.last_failure_time is not None:
-            why = why_failed(new, self._caches)
-            self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
+            cause = cause_of_failure(new, self._caches)
+            self._release(found.failed(new.metadata.key, cause, self._now()))
 
     def _hear_of_others(self, new: Certificate | None) -> None:
         """Record failures of other replicas: their Certificates enter the cache when they fail."""
@@ -269,8 +269,8 @@ class IssuerGate:
         found = self._circuit_of(new.spec.issuer_ref, new.metadata.namespace)
         is_failing = new.status.last_failure_time is not None and not new.spec.issuer_ref.is_ours
         if found is not None and is_failing:
-            why = why_failed(new, self._caches)
-            self._release(found.failed(new.metadata.key, why.cause, self._now(), why.not_before))
+            cause = cause_of_failure(new, self._caches)
+            self._release(found.failed(new.metadata.key, cause, self._now()))
 
     def _hear_of_mark(self, old: Certificate, new: Certificate | None) -> None:
         if new is None or not conditions.is_true(new.status.conditions, reasons.ISSUING):
@@ -298,11 +298,11 @@ class IssuerGate:
                 self._restore(issuer)
 
     def _replay(self, circuit: Circuit[ObjectKey], history: History) -> None:
-        for at, key, why in history.since_success():
+        for at, key, cause in history.since_success():
             # The attempts of others are for their own part of the hour.
             if self._mine(key):
                 circuit.recall(key, at)
-            self._release(circuit.failed(key, why.cause, at, why.not_before))
+            self._release(circuit.failed(key, cause, at))
         if circuit.is_doubted:
             # Its attempts are recorded before they are made.
             return
@@ -449,7 +449,7 @@ def _said_of(reference: IssuerReference, hold: Hold | None) -> Hold | None:
     if hold is None:
         return None
     kind = reference.kind_or_default
-    return Hold(hold.until, f'because {kind} "{reference.name}" {hold.sentence}', hold.is_exact)
+    return hold._replace(sentence=f'because {kind} "{reference.name}" {hold.sentence}')
 
 
 def _log_failure(certificate: Certificate) -> None:

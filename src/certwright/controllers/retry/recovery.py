@@ -13,11 +13,10 @@ from typing import NamedTuple
 from certwright.controllers.cache.caches import Caches, issuer_of, next_revision, owner_value, revision_number
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.controllers.retry.backoff import is_possible
-from certwright.controllers.retry.breaker import FAILING
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources import causes, names, reasons
-from certwright.resources.causes import Cause, Why
+from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.order import Order
@@ -31,7 +30,7 @@ class Attempt(NamedTuple):
 
     at: datetime
     key: ObjectKey
-    why: Why
+    cause: Cause
 
 
 @dataclass(slots=True)
@@ -80,14 +79,15 @@ def subject_of(request: CertificateRequest) -> ObjectKey:
     return ObjectKey(namespace, name if name is not None else f"certificaterequest/{request.metadata.name}")
 
 
-def why_failed(certificate: Certificate, caches: Caches) -> Why:
-    """Why the last attempt failed: as its request says, else what the Certificate has kept of it."""
+def cause_of_failure(certificate: Certificate, caches: Caches) -> Cause:
+    """The cause of the last failure: of its request, else of the Certificate. A time that the request names
+    counts for its Certificate alone, because the owner of the request may write it."""
     meta, revision = certificate.metadata, next_revision(certificate)
     for request in caches.requests_of(owner_value(meta.namespace, meta.name)):
-        why = causes.of_request(request)
-        if revision_number(request.metadata) == revision and why.cause is not Cause.UNKNOWN:
-            return why
-    return Why(causes.of_certificate(certificate))
+        cause = causes.of_request(request).cause
+        if revision_number(request.metadata) == revision and cause is not Cause.UNKNOWN:
+            return cause
+    return causes.of_certificate(certificate)
 
 
 def histories(caches: Caches, now: datetime) -> list[History]:
@@ -126,9 +126,8 @@ def _add_certificate(history: History, certificate: Certificate, caches: Caches,
     # Issuers of our own kinds report their failures themselves: a Certificate that failed there is about its
     # names. An impossible time is left to the trigger, which corrects it.
     if at is not None and is_possible(at, now) and not certificate.spec.issuer_ref.is_ours:
-        history.attempts.append(Attempt(at, key, why_failed(certificate, caches)))
-    held = conditions.find(status.conditions, reasons.ISSUING)
-    if held is not None and FAILING in held.message:
+        history.attempts.append(Attempt(at, key, cause_of_failure(certificate, caches)))
+    if (record := causes.retry_of(certificate)) is not None and record.waits_for_issuer:
         history.waited.append((key, status.not_after))
 
 

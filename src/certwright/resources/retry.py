@@ -1,0 +1,87 @@
+"""Retry record of a Certificate: why it is not issued, and when the next attempt follows.
+
+An annotation, because the status of cert-manager's CustomResourceDefinition has no fields for it. The message
+of the condition `Issuing` is rendered from the record, and never parsed. A user may change the record of a
+Certificate of theirs: that delays this Certificate, by a week at most, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from certwright.kube.api.meta import Struct
+from certwright.kube.util.decoders import json_decoder
+from certwright.resources.names import RETRY
+
+FAILED = "The certificate request has failed to complete and will be retried"
+"""How the message of Issuing=False begins after a failure, as cert-manager writes it."""
+
+# Rounded up: a time that an issuer has named must not be shown as an earlier one.
+_ALMOST_A_SECOND = timedelta(microseconds=999_999)
+
+
+class RetryRecord(Struct, frozen=True):
+    """State of a Certificate that waits after a failure, or (`waits_for_issuer`) for its issuer's breaker.
+
+    `failed_at` is the `lastFailureTime` that the record is about (None: no attempt has failed), `message` the
+    reason, `advice` the fix, or why it waits. `not_before` is the issuer's own time; `next_attempt` None: it
+    depends on the issuer.
+    """
+
+    failed_at: datetime | None = None
+    message: str = ""
+    advice: str = ""
+    next_attempt: datetime | None = None
+    not_before: datetime | None = None
+    waits_for_issuer: bool = False
+
+    @property
+    def text(self) -> str:
+        """The message of the condition `Issuing`."""
+        text = self.message
+        if self.failed_at is not None:
+            text = f"{FAILED}: {text}" if text else FAILED
+        text = with_not_before(text, self.not_before)
+        if self.next_attempt is not None:
+            text = f"{text}. Next attempt at {rfc3339(self.next_attempt)}"
+        return f"{text}; {self.advice}" if self.advice else text
+
+
+def read_retry(annotations: Mapping[str, str]) -> RetryRecord | None:
+    """The record; None if it is missing or unreadable."""
+    text = annotations.get(RETRY)
+    if not text:
+        return None
+    try:
+        found = json_decoder(RetryRecord).decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    moments = (found.failed_at, found.next_attempt, found.not_before)
+    return None if any(one is not None and one.tzinfo is None for one in moments) else found
+
+
+def write_retry(record: RetryRecord | None) -> dict[str, str | None]:
+    """The merge patch of `metadata.annotations`; None removes the annotation."""
+    return {RETRY: msgspec.json.encode(record).decode() if record is not None else None}
+
+
+def with_not_before(text: str, moment: datetime | None) -> str:
+    """`text` with the time that an issuer has named, for people."""
+    return text if moment is None else f"{text}; not before {rfc3339(moment + _ALMOST_A_SECOND)}"
+
+
+def parse_moment(text: str) -> datetime | None:
+    """The moment that an annotation names (RFC 3339 with a zone); None for anything else."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else None
+
+
+def rfc3339(moment: datetime) -> str:
+    """The moment in seconds, in UTC."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
