@@ -18,13 +18,14 @@ from certwright.resources.request import (
 )
 from support.world import START
 
+OURS = IssuerReference(name="ca")
 THING = IssuerReference(name="thing", kind="Thing", group="example.com")
 
 
 def failed(
     *conditions: Condition | None,
     not_before: str = "",
-    issuer: IssuerReference = IssuerReference(name="ca"),
+    issuer: IssuerReference = OURS,
 ) -> CertificateRequest:
     held = tuple(one for one in conditions if one is not None)
     annotations = {NOT_BEFORE: not_before} if not_before else {}
@@ -69,7 +70,7 @@ def test_a_time_that_cannot_be_read_is_none(text: str) -> None:
     assert causes.of_request(failed(not_before=text)).not_before is None
 
 
-@pytest.mark.parametrize(("issuer", "is_read"), [(THING, True), (IssuerReference(name="ca"), False)])
+@pytest.mark.parametrize(("issuer", "is_read"), [(THING, True), (OURS, False)])
 def test_a_time_in_the_message_is_read_for_an_issuer_of_another_group_only(
     issuer: IssuerReference, is_read: bool
 ) -> None:
