@@ -79,8 +79,8 @@ async def test_orders_and_challenges_in_flight_go_on_after_an_outage() -> None:
 
 
 async def _announced(fake: FakeWorld, name: str) -> datetime | None:
-    found = [one for one in (await fake.certificate(name)).status.conditions if one.type == "Issuing"]
-    return causes.next_attempt(found[0].message) if found and found[0].status == "False" else None
+    record = causes.retry_of(await fake.certificate(name))
+    return record.next_attempt if record is not None else None
 
 
 async def test_announced_times_are_those_of_the_attempts(away: FakeWorld) -> None:
