@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed
 from certwright.controllers.acme.challenge_state import Proven, Work
 from certwright.controllers.acme.ways import Way
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.recorder import Recorder
+from certwright.resources import names
 from certwright.resources.challenge import Challenge
 from certwright.resources.table import CHALLENGES
 
@@ -23,10 +26,21 @@ if TYPE_CHECKING:
 # later ones (which queue behind every first one) take the time that they need.
 _FIRST_CHECK_TAKES_S = 1.5
 
+# In place of the type of a problem document, where the CA has sent none.
+_NO_RESPONSE = "noResponse"
+
 _log = logging.getLogger(__name__)
 
 FindMeans = Callable[[Challenge], Awaitable["Means"]]
 """Raises `SolverError` where the challenge cannot be answered."""
+
+
+def problem_annotations(error: AcmeError, named: datetime | None, until: datetime | None) -> dict[str, str]:
+    """The annotations of a Challenge with the CA's problem, and the time `until` if the CA has named one."""
+    problem = {names.ACME_PROBLEM: error.problem.name if isinstance(error, Refused) else _NO_RESPONSE}
+    if named is not None and until is not None:
+        problem[names.NOT_BEFORE] = until.astimezone(UTC).isoformat()
+    return problem
 
 
 async def make_work(challenge: Challenge, way: Way | None, find_means: FindMeans) -> Work:

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, assert_never
 
 import msgspec
@@ -55,16 +55,12 @@ from certwright.kube.client.rest import Client
 from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
 from certwright.kube.runtime.recorder import Recorder
-from certwright.resources import names
 from certwright.resources.challenge import Challenge
 from certwright.resources.table import CHALLENGES
 
 if TYPE_CHECKING:
     # The ACME client and the solvers are loaded with the first Challenge.
     from certwright.acme.protocol.authorizations import Authorization
-
-# In place of the type of a problem document, where the CA has sent none.
-_NO_RESPONSE = "noResponse"
 
 ProblemOf = Callable[[Challenge, Way], str]
 """Why a Challenge must not be acted on, as a sentence; empty where it may be: see `provenance.py`."""
@@ -344,7 +340,8 @@ class ChallengeReconciler:
             memory = replace(memory, work=work)
         if step.error is not None:
             self._sparing.troubled(challenge, step.error, step.named)
-            challenge = await self._record_problem(challenge, step.error, step)
+            problem = challenge_solving.problem_annotations(step.error, step.named, step.until)
+            challenge = await self._patch(challenge, annotations=problem)
         text = challenge.status.reason
         if not text or step.announced.is_news(memory.announced, self._now()):
             memory, text = replace(memory, announced=step.announced), step.announced.text
@@ -360,19 +357,6 @@ class ChallengeReconciler:
             presented_at=at or challenge.status.presented_at,
         )
         return Result(wake_at=step.until)
-
-    async def _record_problem(self, challenge: Challenge, error: AcmeError, step: steps.Hold) -> Challenge:
-        """Annotate the Challenge with the CA's problem, and with the time that the CA has named."""
-        annotations = {names.ACME_PROBLEM: error.problem.name if isinstance(error, Refused) else _NO_RESPONSE}
-        if step.named is not None and step.until is not None:
-            annotations[names.NOT_BEFORE] = step.until.astimezone(UTC).isoformat()
-        meta = challenge.metadata
-        if all(meta.annotations.get(name) == text for name, text in annotations.items()):
-            return challenge
-        patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
-        written = await self._client.patch(CHALLENGES, meta.name, meta.namespace, patch)
-        self._challenges.put(written)
-        return written
 
     async def _settle(self, step: steps.Settle, challenge: Challenge) -> Result:
         changes: dict[str, Any] = {"state": step.state} if step.state else {}
@@ -394,11 +378,16 @@ class ChallengeReconciler:
         self.checks.start(key, run, attempt=attempt, flow=flow)
 
     async def _remove_finalizer(self, challenge: Challenge) -> None:
-        meta = challenge.metadata
-        left = [finalizer for finalizer in meta.finalizers if finalizer not in FINALIZERS]
-        patch = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}
+        finalizers = [one for one in challenge.metadata.finalizers if one not in FINALIZERS]
         with suppress(NotFound):
-            self._challenges.put(await self._client.patch(CHALLENGES, meta.name, meta.namespace, patch))
+            await self._patch(challenge, finalizers=finalizers)
+
+    async def _patch(self, challenge: Challenge, **metadata: Any) -> Challenge:
+        meta = challenge.metadata
+        patch = {"metadata": {"resourceVersion": meta.resource_version, **metadata}}
+        written = await self._client.patch(CHALLENGES, meta.name, meta.namespace, patch)
+        self._challenges.put(written)
+        return written
 
     def _pace_of(self, way: Way) -> Pace:
         return self._paces[way.client.directory_url]
