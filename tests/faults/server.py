@@ -82,6 +82,16 @@ class Server:
         return aiohttp.ClientSession(f"https://127.0.0.1:{self._port}", connector=connector, headers=headers)
 
     @property
+    def url(self) -> str:
+        """Its address."""
+        return f"https://127.0.0.1:{self._port}"
+
+    @property
+    def ca_pem(self) -> str:
+        """The CA of its certificate."""
+        return load(self.folder / "data" / "kubeconfig").ca_pem.decode()
+
+    @property
     def session(self) -> aiohttp.ClientSession:
         """An administrator's connections."""
         assert self._session is not None, "it has been started"

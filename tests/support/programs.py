@@ -41,6 +41,18 @@ def tool(program: str, *, made_by: str = "oracle") -> Path:
     return path
 
 
+def environment_of(name: str) -> Path:
+    """The virtual environment `.venv-NAME`, which `make NAME` makes. Without it the test is skipped, or fails
+    where CI demands it."""
+    path = _ROOT / f".venv-{name}"
+    if not (path / ".done").exists():
+        reason = f"{path} is missing; run `make {name}`"
+        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
+            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
+        pytest.skip(reason)
+    return path
+
+
 def free_port() -> int:
     """A port that nobody has at any address of this machine, and that nobody gets before it is used, however
     much later that is: it lies below those that the system hands out, in this process's own block."""

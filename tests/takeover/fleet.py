@@ -73,7 +73,7 @@ def issuers() -> list[Json]:
     verified = ("KeyPairVerified", "Signing CA verified")
     registered = ("ACMEAccountRegistered", "The ACME account was registered with the ACME server")
     vault = {
-        "server": "https://vault.example.org",
+        "server": "https://127.0.0.1:1",
         "path": "pki/sign/web",
         "auth": {"tokenSecretRef": {"name": "vault"}},
     }

@@ -17,7 +17,7 @@ import msgspec
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.retry.backoff import minimum_in
-from certwright.issuers.contract import AcmeTools, Checked, IssuerView, Tools
+from certwright.issuers.contract import AcmeTools, Checked, IssuerView, ServerTools, Tools
 from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, is_supported, kind_of
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
@@ -118,11 +118,13 @@ class IssuerReconciler(Generic[T]):
         recorder: Recorder,
         executor: Executor,
         acme: Callable[[str], AcmeTools] | None = None,
+        servers: Callable[[str], ServerTools] | None = None,
         policy: OperatorPolicy | None = None,
         now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._acme = acme
+        self._servers = servers
         self._policy = policy or OperatorPolicy()
         self._kind = kind
         self._informer = informer
@@ -167,6 +169,7 @@ class IssuerReconciler(Generic[T]):
             executor=self._executor,
             now=self._now,
             acme=self._acme(namespace) if self._acme is not None else None,
+            servers=self._servers(namespace) if self._servers is not None else None,
         )
         kind = kind_of(issuer.spec)
         if not kind:

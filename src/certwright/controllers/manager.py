@@ -47,6 +47,7 @@ from certwright.controllers.certificates.secret_sync import Upkeep
 from certwright.controllers.certificates.trigger import Trigger
 from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.metrics import ControllerMetrics
+from certwright.controllers.probes import Probes
 from certwright.controllers.requests.certificate_requests import RequestReconciler
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.requests.signing import Signing
@@ -54,6 +55,7 @@ from certwright.controllers.requests.signing_requests import SigningRequestRecon
 from certwright.controllers.retry.backoff import Limits
 from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR
 from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.servers import Servers
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import Object, ObjectKey
@@ -147,6 +149,7 @@ class Controllers:
         self._issuers = KnownIssuers(self._caches, self._enabled, cluster_resource_namespace)
         self._controllers: list[Controller] = []
         self._gate = self._make_gate(issuer_attempts_per_hour)
+        self._servers = Servers(client, user_agent=USER_AGENT, rules=self._options.policy.servers)
         self._acme = Acme(
             client=client,
             caches=self._caches,
@@ -221,6 +224,7 @@ class Controllers:
         """Stop. Work in progress is dropped, Events too (`flush` first); the next start does it again."""
         await self._tasks.close()
         await self._acme.close()
+        await self._servers.close()
         await self._recorder.close()
         self._idle_turns.close()
 
@@ -385,6 +389,7 @@ class Controllers:
             recorder=self._recorder,
             executor=self._executor,
             acme=self._acme.tools,
+            servers=self._servers.tools,
             now=self._clock.now,
         )
         add = self._controller("certificaterequests", reconciler.reconcile).queue.add
@@ -406,6 +411,7 @@ class Controllers:
             status=StatusWriter(self._client, informer),
             recorder=self._recorder,
             executor=self._executor,
+            servers=self._servers.tools,
             now=self._clock.now,
         )
         add = self._controller("certificatesigningrequests", reconciler.reconcile).queue.add
@@ -425,6 +431,7 @@ class Controllers:
                 recorder=self._recorder,
                 executor=self._executor,
                 acme=self._acme.tools,
+                servers=self._servers.tools,
                 policy=self._options.policy,
                 now=self._clock.now,
             )
@@ -444,6 +451,7 @@ class Controllers:
             recorder=self._recorder,
             executor=self._executor,
             acme=self._acme.tools,
+            servers=self._servers.tools,
             policy=self._options.policy,
             now=self._clock.now,
         )
@@ -468,11 +476,19 @@ class Controllers:
 
     def _build_breakers(self) -> None:
         mine = self._mine
+        probes = Probes(
+            self._issuers,
+            self._caches.secrets,
+            self._servers,
+            acme=self._acme.probe,
+            executor=self._executor,
+            now=self._clock.now,
+        )
         reconciler = BreakerReconciler(
             self._gate,
             self._caches,
             self._client,
-            self._acme.probe,
+            probes.probe,
             owns=mine if mine is not None else lambda _issuer: True,
             now=self._clock.now,
         )

@@ -57,8 +57,8 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(f"{SIGNERS}ca", "controllers.requests.signing"),
     Row(f"{SIGNERS}selfsigned", "controllers.requests.signing"),
     Row(f"{SIGNERS}acme", "controllers.requests.signing"),
-    # For `*`, so that requests for issuers of these kinds get an answer: that they are not supported.
-    Row(f"{SIGNERS}vault", "controllers.requests.signing", exists=False),
+    Row(f"{SIGNERS}vault", "controllers.requests.signing"),
+    # For `*`, so that requests for issuers of this kind get an answer: that it is not supported.
     Row(f"{SIGNERS}venafi", "controllers.requests.signing", exists=False),
     Row(ORDERS, "controllers.acme.orders"),
     Row(CHALLENGES, "controllers.acme.challenges"),
@@ -66,7 +66,8 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("gateway-shim", default=False, exists=False),
     Row(f"{CSR_SIGNERS}ca", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}selfsigned", "controllers.requests.signing_requests", default=False),
-    *(Row(f"{CSR_SIGNERS}{kind}", default=False, exists=False) for kind in ("acme", "vault", "venafi")),
+    Row(f"{CSR_SIGNERS}vault", "controllers.requests.signing_requests", default=False),
+    *(Row(f"{CSR_SIGNERS}{kind}", default=False, exists=False) for kind in ("acme", "venafi")),
 )
 
 _NAMES = tuple(row.name for row in TABLE)

@@ -8,11 +8,12 @@ final for this request, `Pending` is retried (after `retry_after`, or when a Sec
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from certwright.kit.outgoing import HttpClient, ServerTls
 from certwright.kube.util.executor import Executor
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
@@ -75,6 +76,23 @@ class AcmeTools:
     account_limit: AccountLimit | None = None
 
 
+GetToken = Callable[[str, Sequence[str]], Awaitable[str]]
+"""Requests a token of the ServiceAccount of that name, for these audiences, from the namespace of this
+issuer's Secrets. Raises `ApiError` and `Unreachable`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerTools:
+    """Further tools of issuers that use a server's HTTP API.
+
+    `client` returns this process's client for a server with that TLS configuration; its second argument is
+    the advice for a server with an unknown CA. It raises `ValueError` for unusable certificates.
+    """
+
+    client: Callable[[ServerTls, str], HttpClient]
+    get_token: GetToken
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """Side effects available to an issuer; it has no others."""
@@ -83,6 +101,7 @@ class Tools:
     executor: Executor
     now: Callable[[], datetime]
     acme: AcmeTools | None = None
+    servers: ServerTools | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +153,19 @@ class Failed:
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Not yet. `secrets` names Secrets whose creation or change may help. `is_told` False: normal progress,
-    visible elsewhere (in an Order) and not worth a status write."""
+    visible elsewhere (in an Order) and not worth a status write.
+
+    `cause` set: the issuer itself has failed for that cause, and accepts nothing before `not_before`. The
+    issuer's circuit breaker then decides when the request is sent again.
+    """
 
     reason: str
     message: str
     secrets: tuple[str, ...] = ()
     retry_after: timedelta | None = None
     is_told: bool = field(default=True, kw_only=True)
+    cause: Cause | None = field(default=None, kw_only=True)
+    not_before: datetime | None = field(default=None, kw_only=True)
 
 
 Outcome = Signed | Failed | Pending
@@ -162,3 +187,10 @@ class Issuer(Protocol):
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
         """Sign the certificate that `signing.request` asks for."""
+
+
+class ProbedIssuer(Protocol):
+    """A type whose server can be asked, at no cost, whether it works."""
+
+    async def probe(self, issuer: IssuerView, tools: Tools) -> str:
+        """Send one request. Returns why the server does not work, in a sentence; empty: it works."""

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 
 from certwright.issuers.acme import ACME
 from certwright.issuers.ca import CA
-from certwright.issuers.contract import Checked, Issuer, IssuerView, Outcome, Pending, SigningRequest, Tools
+from certwright.issuers.contract import (
+    Checked,
+    Issuer,
+    IssuerView,
+    Outcome,
+    Pending,
+    ProbedIssuer,
+    SigningRequest,
+    Tools,
+)
 from certwright.issuers.selfsigned import SelfSigned
+from certwright.issuers.vault.issuer import Vault
 from certwright.resources.issuer import IssuerSpec
 
 _FIELDS: Mapping[str, str] = {
@@ -51,14 +61,22 @@ class NotSupported:
         return f"{self.kind.capitalize()} issuers are not supported yet; supported: {supported}"
 
 
+_VAULT = Vault()
+
 ISSUERS: Mapping[str, Issuer] = {
     "acme": ACME(),
     "ca": CA(),
-    "vault": NotSupported("vault"),
+    "vault": _VAULT,
     "selfSigned": SelfSigned(),
     "venafi": NotSupported("venafi"),
 }
 
+
+PROBED: Mapping[str, ProbedIssuer] = {"vault": _VAULT}
+"""The types whose server can be probed by this package; ACME's is probed by its controllers."""
+
+ASKED_DIRECTLY = frozenset({"vault"})
+"""The types whose server is asked while a request is reconciled, if their circuit breaker admits it."""
 
 WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
 """The types without external effects: they need no circuit breaker."""

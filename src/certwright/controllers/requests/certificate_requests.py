@@ -14,7 +14,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing
-from certwright.issuers.contract import AcmeTools, SigningRequest, Tools
+from certwright.issuers.contract import AcmeTools, ServerTools, SigningRequest, Tools
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey, controller_of
@@ -53,9 +53,11 @@ class RequestReconciler:
         recorder: Recorder,
         executor: Executor,
         acme: Callable[[str], AcmeTools] | None = None,
+        servers: Callable[[str], ServerTools] | None = None,
         now: Callable[[], datetime],
     ) -> None:
         self._acme = acme
+        self._servers = servers
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._signing = signing
         self._approves = approves
@@ -106,6 +108,7 @@ class RequestReconciler:
             executor=self._executor,
             now=self._now,
             acme=self._acme(secrets_in) if self._acme is not None else None,
+            servers=self._servers(secrets_in) if self._servers is not None else None,
         )
         signing = SigningRequest(request, get_secret=reader.within(namespace))
         answer = await self._signing.answer(request, tools, signing, is_stored=is_stored)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from certwright.controllers.requests.attempts import Attempts
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.contract import (
     Failed,
@@ -28,7 +29,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.table import ISSUERS, WITHOUT_TRACES, kind_of
+from certwright.issuers.table import ASKED_DIRECTLY, ISSUERS, WITHOUT_TRACES, kind_of
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.pki.csr import read_csr
@@ -39,6 +40,8 @@ from certwright.resources.request import CertificateRequest
 
 DENIED = "The CertificateRequest was denied by an approval controller"
 ISSUED_EVENT = "CertificateIssued"
+# The breaker then says until when the request waits.
+_ASK_BREAKER = timedelta(seconds=1)
 ISSUED = "Certificate fetched from issuer successfully"
 
 
@@ -90,6 +93,7 @@ class Signing:
         gate: IssuerGate | None = None,
     ) -> None:
         self._gate = gate
+        self._attempts = Attempts(gate) if gate is not None else None
         self._namespaced = namespaced
         self._find_issuer = find_issuer
         self._issuers = issuers
@@ -147,10 +151,36 @@ class Signing:
             # No order may be placed at a CA for a request that we may turn out not to be allowed to approve.
             # The write of the approval wakes this request again.
             return Answer(request)
+        if self._attempts is not None and kind in ASKED_DIRECTLY:
+            return await self._attempt(request, self._attempts, issuer, kind, tools, signing)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
         if self._gate is not None:
             self._gate.told(request, outcome)
         return self._recorded(request, outcome, issuer.view.generation)
+
+    async def _attempt(
+        self,
+        request: CertificateRequest,
+        attempts: Attempts,
+        issuer: IssuerState,
+        kind: str,
+        tools: Tools,
+        signing: SigningRequest,
+    ) -> Answer:
+        """Send the request to the issuer's server, if its circuit breaker allows that now."""
+        if (hold := await attempts.admit(request)) is not None:
+            ready = conditions.find(request.status.conditions, reasons.READY)
+            if ready is not None and ready.reason == reasons.PENDING:
+                # The condition has the issuer's own answer, which says more.
+                return Answer(request, again_at=hold.until)
+            answer = self._pending(request, "IssuerFailing", f"not asking the issuer, {hold.sentence}")
+            return Answer(answer.request, answer.events, hold.until)
+        outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
+        attempts.report(request, outcome)
+        answer = self._recorded(request, outcome, issuer.view.generation)
+        if isinstance(outcome, Pending) and outcome.cause is not None:
+            return Answer(answer.request, answer.events, self._now() + _ASK_BREAKER)
+        return answer
 
     def _recorded(self, request: CertificateRequest, outcome: Outcome, generation: int) -> Answer:
         match outcome:

@@ -19,7 +19,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
-from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest, Tools
+from certwright.issuers.contract import Failed, Pending, ServerTools, Signed, SigningRequest, Tools
 from certwright.issuers.table import ISSUERS, kind_of
 from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
 from certwright.kube.api.errors import NotFound
@@ -128,6 +128,7 @@ class SigningRequestReconciler:
         status: StatusWriter[CertificateSigningRequest],
         recorder: Recorder,
         executor: Executor,
+        servers: Callable[[str], ServerTools] | None = None,
         now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
@@ -140,6 +141,7 @@ class SigningRequestReconciler:
         self._status = status
         self._recorder = recorder
         self._executor = executor
+        self._servers = servers
         self._now = now
         self._reported: dict[ObjectKey, tuple[str, NewEvent]] = {}
 
@@ -181,7 +183,13 @@ class SigningRequestReconciler:
             raise Waits(NewEvent("Warning", "IssuerNotReady", text))
         reader = SecretReader(self._secrets, self.dependents, key)
         get_secret = reader.within(self._secrets_in(signer))
-        tools = Tools(get_secret=get_secret, executor=self._executor, now=self._now)
+        secrets_in = self._secrets_in(signer)
+        tools = Tools(
+            get_secret=get_secret,
+            executor=self._executor,
+            now=self._now,
+            servers=self._servers(secrets_in) if self._servers is not None else None,
+        )
         outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         match outcome:

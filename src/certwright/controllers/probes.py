@@ -1,0 +1,59 @@
+"""Probes of failing issuers, by their type; each costs the issuer's server nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.issuers import SecretReader
+from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.servers import Servers
+from certwright.issuers.contract import Tools
+from certwright.issuers.table import PROBED, kind_of
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.executor import Executor
+from certwright.resources import table
+from certwright.resources.issuer_ref import IssuerReference
+
+
+class Probes:
+    """Probes an issuer by its key (without a namespace: a ClusterIssuer). `acme` probes ACME issuers."""
+
+    def __init__(
+        self,
+        issuers: KnownIssuers,
+        secrets: Secrets,
+        servers: Servers,
+        *,
+        acme: Callable[[ObjectKey], Awaitable[str]],
+        executor: Executor,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._issuers = issuers
+        self._secrets = secrets
+        self._servers = servers
+        self._acme = acme
+        self._workshop = executor
+        self._now = now
+
+    async def probe(self, issuer: ObjectKey) -> str:
+        """Why the issuer's server does not answer, in a sentence; empty: it does."""
+        kind = table.ISSUERS.kind if issuer.namespace else table.CLUSTER_ISSUERS.kind
+        reference = IssuerReference(name=issuer.name, kind=kind)
+        state = self._issuers.find(reference, issuer.namespace)
+        if state is None:
+            return "the issuer does not exist any more"
+        found = PROBED.get(kind_of(state.view.spec))
+        if found is None:
+            return await self._acme(issuer)
+        secrets_in = self._issuers.secrets_of(reference, issuer.namespace)
+        reader = SecretReader(self._secrets, Dependents(), issuer)
+        tools = Tools(
+            get_secret=reader.within(secrets_in),
+            executor=self._workshop,
+            now=self._now,
+            servers=self._servers.tools(secrets_in),
+        )
+        return await found.probe(state.view, tools)

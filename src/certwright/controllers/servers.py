@@ -1,0 +1,81 @@
+"""Access to the servers of issuers: HTTPS clients of this process, and tokens of ServiceAccounts."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from certwright.issuers.contract import ServerTools
+from certwright.kit.outgoing import HTTPS_ONLY, HttpClient, ServerRules, ServerTls
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import whole_body
+
+if TYPE_CHECKING:
+    from certwright.kit.https import HttpsClient
+
+_MOST_CLIENTS: Final = 256
+_TOKEN_S: Final = 600
+"""Lifetime of a requested token: the shortest that Kubernetes grants; it is used at once."""
+
+
+class Servers:
+    """HTTPS clients by their TLS configuration, made when needed: the library for them takes 25 MB.
+
+    Tokens are requested with `client`, whose user needs the right to `create` `serviceaccounts/token`.
+    Requests go where the `rules` allow.
+    """
+
+    def __init__(self, client: Client, *, user_agent: str, rules: ServerRules = HTTPS_ONLY) -> None:
+        self._client = client
+        self._user_agent = user_agent
+        self._rules = rules
+        self._clients: OrderedDict[tuple[ServerTls, str], HttpsClient] = OrderedDict()
+        self._unused: list[HttpsClient] = []
+
+    def tools(self, secrets_in: str) -> ServerTools:
+        """The tools of an issuer whose Secrets and ServiceAccounts are in the namespace `secrets_in`."""
+
+        async def get_token(account: str, audiences: Sequence[str]) -> str:
+            return await self._token(secrets_in, account, audiences)
+
+        return ServerTools(client=self._https, get_token=get_token)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for client in (*self._clients.values(), *self._unused):
+            await client.close()
+
+    def _https(self, tls: ServerTls, trust_fix: str) -> HttpClient:
+        from certwright.kit.https import HttpsClient  # see the class
+
+        key = (tls, trust_fix)
+        found = self._clients.get(key)
+        if found is None:
+            found = HttpsClient(tls, user_agent=self._user_agent, trust_fix=trust_fix, rules=self._rules)
+            self._clients[key] = found
+            if len(self._clients) > _MOST_CLIENTS:
+                # A session may still use it; its idle connections end by themselves.
+                self._unused = [*self._unused[-_MOST_CLIENTS:], self._clients.popitem(last=False)[1]]
+        self._clients.move_to_end(key)
+        return found
+
+    async def _token(self, namespace: str, account: str, audiences: Sequence[str]) -> str:
+        """A token of the ServiceAccount (API reference, TokenRequest). Raises `ApiError`, `Unreachable`."""
+        # The name comes from an object that a tenant may have written: it must not lead to another path.
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{quote(account, safe='')}/token"
+        wanted = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"audiences": list(audiences), "expirationSeconds": _TOKEN_S},
+        }
+        headers = {"content-type": "application/json"}
+        answer = await self._client.raw("POST", path, body=json.dumps(wanted).encode(), headers=headers)
+        try:
+            token = json.loads(await whole_body(answer))["status"]["token"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unreachable("the API server answered a TokenRequest without a token") from error
+        return str(token)

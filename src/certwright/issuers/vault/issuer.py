@@ -1,0 +1,232 @@
+"""The `vault` issuer: judges the server and its settings, and has it sign.
+
+Source: cert-manager `pkg/issuer/vault/setup.go` (reasons and messages of the condition) and
+`pkg/controller/certificaterequests/vault/vault.go` (of the request).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from certwright.issuers.contract import (
+    Checked,
+    Failed,
+    IssuerView,
+    Outcome,
+    Pending,
+    ServerTools,
+    Signed,
+    SigningRequest,
+    Tools,
+)
+from certwright.issuers.vault.api import Denied, NoSuchPath, Rejected, SignedByVault, Unavailable, VaultError
+from certwright.issuers.vault.logins import BadSettings, StaticToken, problem_of, settings_of
+from certwright.issuers.vault.sessions import LoginRefused, Session, Sessions
+from certwright.pki import chain
+from certwright.pki.certificates import read_chain
+from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.errors import PkiError
+from certwright.resources.causes import Cause
+from certwright.resources.issuer import VaultIssuer
+from certwright.resources.request import CertificateRequestSpec
+
+VERIFIED: Final = "VaultVerified"
+_VERIFIED_MESSAGE: Final = "Vault verified"
+_ERROR: Final = "VaultError"
+_CLIENT: Final = "Failed to initialize Vault client"
+_HEALTH: Final = "Failed to verify Vault is initialized and unsealed"
+_SIGNING_ERROR: Final = "SigningError"
+_INIT_ERROR: Final = "VaultInitError"
+_MISSING: Final = "SecretMissing"
+_NOT_SIGNED: Final = "Vault failed to sign certificate"
+_TRUST_FIX: Final = "put the CA of the server into spec.vault.caBundle"
+
+_CHECK_AGAIN: Final = timedelta(seconds=15)
+"""Until the next check of a server that does not work."""
+_CHECK_ANYWAY: Final = timedelta(hours=1)
+_UNKNOWN_ROLE: Final = "unknown role"
+"""The PKI engine's documented answer for a role that does not exist."""
+
+
+class Vault:
+    """Signs with the PKI engine of Vault or OpenBao. Keeps a token for each issuer, and nothing else."""
+
+    def __init__(self) -> None:
+        self._sessions = Sessions()
+
+    async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
+        """Ready if the server is unsealed, and the login may use a PKI engine at `spec.vault.path`."""
+        spec = _spec(issuer)
+        if problem := problem_of(spec):
+            return Checked(ready=False, reason=_ERROR, message=problem)
+        if tools.servers is None:
+            return Checked(ready=False, reason=_ERROR, message=f"{_CLIENT}: this process makes no requests")
+        try:
+            session = await self._session(issuer, spec, tools, tools.servers)
+            await session.api.check_health()
+        except BadSettings as error:
+            secrets = (error.secret,) if error.secret else ()
+            return Checked(
+                ready=False,
+                reason=_ERROR,
+                message=f"{_CLIENT}: {error}",
+                secrets=secrets,
+                retry_after=None if secrets else _CHECK_AGAIN,
+            )
+        except VaultError as error:
+            return _not_now(f"{_HEALTH}: {error}")
+        try:
+            problem = await session.use(tools.servers.get_token, lambda token: _access(session, token, spec))
+        except (BadSettings, LoginRefused, VaultError) as error:
+            return _not_now(f"{_CLIENT}: {error}")
+        if problem:
+            return _not_now(f"{_CLIENT}: {problem}")
+        return Checked(ready=True, reason=VERIFIED, message=_VERIFIED_MESSAGE, retry_after=_CHECK_ANYWAY)
+
+    async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
+        """Send the signing request to the path of the role."""
+        spec, request = _spec(issuer), signing.request.spec
+        try:
+            csr = read_csr(request.request)
+        except PkiError as error:
+            return Failed(_SIGNING_ERROR, f"{_NOT_SIGNED}: {error}", cause=Cause.INVALID_REQUEST)
+        if tools.servers is None or problem_of(spec):
+            return Pending(_INIT_ERROR, problem_of(spec) or "this process makes no requests")
+        try:
+            session = await self._session(issuer, spec, tools, tools.servers)
+        except BadSettings as error:
+            return _unusable(error)
+        try:
+            found = await session.use(
+                tools.servers.get_token, lambda token: session.api.sign(token, spec.path, _body(csr, request))
+            )
+        except BadSettings as error:
+            return _unusable(error)
+        except LoginRefused as error:
+            return Pending(_INIT_ERROR, str(error), cause=Cause.UNAVAILABLE)
+        except VaultError as error:
+            return _not_signed(error, csr, spec, tools)
+        return _signed(found, csr)
+
+    async def probe(self, issuer: IssuerView, tools: Tools) -> str:
+        """Check the server's health. Returns why it does not work, in a sentence; empty: it works."""
+        assert tools.servers is not None
+        try:
+            session = await self._session(issuer, _spec(issuer), tools, tools.servers)
+            await session.api.check_health()
+        except (BadSettings, VaultError) as error:
+            return str(error)
+        return ""
+
+    async def _session(
+        self, issuer: IssuerView, spec: VaultIssuer, tools: Tools, servers: ServerTools
+    ) -> Session:
+        settings = await settings_of(issuer, spec, tools.get_secret)
+        try:
+            return self._sessions.get(
+                issuer.uid, settings, lambda: servers.client(settings.tls, _TRUST_FIX), tools.now
+            )
+        except ValueError as error:
+            raise BadSettings(f"{error}; correct caBundle or the client certificate in spec.vault") from error
+
+
+def _spec(issuer: IssuerView) -> VaultIssuer:
+    assert issuer.spec.vault is not None, "table.kind_of chose this implementation because of it"
+    return issuer.spec.vault
+
+
+def _not_now(message: str) -> Checked:
+    return Checked(ready=False, reason=_ERROR, message=message, retry_after=_CHECK_AGAIN)
+
+
+async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
+    """What the token lacks; empty: it may sign. Each question costs one request."""
+    if isinstance(session.settings.credentials, StaticToken):
+        try:
+            await session.api.look_up(token)
+        except Denied:
+            return (
+                "the token in spec.vault.auth.tokenSecretRef is invalid or has expired; put a valid one into "
+                "the Secret"
+            )
+    if not await session.api.may_sign(token, spec.path):
+        return (
+            f'the token may not sign at "{spec.path}"; give one of its policies: '
+            f'path "{spec.path}" {{ capabilities = ["update"] }}'
+        )
+    if not await session.api.has_engine(token, spec.path):
+        return f'no PKI engine is mounted at spec.vault.path "{spec.path}", e.g. pki/sign/my-role'
+    return ""
+
+
+def _body(csr: CsrFacts, request: CertificateRequestSpec) -> dict[str, Any]:
+    """The fields of `pki/sign/:name`, as cert-manager sends them."""
+    return {
+        "common_name": csr.common_name,
+        "alt_names": ",".join((*csr.dns_names, *csr.email_addresses)),
+        "ip_sans": ",".join(csr.ip_addresses),
+        "uri_sans": ",".join(csr.uris),
+        "ttl": f"{int(request.requested_duration.total_seconds())}s",
+        "csr": request.request.decode(),
+        "exclude_cn_from_sans": "true",
+    }
+
+
+def _unusable(error: BadSettings) -> Pending:
+    if error.is_missing:
+        return Pending(_MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,))
+    text = f"Failed to initialise vault client for signing: {error}"
+    secrets = (error.secret,) if error.secret else ()
+    return Pending(_INIT_ERROR, text, secrets=secrets, cause=None if secrets else Cause.UNAVAILABLE)
+
+
+def _not_signed(error: VaultError, csr: CsrFacts, spec: VaultIssuer, tools: Tools) -> Outcome:
+    text = f"{_NOT_SIGNED}: {error}"
+    match error:
+        case Unavailable():
+            cause = Cause.RATE_LIMITED if error.is_limit else Cause.UNAVAILABLE
+            wait = timedelta(seconds=error.retry_after_s)
+            return Pending(_SIGNING_ERROR, text, cause=cause, not_before=tools.now() + wait if wait else None)
+        case Denied():
+            fix = f'give a policy of the login: path "{spec.path}" {{ capabilities = ["update"] }}'
+            return Pending(_SIGNING_ERROR, f"{text}; {fix}", cause=Cause.UNAVAILABLE)
+        case Rejected() if not any(_UNKNOWN_ROLE in one for one in error.errors):
+            return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_advice(error, csr))
+        case NoSuchPath() | Rejected() | _:
+            fix = f'spec.vault.path of the issuer is "{spec.path}"; it must be the sign endpoint of a role'
+            return Pending(_SIGNING_ERROR, f"{text}; {fix}", cause=Cause.UNAVAILABLE)
+
+
+_FIELDS: Final = (
+    ("spec.commonName", lambda csr: (csr.common_name,) if csr.common_name else ()),
+    ("spec.dnsNames", lambda csr: csr.dns_names),
+    ("spec.ipAddresses", lambda csr: csr.ip_addresses),
+    ("spec.uris", lambda csr: csr.uris),
+    ("spec.emailAddresses", lambda csr: csr.email_addresses),
+)
+
+
+def _advice(error: Rejected, csr: CsrFacts) -> str:
+    """The field whose value the server's words contain, for people; nothing is decided by it."""
+    words = " ".join(error.errors)
+    for field, values in _FIELDS:
+        for value in values(csr):
+            if value in words:
+                return f'change {field} ("{value}"), or what the role in Vault allows'
+    return "change what the role in Vault does not allow, or the role"
+
+
+def _signed(found: SignedByVault, csr: CsrFacts) -> Outcome:
+    try:
+        certificates = chain.in_order(
+            read_chain("\n".join((found.certificate, *dict.fromkeys(found.chain))).encode())
+        )
+    except (PkiError, ValueError) as error:
+        text = f"{_NOT_SIGNED}: the answer holds something that is not a certificate chain: {error}"
+        return Pending(_SIGNING_ERROR, text, cause=Cause.UNAVAILABLE)
+    if certificates[0].public_key_der != csr.public_key_der:
+        text = f"{_NOT_SIGNED}: the answer holds a certificate for another key"
+        return Pending(_SIGNING_ERROR, text, cause=Cause.UNAVAILABLE)
+    bundle = chain.split(certificates)
+    return Signed(bundle.chain_pem, bundle.ca_pem)

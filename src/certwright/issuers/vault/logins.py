@@ -1,0 +1,213 @@
+"""The authentication methods of Vault: what a spec and its Secrets stand for.
+
+Source: cert-manager `internal/vault/vault.go` (order of the methods, default mount paths, audiences).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from certwright.issuers.contract import GetSecret, GetToken, IssuerView
+from certwright.kit.outgoing import ServerTls
+from certwright.kube.api.errors import ApiError, Unreachable
+from certwright.resources.issuer import VaultAppRole, VaultClientCertificate, VaultIssuer, VaultKubernetes
+from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
+from certwright.resources.references import SecretKeySelector
+
+
+class BadSettings(Exception):
+    """The spec, or a Secret that it names, cannot be used. The message is one sentence with the fix."""
+
+    def __init__(self, message: str, *, secret: str = "", is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.secret = secret
+        self.is_missing = is_missing
+
+
+@dataclass(frozen=True, slots=True)
+class StaticToken:
+    """A token from a Secret."""
+
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LoginCall:
+    """A login at `path` (begins with `/v1/`) with these fields."""
+
+    path: str
+    fields: tuple[tuple[str, str], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccountLogin:
+    """A login by the Kubernetes method, for which a ServiceAccount's token is requested each time."""
+
+    path: str
+    role: str
+    account: str
+    audiences: tuple[str, ...]
+
+    async def call(self, get_token: GetToken) -> LoginCall:
+        """The login with a new token. Raises `BadSettings`."""
+        try:
+            jwt = await get_token(self.account, self.audiences)
+        except (ApiError, Unreachable) as error:
+            raise BadSettings(
+                f'no token of the ServiceAccount "{self.account}" in '
+                f"spec.vault.auth.kubernetes.serviceAccountRef: {error}"
+            ) from error
+        return LoginCall(self.path, (("role", self.role), ("jwt", jwt)))
+
+
+Credentials = StaticToken | LoginCall | ServiceAccountLogin
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to reach a server and log in to it. With equal settings a token is used again."""
+
+    server: str
+    namespace: str
+    tls: ServerTls
+    credentials: Credentials
+
+
+async def settings_of(issuer: IssuerView, spec: VaultIssuer, get_secret: GetSecret) -> Settings:
+    """The settings that the spec and its Secrets stand for. Raises `BadSettings`."""
+    tls = await _tls(spec, get_secret)
+    return Settings(spec.server, spec.namespace, tls, await _credentials(issuer, spec, get_secret))
+
+
+def problem_of(spec: VaultIssuer) -> str:
+    """What is wrong with a spec that admission may have accepted; empty: nothing. In cert-manager's words."""
+    if not spec.server or not spec.path:
+        return "Vault server and path are required fields"
+    auth = spec.auth
+    methods = (auth.token_secret_ref, auth.app_role, auth.client_certificate, auth.kubernetes, auth.aws)
+    given = sum(method is not None for method in methods)
+    if given == 0:
+        return "Vault tokenSecretRef, appRole, clientCertificate, or kubernetes is required"
+    if given > 1:
+        return "Multiple auth methods cannot be set on the same Vault issuer"
+    if auth.token_secret_ref is not None and not auth.token_secret_ref.name:
+        return "Vault Token auth requires tokenSecretRef.name"
+    if auth.app_role is not None:
+        if not auth.app_role.role_id or not auth.app_role.secret_ref.name:
+            return "Vault AppRole auth requires both roleId and tokenSecretRef.name"
+        if not auth.app_role.secret_ref.key:
+            return "Vault AppRole auth requires secretRef.key"
+    return _kubernetes_problem(auth.kubernetes) if auth.kubernetes is not None else ""
+
+
+def _kubernetes_problem(method: VaultKubernetes) -> str:
+    if not method.role:
+        return "Vault Kubernetes auth requires a role to be set"
+    secret = method.secret_ref is not None and bool(method.secret_ref.name)
+    account = method.service_account_ref is not None and bool(method.service_account_ref.name)
+    if secret and account:
+        return "Vault Kubernetes auth cannot be used with both secretRef.name and serviceAccountRef.name"
+    if not secret and not account:
+        return "Vault Kubernetes auth requires either secretRef.name or serviceAccountRef.name to be set"
+    return ""
+
+
+async def _tls(spec: VaultIssuer, get_secret: GetSecret) -> ServerTls:
+    ca = spec.ca_bundle
+    if not ca and spec.ca_bundle_secret_ref is not None:
+        ca = await _value(get_secret, spec.ca_bundle_secret_ref, CA_CERT_KEY, "spec.vault.caBundleSecretRef")
+    certificate = key = b""
+    method = spec.auth.client_certificate
+    if method is not None and method.secret_name:
+        where = "spec.vault.auth.clientCertificate.secretName"
+        pair = SecretKeySelector(name=method.secret_name)
+        certificate = await _value(get_secret, pair, TLS_CERT_KEY, where)
+        key = await _value(get_secret, pair, TLS_PRIVATE_KEY_KEY, where)
+    elif spec.client_cert_secret_ref is not None and spec.client_key_secret_ref is not None:
+        certificate = await _value(
+            get_secret, spec.client_cert_secret_ref, TLS_CERT_KEY, "spec.vault.clientCertSecretRef"
+        )
+        key = await _value(
+            get_secret, spec.client_key_secret_ref, TLS_PRIVATE_KEY_KEY, "spec.vault.clientKeySecretRef"
+        )
+    return ServerTls(ca_pem=ca, server_name=spec.server_name, certificate_pem=certificate, key_pem=key)
+
+
+async def _credentials(issuer: IssuerView, spec: VaultIssuer, get_secret: GetSecret) -> Credentials:
+    """The login that the spec stands for; of several methods the first in cert-manager's order."""
+    auth = spec.auth
+    if auth.token_secret_ref is not None:
+        where = "spec.vault.auth.tokenSecretRef"
+        token = _line(await _value(get_secret, auth.token_secret_ref, "token", where), where)
+        return StaticToken(token)
+    if auth.app_role is not None:
+        return await _app_role(auth.app_role, get_secret)
+    if auth.client_certificate is not None:
+        return _client_certificate(auth.client_certificate)
+    if auth.kubernetes is not None:
+        return await _kubernetes(issuer, spec, auth.kubernetes, get_secret)
+    raise BadSettings("spec.vault.auth.aws is not supported yet; choose another method")
+
+
+async def _app_role(method: VaultAppRole, get_secret: GetSecret) -> LoginCall:
+    where = "spec.vault.auth.appRole.secretRef"
+    secret_id = _line(await _value(get_secret, method.secret_ref, "secretId", where), where)
+    path = (method.path or "approle").strip("/")
+    return LoginCall(
+        f"/v1/auth/{path}/login", (("role_id", method.role_id.strip()), ("secret_id", secret_id))
+    )
+
+
+def _client_certificate(method: VaultClientCertificate) -> LoginCall:
+    fields = (("name", method.name),) if method.name else ()
+    return LoginCall(f"{_mount(method.mount_path, '/v1/auth/cert')}/login", fields)
+
+
+async def _kubernetes(
+    issuer: IssuerView, spec: VaultIssuer, method: VaultKubernetes, get_secret: GetSecret
+) -> Credentials:
+    path = f"{_mount(method.mount_path, '/v1/auth/kubernetes')}/login"
+    if method.secret_ref is not None and method.secret_ref.name:
+        where = "spec.vault.auth.kubernetes.secretRef"
+        jwt = _line(await _value(get_secret, method.secret_ref, "token", where), where)
+        return LoginCall(path, (("role", method.role), ("jwt", jwt)))
+    if method.service_account_ref is None:
+        raise BadSettings("spec.vault.auth.kubernetes needs secretRef or serviceAccountRef")
+    audiences = audiences_of(issuer, spec)
+    return ServiceAccountLogin(path, method.role, method.service_account_ref.name, audiences)
+
+
+def audiences_of(issuer: IssuerView, spec: VaultIssuer) -> tuple[str, ...]:
+    """The audiences of the token for a ServiceAccount: the spec's, one that only this issuer has, and the
+    server's URL."""
+    account = spec.auth.kubernetes.service_account_ref if spec.auth.kubernetes is not None else None
+    own = f"vault://{issuer.namespace}/{issuer.name}" if issuer.namespace else f"vault://{issuer.name}"
+    return (*(account.audiences if account is not None else ()), own, spec.server)
+
+
+def _mount(given: str, default: str) -> str:
+    path = (given or default).strip("/")
+    return f"/{path}" if path.startswith("v1/") else f"/v1/{path}"
+
+
+async def _value(get_secret: GetSecret, ref: SecretKeySelector, default_key: str, where: str) -> bytes:
+    data = await get_secret(ref.name)
+    if data is None:
+        raise BadSettings(
+            f'the Secret "{ref.name}" in {where} does not exist', secret=ref.name, is_missing=True
+        )
+    key = ref.key or default_key
+    if not data.get(key):
+        raise BadSettings(f'the Secret "{ref.name}" in {where} has no "{key}"', secret=ref.name)
+    return data[key]
+
+
+def _line(value: bytes, where: str) -> str:
+    """A credential as text without the newline that editors add."""
+    try:
+        text = value.decode("ascii").strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not text.isprintable():
+        raise BadSettings(f"the value of the Secret in {where} is not a line of text")
+    return text

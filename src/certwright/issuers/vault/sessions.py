@@ -1,0 +1,142 @@
+"""Vault sessions: one token for each issuer, for the lifetime of its lease.
+
+cert-manager logs in for every check and every certificate. A login takes as long as a signature, and a
+method may limit how often its credentials are used (`secret_id_num_uses`). So a token is kept, renewed after
+two thirds of its lease, and discarded when the server does not accept it any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from certwright.issuers.contract import GetToken
+from certwright.issuers.vault.api import Denied, Login, NoSuchPath, Rejected, VaultApi
+from certwright.issuers.vault.logins import (
+    BadSettings,
+    LoginCall,
+    ServiceAccountLogin,
+    Settings,
+    StaticToken,
+)
+from certwright.kit.outgoing import HttpClient
+from certwright.kube.util.lru import Lru
+
+T = TypeVar("T")
+
+_KEPT: Final = 256
+_RENEW_AT: Final = 2 / 3
+# A token with a shorter rest may expire on its way.
+_LEAST_LEFT: Final = timedelta(seconds=5)
+
+
+class LoginRefused(Exception):
+    """The server refuses to log in. The message is one sentence."""
+
+
+class Session:
+    """The token of one issuer at one server. `now` returns the time, `get_token` requests tokens of
+    ServiceAccounts."""
+
+    def __init__(self, settings: Settings, api: VaultApi, now: Callable[[], datetime]) -> None:
+        self.settings = settings
+        self.api = api
+        self._now = now
+        self._login: Login | None = None
+        self._renew_at: datetime | None = None
+        self._ends_at: datetime | None = None
+        self._one_at_a_time = asyncio.Lock()
+
+    async def token(self, get_token: GetToken | None) -> str:
+        """A valid token: the kept one, the renewed one, or that of a new login.
+
+        Raises `LoginRefused`, `BadSettings`, and `VaultError` when the server does not work.
+        """
+        credentials = self.settings.credentials
+        if isinstance(credentials, StaticToken):
+            return credentials.token
+        async with self._one_at_a_time:
+            now = self._now()
+            if self._login is not None and (self._renew_at is None or now < self._renew_at):
+                return self._login.token
+            if self._login is not None and self._login.renewable and not self._is_over(now):
+                await self._renew(self._login)
+            if self._login is None or self._is_over(now) or self._is_due(now):
+                return self._keep(await self._log_in(credentials, get_token)).token
+            return self._login.token
+
+    async def use(self, get_token: GetToken | None, call: Callable[[str], Awaitable[T]]) -> T:
+        """The result of a call with the token. A token that the server does not accept is replaced once.
+
+        Raises as `token`, and what `call` raises.
+        """
+        token = await self.token(get_token)
+        try:
+            return await call(token)
+        except Denied:
+            if isinstance(self.settings.credentials, StaticToken):
+                raise
+            # The token may have been revoked, or its lease may have ended early.
+            if self._login is not None and self._login.token == token:
+                self._login = None
+            return await call(await self.token(get_token))
+
+    def _is_over(self, now: datetime) -> bool:
+        return self._ends_at is not None and now >= self._ends_at - _LEAST_LEFT
+
+    def _is_due(self, now: datetime) -> bool:
+        return self._renew_at is not None and now >= self._renew_at
+
+    async def _renew(self, login: Login) -> None:
+        try:
+            self._keep(await self.api.renew(login.token))
+        except (Denied, NoSuchPath, Rejected):
+            # At the end of its longest lease a token cannot be renewed; a new login follows.
+            self._login = None
+
+    async def _log_in(
+        self, credentials: LoginCall | ServiceAccountLogin, get_token: GetToken | None
+    ) -> Login:
+        if isinstance(credentials, ServiceAccountLogin):
+            if get_token is None:
+                raise BadSettings(
+                    "this process cannot request tokens; use spec.vault.auth.kubernetes.secretRef"
+                )
+            credentials = await credentials.call(get_token)
+        try:
+            return await self.api.log_in(credentials.path, dict(credentials.fields))
+        except (Denied, Rejected) as error:
+            raise LoginRefused(f"Vault refuses the login: {error}") from error
+        except NoSuchPath as error:
+            raise LoginRefused(
+                f"no authentication method is mounted at {credentials.path.removesuffix('/login')}: {error}; "
+                "correct its path in spec.vault.auth, or enable the method"
+            ) from error
+
+    def _keep(self, login: Login) -> Login:
+        now = self._now()
+        self._login = login
+        lease = timedelta(seconds=login.lease_s)
+        self._renew_at = now + lease * _RENEW_AT if login.lease_s else None
+        self._ends_at = now + lease if login.lease_s else None
+        return login
+
+
+class Sessions:
+    """The sessions of this process, by the UIDs of the issuers."""
+
+    def __init__(self) -> None:
+        self._sessions: Lru[str, Session] = Lru(_KEPT)
+
+    def get(
+        self, uid: str, settings: Settings, http: Callable[[], HttpClient], now: Callable[[], datetime]
+    ) -> Session:
+        """The session of an issuer; a new one when its settings have changed."""
+        kept = self._sessions.get(uid)
+        if kept is not None and kept.settings == settings:
+            return kept
+        made = Session(settings, VaultApi(http(), settings.server, settings.namespace), now)
+        self._sessions.put(uid, made)
+        return made

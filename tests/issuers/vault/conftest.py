@@ -1,0 +1,105 @@
+"""One OpenBao for the tests of this folder, and issuers that sign with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from certwright.issuers.contract import IssuerView, ServerTools, Tools
+from certwright.issuers.vault.issuer import Vault
+from certwright.kit.https import HttpsClient
+from certwright.kit.outgoing import HttpClient, ServerTls
+from certwright.kube.util.executor import Inline
+from certwright.resources.issuer import IssuerSpec, VaultAppRole, VaultAuth, VaultIssuer
+from certwright.resources.references import SecretKeySelector
+from conformance.check_issuer import Setup
+from support.openbao import Bao, app_role, openbao
+
+
+@pytest.fixture(scope="module")
+def bao() -> Iterator[Bao]:
+    """A server that no test leaves sealed."""
+    with openbao() as found:
+        yield found
+
+
+@dataclass
+class VaultSetup(Setup):
+    """A `vault` issuer, with the real HTTP client. `tokens` records the audiences asked for."""
+
+    clients: list[HttpsClient] = field(default_factory=list)
+    tokens: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    token: str = "a.b.c"
+
+    def client(self, tls: ServerTls, fix: str) -> HttpClient:
+        """A new client, closed at the end of the test."""
+        self.clients.append(HttpsClient(tls, user_agent="test", trust_fix=fix, timeout_s=60.0))
+        return self.clients[-1]
+
+    async def get_token(self, account: str, audiences: Sequence[str]) -> str:
+        """The token of any ServiceAccount."""
+        self.tokens.append((account, tuple(audiences)))
+        return self.token
+
+    @property
+    def tools(self) -> Tools:
+        """What the issuer may use."""
+        servers = ServerTools(client=self.client, get_token=self.get_token)
+        return Tools(get_secret=self.get_secret, executor=Inline(), now=lambda: self.now, servers=servers)
+
+    def change(self, spec: VaultIssuer) -> None:
+        """Another generation of the issuer."""
+        self.view = replace(self.view, generation=self.view.generation + 1, spec=IssuerSpec(vault=spec))
+
+    @property
+    def spec(self) -> VaultIssuer:
+        """Its spec."""
+        assert self.view.spec.vault is not None
+        return self.view.spec.vault
+
+
+def view(spec: VaultIssuer) -> IssuerView:
+    """The Issuer `default/vault`."""
+    return IssuerView(
+        kind="Issuer",
+        name="vault",
+        namespace="default",
+        uid="uid-vault",
+        generation=1,
+        resource_version="7",
+        spec=IssuerSpec(vault=spec),
+    )
+
+
+MakeSetup = Callable[..., VaultSetup]
+
+
+@pytest.fixture
+async def make(bao: Bao) -> AsyncIterator[MakeSetup]:
+    """Makes issuers; by AppRole unless `auth` says otherwise."""
+    made: list[VaultSetup] = []
+
+    def make_one(
+        auth: VaultAuth | None = None, path: str = "pki/sign/web", namespace: str = ""
+    ) -> VaultSetup:
+        role, secret = app_role(bao)
+        if auth is None:
+            ref = SecretKeySelector(name="app-role", key="secretId")
+            auth = VaultAuth(app_role=VaultAppRole(path="approle", role_id=role, secret_ref=ref))
+        spec = VaultIssuer(auth=auth, server=bao.url, path=path, ca_bundle=bao.ca_pem, namespace=namespace)
+        found = VaultSetup(Vault(), view(spec), {"app-role": {"secretId": f"{secret}\n".encode()}})
+        made.append(found)
+        return found
+
+    yield make_one
+    for one in made:
+        for client in one.clients:
+            await client.close()
+
+
+@pytest.fixture
+def by_app_role(make: MakeSetup) -> VaultSetup:
+    """An issuer that logs in by AppRole."""
+    return make()
