@@ -175,7 +175,7 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     # Events are written after what they tell of.
     requested = r"Normal +Requested .*\"web-2\""
     until_so(lambda: bool(re.search(requested, cli("describe", "certificate", "web", *here).out)))
-    assert "Story:" in cli("describe", "certificate", "web", *here).out
+    assert "Diagnosis:" in cli("describe", "certificate", "web", *here).out
 
     assert cli("delete", "certificate", "web", *here).out == "certificate.cert-manager.io/web deleted\n"
     gone = cli("get", "certificate", "web", *here)

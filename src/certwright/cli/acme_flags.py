@@ -125,7 +125,7 @@ _OPTIONS = (
         "--tlsalpn01-backend",
         metavar="HOST:PORT",
         callback=parse_address,
-        help="Where all other TLS connections to --tlsalpn01-listen are passed on to, unread.",
+        help="Backend for all other TLS connections to --tlsalpn01-listen, which are forwarded unread.",
     ),
     _nameservers(
         "--dns01-recursive-nameservers",
@@ -157,7 +157,7 @@ _OPTIONS = (
         "limits_file",
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="What ACME servers allow (YAML), where that is not what is known of them.",
+        help="Rate limits of ACME servers (YAML) that differ from the built-in ones.",
     ),
     click.option(
         "--acme-process",

@@ -68,14 +68,15 @@ LEADER_ELECT = click.option(
     # As Go's flags: without a value it means true.
     is_flag=False,
     flag_value=True,
-    help="Whether of several replicas one works, and the others wait for its lease.  [default: true]",
+    help="Leader election: one of several replicas works, and the others wait for its lease.  [default: "
+    "true]",
 )
 LEADER_ELECTION_NAMESPACE = click.option(
     "--leader-election-namespace",
     metavar="NS",
     default="kube-system",
     show_default=True,
-    help="Where the Lease is, by which the replica that works is found.",
+    help="Namespace of the Lease of the leader election.",
 )
 
 _OPTIONS = (

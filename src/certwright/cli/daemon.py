@@ -51,7 +51,7 @@ def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., A
 
 
 DATA_DIR = data_dir_option(
-    "Where the store, the server's own keys and the kubeconfig are; created if missing."
+    "Directory of the store, the server's own keys and the kubeconfig; created if missing."
 )
 
 
@@ -127,7 +127,7 @@ _CONTROLLER_OPTIONS = (
         metavar="NS",
         default="kube-system",
         show_default=True,
-        help="Where the Secrets of ClusterIssuers are.",
+        help="Namespace of the Secrets of ClusterIssuers.",
     ),
     click.option(
         "--certificate-request-minimum-backoff-duration",

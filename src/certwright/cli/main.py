@@ -37,7 +37,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",
         "inspect": "Show what is inside a certificate's Secret.",
-        "limits": "Show what ACME servers allow, and what of it has been used.",
+        "limits": "Show the rate limits of ACME servers, and their use.",
     },
     "Store": {
         "backup": "Save all objects of a server's store in a file.",

@@ -93,7 +93,7 @@ def description(obj: Json, events: list[Json], around: Around | None, now: datet
     head = [("Kind", f"{obj.get('kind')} ({obj.get('apiVersion')})"), *sections.metadata_fields(obj, now)]
     if around is not None:
         diagnosis = diagnose(around, now)
-        head += [("Story", diagnosis.cause), ("What to do", diagnosis.advice)]
+        head += [("Diagnosis", diagnosis.cause), ("What to do", diagnosis.advice)]
     status = {k: v for k, v in (obj.get("status") or {}).items() if k != "conditions"}
     rest = {k: v for k, v in obj.items() if k not in _APART}
     spec = rest.pop("spec", None)

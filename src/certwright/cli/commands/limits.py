@@ -63,8 +63,8 @@ class Account:
     uri: str
 
 
-@click.command(short_help="Show what ACME servers allow, and what of it has been used.")
-@click.option("--issuer", metavar="NAME", help="Only what counts for this Issuer or ClusterIssuer.")
+@click.command(short_help="Show the rate limits of ACME servers, and their use.")
+@click.option("--issuer", metavar="NAME", help="Only the limits of this Issuer or ClusterIssuer.")
 @click.option("--all", "everything", is_flag=True, help="Also sets of names and names with room left.")
 @click.option(
     "--cluster-resource-namespace",
@@ -72,7 +72,7 @@ class Account:
     metavar="NS",
     default="kube-system",
     show_default=True,
-    help="Where the controllers keep their count, as their flag of the same name says.",
+    help="Namespace of the controllers' ledger, as in their flag of the same name.",
 )
 @click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it a table.")
 @namespaced_server_options

@@ -30,7 +30,7 @@ DEFAULT_EXPORT = Path("certwright-export")
     type=click.Path(path_type=Path, file_okay=False),
     default=DEFAULT_EXPORT,
     show_default=True,
-    help="Where the files go: DIR/<namespace>/<certificate>/tls.crt and so on.",
+    help="Export directory: DIR/<namespace>/<certificate>/tls.crt and so on.",
 )
 @daemon.DATA_DIR
 @click.option(

@@ -112,7 +112,7 @@ def command(
       certwright serve
       certwright serve --data-dir /var/lib/certwright --listen 0.0.0.0:8443
       certwright serve --controllers ''            only the API; `certwright controllers` elsewhere
-      certwright serve --http01-listen :80         for ACME issuers whose CA looks by HTTP-01
+      certwright serve --http01-listen :80         for ACME issuers with HTTP-01 challenges
       certwright serve --store memory --listen :0  for a test: nothing is kept, any free port
       certwright serve --store etcds://e1:2379,e2:2379 --etcd-cafile ca.crt    one of several servers
     """

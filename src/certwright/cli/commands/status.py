@@ -122,7 +122,7 @@ def _when(value: Any, now: datetime) -> str:
 def _request(around: Around, diagnosis: Story, now: datetime) -> list[str]:
     request = around.request
     if request is None:
-        return [] if diagnosis.ready else ["there is none yet"]
+        return [] if diagnosis.ready else ["none yet"]
     return [*sections.fields([("Name", name_of(request))]), *sections.conditions(request, now)]
 
 
