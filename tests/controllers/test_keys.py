@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keys import Keys
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot
@@ -59,45 +59,45 @@ async def test_a_kept_key_of_another_kind_blocks_until_it_may_be_replaced(scene:
     assert (await scene.world.certificate("web")).status.revision == 2
 
 
-def hands_of(scene: Scene) -> tuple[Hands, Caches]:
+def hands_of(scene: Scene) -> tuple[Effects, Caches]:
     """What the steps may do, with local copies that follow nothing."""
     client = Client(LocalTransport(scene.world.recording.handle, CONTROLLER), user_agent="test")
     caches, clock = Caches(client, scene.world.clock), scene.world.clock
-    return Hands(client, caches, Facts(), Inline(), Recorder(client, clock, "test")), caches
+    return Effects(client, caches, Facts(), Inline(), Recorder(client, clock, "test")), caches
 
 
 async def test_no_key_is_made_by_what_an_old_copy_of_the_certificate_says(scene: Scene) -> None:
     current = await scene.issue()
-    hands, caches = hands_of(scene)
+    effects, caches = hands_of(scene)
     status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="web-old")
     old = msgspec.structs.replace(
         current, status=status, metadata=msgspec.structs.replace(current.metadata, resource_version="1")
     )
     snapshot = Snapshot(certificate=old, now=scene.world.clock.now(), facts=Facts())
-    assert await Keys().act(snapshot, hands) is Did.WROTE
+    assert await Keys().act(snapshot, effects) is Did.WROTE
     assert await scene.next_keys() == []
     assert caches.certificates.cache.get(current.metadata.key) == current
 
 
 async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> None:
-    hands, _ = hands_of(scene)
+    effects, _ = hands_of(scene)
     made = make_certificate("gone", "ca")
     status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="gone-x")
     gone: Certificate = msgspec.structs.replace(made, status=status)
     snapshot = Snapshot(certificate=gone, now=scene.world.clock.now(), facts=Facts())
-    assert await Keys().act(snapshot, hands) is Did.WROTE
+    assert await Keys().act(snapshot, effects) is Did.WROTE
     assert await scene.next_keys() == []
 
 
 async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_first(scene: Scene) -> None:
     current = await scene.issue()
-    hands, caches = hands_of(scene)
+    effects, caches = hands_of(scene)
     status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="web-new")
     issuing = msgspec.structs.replace(current, status=status)
     snapshot = Snapshot(certificate=issuing, now=scene.world.clock.now(), facts=Facts(), is_fresh=True)
-    assert await Keys().act(snapshot, hands) is Did.HANDED_ON
+    assert await Keys().act(snapshot, effects) is Did.HANDED_ON
     # As after a crash between the write and its news.
-    assert await Keys().act(snapshot, hands) is Did.WROTE
+    assert await Keys().act(snapshot, effects) is Did.WROTE
     assert [key.metadata.name for key in caches.next_keys_of("default/web")] == ["web-new"]
 
 

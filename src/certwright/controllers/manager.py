@@ -34,7 +34,7 @@ from certwright.controllers.cache.own_writes import is_own_write
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import Ours, ours, share_of, sharing_of
 from certwright.controllers.certificates.contention import Fights
-from certwright.controllers.certificates.effects import Hands
+from certwright.controllers.certificates.effects import Effects
 from certwright.controllers.certificates.issuing import Issuing
 from certwright.controllers.certificates.keys import Keys
 from certwright.controllers.certificates.parsed import Facts
@@ -304,7 +304,7 @@ class Controllers:
             ),
             caches=caches,
             facts=facts,
-            hands=Hands(self._client, caches, facts, self._executor, self._recorder),
+            effects=Effects(self._client, caches, facts, self._executor, self._recorder),
             status=StatusWriter(self._client, caches.certificates),
             client=self._client,
             authority_of=authorities.of,

@@ -43,7 +43,7 @@ class Did(Enum):
     CLEARED = "cleared"
 
 
-class Hands:
+class Effects:
     """The writes, the Events and the expensive cryptography of the certificate steps.
 
     Every method that writes raises `resources.errors.ApiError` or `Unreachable`, `Conflict` where the object

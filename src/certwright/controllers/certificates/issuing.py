@@ -25,7 +25,7 @@ from certwright.controllers.certificates import (
     wanted,
 )
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.rules import secret_is_not_ours
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
@@ -93,20 +93,20 @@ class Issuing:
         draft.set_retry(record)
         draft.tell("Warning", reason, record.text)
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Write the target Secret, if the request is issued and the Secret does not contain it yet."""
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None or failure_of(request, snapshot) is not None:
             return Did.NOTHING
         if not is_issued(request):
-            return await self._bridge(snapshot, hands)
+            return await self._bridge(snapshot, effects)
         if target.holds(snapshot, request) or _withheld_until(request, snapshot) is not None:
             return Did.NOTHING
         # Also where a client has started the issuance: a Secret that is not ours is never overwritten.
         if (taken := secret_is_not_ours(snapshot)) is not None:
             raise Blocked(taken.reason, taken.message)
-        pair = _pair_of(request, snapshot, hands)
-        await self._store(pair, snapshot, hands)
+        pair = _pair_of(request, snapshot, effects)
+        await self._store(pair, snapshot, effects)
         return Did.WROTE
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
@@ -116,14 +116,14 @@ class Issuing:
             return None
         return _withheld_until(request, snapshot)
 
-    async def _bridge(self, snapshot: Snapshot, hands: Hands) -> Did:
+    async def _bridge(self, snapshot: Snapshot, effects: Effects) -> Did:
         if not temporary.is_wanted(snapshot):
             return Did.NOTHING
-        await self._store(await temporary.make(snapshot, hands), snapshot, hands)
-        hands.tell(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
+        await self._store(await temporary.make(snapshot, effects), snapshot, effects)
+        effects.tell(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
         return Did.WROTE
 
-    async def _store(self, pair: Pair, snapshot: Snapshot, hands: Hands) -> None:
+    async def _store(self, pair: Pair, snapshot: Snapshot, effects: Effects) -> None:
         certificate = snapshot.certificate
         stores = keystores.wanted(certificate.spec, snapshot.passwords)
         for blocked in stores.missing.values():
@@ -134,17 +134,17 @@ class Issuing:
             pair,
             found if isinstance(found, CertificateFacts) else None,
             issuer=target.issuer_annotations(certificate),
-            keystores=await hands.make_keystores(stores.stores, pair, snapshot.now),
+            keystores=await effects.make_keystores(stores.stores, pair, snapshot.now),
             owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
-        await hands.apply_secret(certificate, snapshot.secret, content)
+        await effects.apply_secret(certificate, snapshot.secret, content)
 
 
-def _pair_of(request: CertificateRequest, snapshot: Snapshot, hands: Hands) -> Pair:
+def _pair_of(request: CertificateRequest, snapshot: Snapshot, effects: Effects) -> Pair:
     assert snapshot.next_key is not None
     encoding = snapshot.certificate.spec.key.encoding_or_default
     return Pair(
-        key_pem=hands.encode_key(snapshot.next_key, encoding),
+        key_pem=effects.encode_key(snapshot.next_key, encoding),
         chain_pem=request.status.certificate,
         ca_pem=trust.at_issuance(snapshot, request.status.ca),
     )

@@ -15,7 +15,7 @@ from typing import Final
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api.core import Secret, SecretMeta
@@ -49,26 +49,26 @@ class Keys:
         if not name or taken or check_name(name) is not None:  # A name that no Secret can have.
             draft.change(next_private_key_secret_name=self._choose(snapshot))
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Create the next-key Secret, or delete one that is not needed or not as wanted."""
         name = snapshot.certificate.status.next_private_key_secret_name
         if not snapshot.is_issuing or not name:
-            return await self._delete_others("", snapshot, hands)
+            return await self._delete_others("", snapshot, effects)
         named = snapshot.named_key
-        if named is not None and snapshot.owns_key(named) and await hands.restore_label(named):
+        if named is not None and snapshot.owns_key(named) and await effects.restore_label(named):
             return Did.WROTE
         if snapshot.next_key is not None:
-            return await self._delete_others(name, snapshot, hands)
+            return await self._delete_others(name, snapshot, effects)
         if snapshot.named_key is not None and snapshot.owns_key(snapshot.named_key):
             # Unreadable, or the spec wants another kind of key by now.
-            await hands.delete_secret(snapshot.named_key)
+            await effects.delete_secret(snapshot.named_key)
             return Did.WROTE
         if snapshot.named_key is not None:
             return Did.NOTHING
         # A stale copy may show an issuance that is over, or a Certificate that is deleted.
-        if not snapshot.is_fresh and not await hands.is_current(snapshot.certificate):
+        if not snapshot.is_fresh and not await effects.is_current(snapshot.certificate):
             return Did.WROTE
-        is_made = await hands.create_secret(await _make(name, snapshot, hands))
+        is_made = await effects.create_secret(await _make(name, snapshot, effects))
         return Did.HANDED_ON if is_made and not snapshot.next_keys else Did.WROTE
 
     def _choose(self, snapshot: Snapshot) -> str:
@@ -78,10 +78,10 @@ class Keys:
         stem = bounded_name(snapshot.certificate.metadata.name, limit=_LONGEST_NAME - SUFFIX_LENGTH - 1)
         return f"{stem}-{snapshot.suffix}"
 
-    async def _delete_others(self, name: str, snapshot: Snapshot, hands: Hands) -> Did:
+    async def _delete_others(self, name: str, snapshot: Snapshot, effects: Effects) -> Did:
         others = [secret for secret in snapshot.next_keys if secret.metadata.name != name]
         for secret in others:
-            await hands.delete_secret(secret)
+            await effects.delete_secret(secret)
         return Did.CLEARED if others else Did.NOTHING
 
 
@@ -93,16 +93,16 @@ def _is_used(secret: Secret, snapshot: Snapshot) -> bool:
     return key.public == leaf.public_key_der
 
 
-async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
+async def _make(name: str, snapshot: Snapshot, effects: Effects) -> Secret:
     certificate = snapshot.certificate
     kept = kept_key(snapshot)
     if isinstance(kept, str):
         secret = certificate.spec.secret_name
         text = f'The private key in Secret "{secret}" cannot be read, so a new one is generated: {kept}'
-        hands.tell(certificate, "Warning", "DecodeFailed", text)
+        effects.tell(certificate, "Warning", "DecodeFailed", text)
         kept = None
     if kept is None:
-        return next_key_secret(certificate, name, await hands.new_key(wanted.key_plan(certificate.spec)))
+        return next_key_secret(certificate, name, await effects.new_key(wanted.key_plan(certificate.spec)))
     if differing := wanted.key_differences(kept, certificate.spec):
         raise Blocked(
             "CannotRegenerateKey",
@@ -110,7 +110,7 @@ async def _make(name: str, snapshot: Snapshot, hands: Hands) -> Secret:
             f"({', '.join(differing)}), and spec.privateKey.rotationPolicy Never forbids replacing it; set "
             "rotationPolicy to Always, or delete the Secret",
         )
-    return next_key_secret(certificate, name, hands.encode_key(kept, "PKCS8"))
+    return next_key_secret(certificate, name, effects.encode_key(kept, "PKCS8"))
 
 
 def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:

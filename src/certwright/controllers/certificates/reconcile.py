@@ -22,7 +22,7 @@ from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.transforms import NeedsWhole, is_whole
 from certwright.controllers.certificates.draft import Blocked, Draft
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
@@ -58,7 +58,7 @@ class Decides(Protocol):
 class Acts(Protocol):
     """A step that writes other objects."""
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Make at most one write that another step continues from, and say whether there was one, and what
         for. Idempotent."""
 
@@ -100,7 +100,7 @@ class CertificateReconciler:
         wakers: Sequence[Wakes],
         caches: Caches,
         facts: Facts,
-        hands: Hands,
+        effects: Effects,
         status: StatusWriter[Certificate],
         client: Client,
         authority_of: Callable[[Issuer | ClusterIssuer], Awaitable[tuple[CertificateFacts, ...]]],
@@ -114,7 +114,7 @@ class CertificateReconciler:
         self._wakers = wakers
         self._caches = caches
         self._facts = facts
-        self._hands = hands
+        self._effects = effects
         self._status = status
         self._client = client
         self._authority_of = authority_of
@@ -164,7 +164,7 @@ class CertificateReconciler:
             # Deleted since the snapshot; its watch event is on its way.
             return snapshot
         for told in draft.events:
-            self._hands.tell(written, told.type, told.reason, told.message)
+            self._effects.tell(written, told.type, told.reason, told.message)
         for note in draft.notes:
             note.apply(*note.args)
         if written.status.revision != snapshot.certificate.status.revision:
@@ -189,7 +189,7 @@ class CertificateReconciler:
         `is_news`, unless a step hands on, which is done while issuing only, when all has been decided."""
         certificate = seen.certificate
         for actor in self._actors:
-            did = await actor.act(seen, self._hands)
+            did = await actor.act(seen, self._effects)
             if did is Did.WROTE:
                 return None
             if did is Did.HANDED_ON:
@@ -203,7 +203,7 @@ class CertificateReconciler:
         """Write the annotations, then the status: a failure that is visible has its record."""
         changed = draft.certificate
         if draft.annotations:
-            certificate = await self._hands.annotate(certificate, draft.annotations)
+            certificate = await self._effects.annotate(certificate, draft.annotations)
             changed = msgspec.structs.replace(certificate, status=changed.status)
         return await self._status.commit(CERTIFICATES, certificate, changed)
 
@@ -221,7 +221,7 @@ class CertificateReconciler:
             reasons.ISSUING, issuing.status, issuing.reason, blocked.message, now=snapshot.now
         )
         written = await self._status.commit(CERTIFICATES, certificate, draft.certificate)
-        self._hands.tell(written, "Warning", blocked.reason, blocked.message)
+        self._effects.tell(written, "Warning", blocked.reason, blocked.message)
 
     def _let_rest(self, snapshot: Snapshot) -> None:
         """Strip from memory what is not needed before the next issuance."""
@@ -303,10 +303,10 @@ class CertificateReconciler:
         alive = await self._live_uid(key)
         for request in requests:
             if not is_controlled_by(request.metadata, alive):
-                await self._hands.delete_request(request)
+                await self._effects.delete_request(request)
         for secret in secrets:
             if not is_controlled_by(secret.metadata, alive):
-                await self._hands.delete_secret(secret)
+                await self._effects.delete_secret(secret)
 
     async def _live_uid(self, key: ObjectKey) -> str:
         try:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import ARIStatus, CertificateACMEStatus
@@ -45,7 +45,7 @@ class RenewalInformation:
         if heard.status != (current.ari if current is not None else None):
             draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:  # noqa: ARG002 - the protocol's
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:  # noqa: ARG002 - the protocol's
         """Start a poll where one is due; nothing is written here."""
         facts = snapshot.leaf
         if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):

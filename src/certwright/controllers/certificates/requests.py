@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.draft import Blocked
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api.kinds import controller_reference
@@ -37,7 +37,7 @@ class Requests:
     def __init__(self, copied: Sequence[str] = names.COPIED_ANNOTATION_PREFIXES) -> None:
         self._copied = copied
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Delete a stale request of the next revision, or create the one that is missing."""
         key = snapshot.next_key
         if not snapshot.is_issuing or key is None:
@@ -45,27 +45,27 @@ class Requests:
         chosen = snapshot.next_request
         for request in snapshot.requests_of(snapshot.next_revision):
             if request is not chosen:
-                await hands.delete_request(request)
+                await effects.delete_request(request)
                 return Did.WROTE
         if chosen is not None:
             return Did.NOTHING
-        request = await self._make(snapshot, key, hands)
-        if not await hands.create_request(request):
+        request = await self._make(snapshot, key, effects)
+        if not await effects.create_request(request):
             return Did.WROTE
         text = f'Created new CertificateRequest resource "{request.metadata.name}"'
-        hands.tell(snapshot.certificate, "Normal", "Requested", text)
+        effects.tell(snapshot.certificate, "Normal", "Requested", text)
         return Did.HANDED_ON
 
-    async def _make(self, snapshot: Snapshot, key: KeyFacts, hands: Hands) -> CertificateRequest:
+    async def _make(self, snapshot: Snapshot, key: KeyFacts, effects: Effects) -> CertificateRequest:
         certificate, spec = snapshot.certificate, snapshot.certificate.spec
         try:
-            csr = await hands.new_csr(wanted.csr_plan(spec), key)
+            csr = await effects.new_csr(wanted.csr_plan(spec), key)
         except PkiError as error:
             raise Blocked(
                 "RequestFailed", f"No signing request can be made from this spec: {error}"
             ) from error
         meta = ObjectMeta(
-            name=request_name(snapshot, hands),
+            name=request_name(snapshot, effects),
             namespace=certificate.metadata.namespace,
             labels=certificate.metadata.labels,
             annotations={
@@ -104,7 +104,7 @@ def _replaces(snapshot: Snapshot) -> dict[str, str]:
     return {names.REPLACES: identifier} if identifier else {}
 
 
-def request_name(snapshot: Snapshot, hands: Hands) -> str:
+def request_name(snapshot: Snapshot, effects: Effects) -> str:
     """`<certificate>-<revision>`; where a request of another owner has that name, with a part of our UID too.
 
     The name is known beforehand, so that a create whose answer was lost is found again instead of repeated.
@@ -112,7 +112,7 @@ def request_name(snapshot: Snapshot, hands: Hands) -> str:
     meta = snapshot.certificate.metadata
     ending = f"-{snapshot.next_revision}"
     name = bounded_name(meta.name, limit=_LONGEST_NAME - len(ending)) + ending
-    if not hands.has_request(meta.namespace, name):
+    if not effects.has_request(meta.namespace, name):
         return name
     ending = f"{ending}-{meta.uid[:8]}"
     return bounded_name(meta.name, limit=_LONGEST_NAME - len(ending)) + ending

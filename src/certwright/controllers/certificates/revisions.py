@@ -8,7 +8,7 @@ Next:      –
 
 from __future__ import annotations
 
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.snapshot import Snapshot, revision_of
 from certwright.kube.api import conditions
 from certwright.resources import reasons
@@ -17,7 +17,7 @@ from certwright.resources import reasons
 class Revisions:
     """Bounds the history. A request without a revision is not ours to judge, and stays."""
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Delete the oldest requests beyond the limit, of a Certificate that is Ready or is to be."""
         status = snapshot.certificate.status
         limit = snapshot.certificate.spec.revisions_kept
@@ -30,5 +30,5 @@ class Revisions:
         beyond = sorted(done, key=revision_of)[:-limit]
         # All in one step: those of years, where the limit is new, are more than a pass has rounds.
         for request in beyond:
-            await hands.delete_request(request)
+            await effects.delete_request(request)
         return Did.CLEARED if beyond else Did.NOTHING

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from certwright.controllers.cache.transforms import NeedsWhole, is_whole, same_certificate
 from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.effects import Did, Hands
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keystores import Files, Wanted
 from certwright.controllers.certificates.managed_fields import (
     Part,
@@ -120,7 +120,7 @@ class Upkeep:
             if issuing is None or issuing.reason != problem.reason:
                 draft.tell("Warning", problem.reason, problem.message)
 
-    async def act(self, snapshot: Snapshot, hands: Hands) -> Did:
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Apply the wanted content where the Secret differs from it."""
         secret = snapshot.secret
         if snapshot.is_issuing or secret is None:
@@ -128,7 +128,7 @@ class Upkeep:
         uid, judged = snapshot.certificate.metadata.uid, _judged(snapshot, secret)
         if self._sound.get(uid) == judged or rules.first(_MUST_HOLD, snapshot) is not None:
             return Did.NOTHING
-        content = await self._content(snapshot, secret, judged.ca_pem, hands)
+        content = await self._content(snapshot, secret, judged.ca_pem, effects)
         if not (differing := differences(secret, content)):
             self._sound.put(uid, judged)
             if (found := self._repairs.get(uid)) is not None:
@@ -139,7 +139,7 @@ class Upkeep:
         if snapshot.now < repairs.next_at:
             return Did.WROTE if _take_note(repairs, snapshot, secret, differing) else Did.NOTHING
         try:
-            await hands.apply_secret(snapshot.certificate, secret, content)
+            await effects.apply_secret(snapshot.certificate, secret, content)
         except (Invalid, Forbidden) as refused:
             self._count(repairs, snapshot, at_least=_FREE_REPAIRS)
             repairs.problem = Verdict(REFUSED, _refusal(snapshot, refused))
@@ -185,7 +185,7 @@ class Upkeep:
     def _forget(self, uid: str) -> None:
         self._repairs.pop(uid, None)
 
-    async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, hands: Hands) -> Content:
+    async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, effects: Effects) -> Content:
         certificate, current = snapshot.certificate, target.held_pair(secret)
         spec = certificate.spec
         if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
@@ -197,7 +197,7 @@ class Upkeep:
             pair,
             found if isinstance(found, CertificateFacts) else None,
             issuer=_issuer_notes(snapshot, secret),
-            keystores=await _keystores(snapshot, secret, pair, hands) if certificate.spec.keystores else {},
+            keystores=await _keystores(snapshot, secret, pair, effects) if certificate.spec.keystores else {},
             owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
 
@@ -241,17 +241,17 @@ def _by_uid(content: Content) -> dict[str, object]:
     return {content.owner.uid: content.owner} if content.owner is not None else {}
 
 
-async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, hands: Hands) -> dict[str, bytes]:
+async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, effects: Effects) -> dict[str, bytes]:
     """The files of the key stores: existing ones as far as they are as wanted, else new ones. Those whose
     password is missing stay as they are."""
     wanted: Wanted = keystores.wanted(snapshot.certificate.spec, snapshot.passwords)
     kept, to_make = [*wanted.missing], []
     for store in wanted.stores:
-        if await hands.keystore_fits(store, pair, secret.data):
+        if await effects.keystore_fits(store, pair, secret.data):
             kept.append(store.files)
         else:
             to_make.append(store)
-    return _held(secret, kept) | await hands.make_keystores(to_make, pair, snapshot.now)
+    return _held(secret, kept) | await effects.make_keystores(to_make, pair, snapshot.now)
 
 
 def _held(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from certwright.controllers.certificates import rules, wanted
 from certwright.controllers.certificates.draft import Blocked
-from certwright.controllers.certificates.effects import Hands
+from certwright.controllers.certificates.effects import Effects
 from certwright.controllers.certificates.snapshot import Rule, Snapshot
 from certwright.controllers.certificates.target import Pair
 from certwright.pki import temporary
@@ -36,7 +36,7 @@ def is_wanted(snapshot: Snapshot) -> bool:
     )
 
 
-async def make(snapshot: Snapshot, hands: Hands) -> Pair:
+async def make(snapshot: Snapshot, effects: Effects) -> Pair:
     """A temporary certificate for the next key. The snapshot must have `next_key`.
 
     Raises `Blocked` where the spec asks for what no certificate can contain.
@@ -44,7 +44,7 @@ async def make(snapshot: Snapshot, hands: Hands) -> Pair:
     spec, key = snapshot.certificate.spec, snapshot.next_key
     assert key is not None
     try:
-        csr = await hands.new_csr(temporary.marked(wanted.csr_plan(spec)), key)
+        csr = await effects.new_csr(temporary.marked(wanted.csr_plan(spec)), key)
         chain = temporary.sign_temporarily(
             csr,
             duration=spec.requested_duration,
@@ -54,4 +54,4 @@ async def make(snapshot: Snapshot, hands: Hands) -> Pair:
         )
     except PkiError as error:
         raise Blocked("RequestFailed", f"No temporary certificate can be made: {error}") from error
-    return Pair(hands.encode_key(key, spec.key.encoding_or_default), chain, b"")
+    return Pair(effects.encode_key(key, spec.key.encoding_or_default), chain, b"")
