@@ -163,7 +163,7 @@ def test_nothing_that_is_published_names_an_index_or_a_path_of_one_machine() -> 
 
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 400, 60
 LONG_MODULES = {
-    "controllers/acme/orders.py": 560,
+    "controllers/acme/orders.py": 520,
     "controllers/acme/rate_limits.py": 435,
     "controllers/cache/caches.py": 510,
     "controllers/manager.py": 535,

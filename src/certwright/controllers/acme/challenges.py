@@ -310,7 +310,9 @@ class ChallengeReconciler:
                 return await self._settle(step, challenge)
             case steps.RemoveFinalizer():
                 self._release(key)
-                await self._remove_finalizer(challenge)
+                finalizers = [name for name in challenge.metadata.finalizers if name not in FINALIZERS]
+                with suppress(NotFound):
+                    await self._patch(challenge, finalizers=finalizers)
                 self._note(steps.Rest(forgets=True), challenge)
                 return Result()
             case _:
@@ -336,16 +338,16 @@ class ChallengeReconciler:
         memory = self._memories.of(challenge)
         work = memory.work
         if step.pause is not None and work is not None:
-            work = replace(work, pause=step.pause)
-            memory = replace(memory, work=work)
+            memory = replace(memory, work=replace(work, pause=step.pause))
         if step.error is not None:
             self._sparing.troubled(challenge, step.error, step.named)
-            problem = challenge_solving.problem_annotations(step.error, step.named, step.until)
-            challenge = await self._patch(challenge, annotations=problem)
         text = challenge.status.reason
         if not text or step.announced.is_news(memory.announced, self._now()):
             memory, text = replace(memory, announced=step.announced), step.announced.text
         self._memories.keep(challenge, memory)
+        if step.error is not None:
+            problem = challenge_solving.problem_annotations(step.error, step.named, step.until)
+            challenge = await self._patch(challenge, annotations=problem)
         at = work.presented_at if work is not None else None
         at = at.replace(microsecond=0) if at is not None else None
         await self._write(
@@ -376,11 +378,6 @@ class ChallengeReconciler:
         flow = flow_of(key, challenge.spec.issuer_ref, challenge.spec.dns_name)
         run = challenge_solving.self_check(key, work, attempt)
         self.checks.start(key, run, attempt=attempt, flow=flow)
-
-    async def _remove_finalizer(self, challenge: Challenge) -> None:
-        finalizers = [one for one in challenge.metadata.finalizers if one not in FINALIZERS]
-        with suppress(NotFound):
-            await self._patch(challenge, finalizers=finalizers)
 
     async def _patch(self, challenge: Challenge, **metadata: Any) -> Challenge:
         meta = challenge.metadata

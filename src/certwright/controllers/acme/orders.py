@@ -16,9 +16,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -26,6 +25,14 @@ from certwright.acme.protocol.origins import origin_of
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
 from certwright.controllers.acme.challenge_plan import NoSolver, needed_challenges, take_same
 from certwright.controllers.acme.circuit_gate import Sparing
+from certwright.controllers.acme.order_state import (
+    LONGEST_WAIT,
+    SHORTEST_WAIT,
+    FollowFrom,
+    Memory,
+    recalled,
+    with_attempt,
+)
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.own_writes import working_on
@@ -46,7 +53,7 @@ from certwright.pki.errors import PkiError
 from certwright.resources import migration, names
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
-from certwright.resources.retry import parse_moment, rfc3339, with_not_before
+from certwright.resources.retry import with_not_before
 from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
@@ -57,10 +64,6 @@ if TYPE_CHECKING:
     from certwright.controllers.acme.order_client import Contents
 
 COMPLETE = "Order completed successfully"
-_SHORTEST_WAIT = timedelta(seconds=1)
-_LONGEST_WAIT = timedelta(minutes=10)
-_ATTEMPTS_WITHIN = timedelta(hours=1)
-_MOST_ATTEMPTS = 20
 # For an order that the server processes: at some CAs people review each.
 _LONGEST_POLL = timedelta(hours=1)
 # Orders that a CA has yet to process go before those it has finished: of each CA, certificates are downloaded
@@ -77,39 +80,6 @@ for other names too."""
 
 Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
 """Called with a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
-
-
-class _FollowFrom(NamedTuple):
-    """What decides which Challenges an Order needs: revisions, and the account's key."""
-
-    order: str
-    issuer: str
-    thumbprint: str
-
-
-@dataclass(slots=True)
-class _Memory:
-    """In-memory state of an Order: lost in a restart, and rebuilt. The server MUST NOT be asked before
-    `not_before`, whatever else happens; if it `is_patience`, that time is our own choice, and a certificate
-    that is needed immediately ends the wait. `asked_at`: when the server was last sent the order. `polls`:
-    how often it was polled after it had accepted the signing request. `ensured`: what the Challenges followed
-    from when all existed, and their names."""
-
-    uid: str
-    failures: int = 0
-    not_before: datetime | None = None
-    is_patience: bool = False
-    waits_since: datetime | None = None
-    asked_at: datetime | None = None
-    polls: int = 0
-    replaces_nothing: bool = False
-    maybe_placed: bool = False
-    ensured: tuple[_FollowFrom, set[str]] | None = None
-    described: tuple[ACMEAuthorization, ...] = ()
-    account: str | None = None
-    state: str = ""
-    polling_since: datetime | None = None
-    announced: Announced | None = None
 
 
 class OrderReconciler:
@@ -153,7 +123,7 @@ class OrderReconciler:
         self._recorder = recorder
         self._now = now
         self._began_at = began_at
-        self._memories: dict[ObjectKey, _Memory] = {}
+        self._memories: dict[ObjectKey, Memory] = {}
         self._contents: Contents = {}
         self._endings = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_END_AT_ONCE))
 
@@ -244,14 +214,14 @@ class OrderReconciler:
         memory.failures = 0
         return result
 
-    def _memory(self, order: Order) -> _Memory:
+    def _memory(self, order: Order) -> Memory:
         key, uid = order.metadata.key, order.metadata.uid
         held = self._memories.get(key)
         if held is None or held.uid != uid:
-            held = self._memories[key] = _recalled(order, self._now())
+            held = self._memories[key] = recalled(order, self._now())
         return held
 
-    async def _advance(self, order: Order, way: Way, memory: _Memory) -> Result:
+    async def _advance(self, order: Order, way: Way, memory: Memory) -> Result:
         memory.asked_at = None
         if order.status.url and names.ACME_SERVER not in order.metadata.annotations:
             directory = await way.client.directory()
@@ -279,14 +249,14 @@ class OrderReconciler:
             return await self._say_what_it_waits_for(order, challenges)
         return await self._finish(order, way, memory)
 
-    async def _about_to_ask(self, order: Order, memory: _Memory) -> Order:
+    async def _about_to_ask(self, order: Order, memory: Memory) -> Order:
         memory.asked_at = self._now()
         if self._sparing.is_doubted(order):
             # Before the attempt: a crash must not lose it, because attempts in an hour are limited.
             await self._sparing.record(order)
         return order
 
-    async def _place(self, order: Order, way: Way, memory: _Memory) -> Order:
+    async def _place(self, order: Order, way: Way, memory: Memory) -> Order:
         from certwright.acme.protocol.errors import Unreachable
         from certwright.controllers.acme import order_client
 
@@ -323,11 +293,11 @@ class OrderReconciler:
         self._memory(order).described = described
         return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
-    async def _ensure_challenges(self, order: Order, way: Way, memory: _Memory) -> list[Challenge]:
+    async def _ensure_challenges(self, order: Order, way: Way, memory: Memory) -> list[Challenge]:
         from certwright.controllers.acme import order_client
 
         held = {one.metadata.name: one for one in self._challenges_of(order)}
-        follow_from = _FollowFrom(
+        follow_from = FollowFrom(
             order.metadata.resource_version, way.issuer.resource_version, way.client.key.thumbprint
         )
         if memory.ensured == (follow_from, set(held)):
@@ -346,7 +316,7 @@ class OrderReconciler:
         memory.ensured = follow_from, {one.metadata.name for one in found}
         return found
 
-    async def _finish(self, order: Order, way: Way, memory: _Memory) -> Result:
+    async def _finish(self, order: Order, way: Way, memory: Memory) -> Result:
         from certwright.controllers.acme import order_client
 
         csr = order_client.csr_of(order.spec)
@@ -364,7 +334,7 @@ class OrderReconciler:
             return await self._fail(order, "invalid", _words(there))
         return await self._poll_again(order, there, memory)
 
-    async def _poll_again(self, order: Order, there: ServerOrder, memory: _Memory) -> Result:
+    async def _poll_again(self, order: Order, there: ServerOrder, memory: Memory) -> Result:
         """Poll an order that the server processes, or whose state RFC 8555 does not define."""
         from certwright.controllers.acme import order_client
 
@@ -431,7 +401,7 @@ class OrderReconciler:
             await self._write(order, msgspec.structs.replace(order.status, reason=reason))
         return Result()
 
-    async def _take(self, error: AcmeError, order: Order, way: Way, memory: _Memory) -> Result:
+    async def _take(self, error: AcmeError, order: Order, way: Way, memory: Memory) -> Result:
         """Error handling: the kind of error decides what becomes of the Order."""
         from certwright.acme.protocol.errors import Refused
         from certwright.acme.protocol.problem import Reaction
@@ -459,12 +429,12 @@ class OrderReconciler:
         if isinstance(error, Refused) and not order.status.url and error.is_limit:
             is_about_names = not self._limited(order, way, error)
         memory.failures += 1
-        delay = doubled(_SHORTEST_WAIT, memory.failures, cap=_LONGEST_WAIT)
+        delay = doubled(SHORTEST_WAIT, memory.failures, cap=LONGEST_WAIT)
         until = self._now() + delay
-        attempts = _with_attempt(order, memory.asked_at or self._now())
+        attempts = with_attempt(order, memory.asked_at or self._now())
         named = error.retry_after if isinstance(error, Refused) else None
         if named is not None:
-            until = max(min(named, self._now() + LONGEST_OBEYED), self._now() + _SHORTEST_WAIT)
+            until = max(min(named, self._now() + LONGEST_OBEYED), self._now() + SHORTEST_WAIT)
             attempts[names.NOT_BEFORE] = until.astimezone(UTC).isoformat()
         order = await self._annotate(order, attempts)
         memory.not_before, memory.is_patience = until, named is None
@@ -489,7 +459,7 @@ class OrderReconciler:
             await self._announce(order, announced, self._memory(order))
         return Result(wake_at=wait.until)
 
-    async def _announce(self, order: Order, announced: Announced, memory: _Memory) -> None:
+    async def _announce(self, order: Order, announced: Announced, memory: Memory) -> None:
         if not announced.is_news(memory.announced, self._now()):
             return
         memory.announced = announced
@@ -536,32 +506,6 @@ class OrderReconciler:
 
 def _account_of(way: Way) -> dict[str, str]:
     return {names.ACME_SERVER: way.client.directory_url, names.ACME_ACCOUNT: way.client.kid}
-
-
-def _recalled(order: Order, now: datetime) -> _Memory:
-    """What the Order's annotations show of its attempts, after a restart."""
-    attempts = _attempts(order, now)
-    named = parse_moment(order.metadata.annotations.get(names.NOT_BEFORE, ""))
-    if named is not None:
-        named = min(named, now + LONGEST_OBEYED) if named > now else None
-    until = named
-    if named is None and attempts:
-        until = attempts[-1] + doubled(_SHORTEST_WAIT, len(attempts), cap=_LONGEST_WAIT)
-    return _Memory(order.metadata.uid, failures=len(attempts), not_before=until, is_patience=named is None)
-
-
-def _attempts(order: Order, now: datetime) -> list[datetime]:
-    """The recorded attempts, oldest first. One that lies in the future was not ours."""
-    texts = order.metadata.annotations.get(names.ACME_ATTEMPTS, "").split(",")
-    moments = (parse_moment(text) for text in texts[-_MOST_ATTEMPTS:])
-    return sorted(moment for moment in moments if moment is not None and moment <= now)
-
-
-def _with_attempt(order: Order, asked_at: datetime) -> dict[str, str]:
-    """The annotation with one attempt more, of the last hour: earlier ones determine nothing."""
-    attempts = [*_attempts(order, asked_at), asked_at]
-    recent = {rfc3339(one) for one in attempts if one > asked_at - _ATTEMPTS_WITHIN}
-    return {names.ACME_ATTEMPTS: ",".join(sorted(recent)[-_MOST_ATTEMPTS:])}
 
 
 def _words(there: ServerOrder) -> str:
