@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.retry.backoff import minimum_in
+from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, Checked, IssuerView, ServerTools, Tools
 from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, is_supported, kind_of
 from certwright.kube.api import conditions
@@ -25,10 +25,7 @@ from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
-from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
-from certwright.kube.runtime.recorder import Recorder
-from certwright.kube.util.executor import Executor
 from certwright.resources import names, operator_policy, reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.operator_policy import OperatorPolicy
@@ -110,17 +107,14 @@ class IssuerReconciler(Generic[T]):
     def __init__(
         self,
         kind: Kind[T],
+        toolbox: Toolbox,
         *,
         informer: Informer[T],
         secrets: Secrets,
         secrets_in: Callable[[T], str],
-        status: StatusWriter[T],
-        recorder: Recorder,
-        executor: Executor,
         acme: Callable[[str], AcmeTools] | None = None,
         servers: Callable[[str], ServerTools] | None = None,
         policy: OperatorPolicy | None = None,
-        now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._acme = acme
@@ -130,10 +124,8 @@ class IssuerReconciler(Generic[T]):
         self._informer = informer
         self._secrets = secrets
         self._secrets_in = secrets_in
-        self._status = status
-        self._recorder = recorder
-        self._executor = executor
-        self._now = now
+        self._toolbox = toolbox
+        self._status = toolbox.status_of(informer)
         self._reported: dict[ObjectKey, str] = {}
         self._logged: dict[ObjectKey, str] = {}
 
@@ -151,7 +143,7 @@ class IssuerReconciler(Generic[T]):
             await self._write(issuer, checked)
         except NotFound:
             return Result()
-        return Result(wake_at=self._now() + checked.retry_after if checked.retry_after else None)
+        return Result(wake_at=self._toolbox.now() + checked.retry_after if checked.retry_after else None)
 
     def _say_what_is_not_obeyed(self, key: ObjectKey, issuer: T) -> None:
         try:
@@ -159,15 +151,15 @@ class IssuerReconciler(Generic[T]):
         except ValueError as error:
             if self._reported.get(key) != str(error):
                 self._reported[key] = str(error)
-                self._recorder.event(self._kind, issuer, "Warning", BAD_ANNOTATION_EVENT, str(error))
+                self._toolbox.recorder.event(self._kind, issuer, "Warning", BAD_ANNOTATION_EVENT, str(error))
 
     async def _check(self, key: ObjectKey, issuer: T) -> Checked:
         namespace = self._secrets_in(issuer)
         reader = SecretReader(self._secrets, self.dependents, key)
         tools = Tools(
             get_secret=reader.within(namespace),
-            executor=self._executor,
-            now=self._now,
+            executor=self._toolbox.executor,
+            now=self._toolbox.now,
             acme=self._acme(namespace) if self._acme is not None else None,
             servers=self._servers(namespace) if self._servers is not None else None,
         )
@@ -210,7 +202,7 @@ class IssuerReconciler(Generic[T]):
             message=checked.message,
             observed_generation=issuer.metadata.generation,
         )
-        existing = conditions.with_condition(issuer.status.conditions, after, self._now())
+        existing = conditions.with_condition(issuer.status.conditions, after, self._toolbox.now())
         if checked.reason == NOT_SUPPORTED and before is not None and before.reason != NOT_SUPPORTED:
             # Another controller that supports it has judged it, and may do so again.
             return
@@ -227,6 +219,6 @@ class IssuerReconciler(Generic[T]):
         ):
             return
         if not checked.ready:
-            self._recorder.event(self._kind, written, "Warning", FAILED_EVENT, checked.message)
+            self._toolbox.recorder.event(self._kind, written, "Warning", FAILED_EVENT, checked.message)
         elif checked.message:
-            self._recorder.event(self._kind, written, "Normal", checked.reason, checked.message)
+            self._toolbox.recorder.event(self._kind, written, "Normal", checked.reason, checked.message)

@@ -29,16 +29,14 @@ from certwright.controllers.cache.shard_members import Sharing
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
-from certwright.kube.client.rest import Client
 from certwright.kube.runtime.commit import StatusWriter
-from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.executor import Executor
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
@@ -93,28 +91,26 @@ class Acme:
 
     def __init__(
         self,
+        toolbox: Toolbox,
         *,
-        client: Client,
         caches: Caches,
         clock: Clock,
-        recorder: Recorder,
         options: AcmeOptions,
         issuers: KnownIssuers,
         distrust: Callable[[IssuerView], None],
         gate: IssuerGate,
         user_agent: str,
         namespace: str,
-        executor: Executor,
         sharing: Sharing,
     ) -> None:
         self._gate = gate
         self.dependents: Dependents[ObjectKey] = Dependents()
         caches.orders.add_handler(self._let_go_of_secrets)
         caches.challenges.add_handler(self._let_go_of_secrets)
-        self._client = client
+        self._client = toolbox.client
         self._caches = caches
         self._clock = clock
-        self._recorder = recorder
+        self._recorder = toolbox.recorder
         self._options = options
         self._issuers = issuers
         self._distrust = distrust
@@ -124,7 +120,7 @@ class Acme:
             now=clock.now,
             observe=self.traffic.observe,
             make_transport=options.make_transport,
-            executor=executor,
+            executor=toolbox.executor,
             rules=options.policy.servers,
         )
         self._ways = Ways(
@@ -136,7 +132,7 @@ class Acme:
             now=clock.now,
         )
         self.ledgers = Ledgers(
-            client=client,
+            client=toolbox.client,
             caches=caches,
             clock=clock,
             find_issuer=issuers.find,
@@ -146,11 +142,13 @@ class Acme:
         )
         self._provenance = Provenance(caches)
         self._request_orders = RequestOrders(
-            client, caches, issuers.of_request, self._provenance, now=clock.now
+            toolbox.client, caches, issuers.of_request, self._provenance, now=clock.now
         )
         self._orders: OrderReconciler | None = None
         self._challenges: ChallengeReconciler | None = None
         self._office: RenewalOffice | None = None
+        self.wake_order: Callable[[Challenge], None] | None = None
+        """Enqueues the Order of a Challenge; set before `challenges`, where Orders are reconciled."""
 
     async def close(self) -> None:
         """Close connections, and stop the self-checks."""
@@ -203,11 +201,8 @@ class Acme:
         )
         return self._orders
 
-    def challenges(
-        self, wake: Callable[[ObjectKey], None], tell_order: Callable[[Challenge], None] | None = None
-    ) -> ChallengeReconciler:
-        """The reconciler of Challenges; `wake` enqueues one, `tell_order` the Order of one, where this
-        process reconciles Orders too."""
+    def challenges(self, wake: Callable[[ObjectKey], None]) -> ChallengeReconciler:
+        """The reconciler of Challenges; `wake` enqueues one."""
         self._challenges = ChallengeReconciler(
             challenges=self._caches.challenges,
             problem_of=self._problem_of_challenge,
@@ -222,7 +217,7 @@ class Acme:
             client=self._client,
             recorder=self._recorder,
             now=self._clock.now,
-            tell_order=self._with_the_last(tell_order) if tell_order is not None else None,
+            tell_order=self._with_the_last(self.wake_order) if self.wake_order is not None else None,
             most=self._options.max_concurrent_challenges,
             looks=self._options.looks_at_once,
             check_period=self._options.dns01_check_period,
@@ -257,6 +252,15 @@ class Acme:
         if self._challenges is None:
             return challenge.status.state == "valid"
         return self._challenges.is_proven(challenge)
+
+    def is_seen(self, key: ObjectKey) -> bool:
+        """Whether a self-check of that Challenge has succeeded."""
+        return self._challenges is not None and self._challenges.is_seen(key)
+
+    def forget_renewal(self, uid: str) -> None:
+        """Drop the renewal information of a Certificate that was deleted."""
+        if self._office is not None:
+            self._office.forget(uid)
 
     def renewal_office(self, wake: Callable[[ObjectKey], None]) -> RenewalOffice:
         """The ARI poller; `wake` enqueues a Certificate."""

@@ -4,19 +4,21 @@ A pass is made of rounds. In each, every step first says how the status should b
 written if it differs; then the first step that has something else to write does so (`act`), and the next
 round begins with the resulting state. The pass ends when no step has anything to write: all is done, or
 something must be waited for. So a kill between any two writes leaves a state that an ordinary round begins
-with. Where a step only hands on to the next one (a key to go with a request, a request to be signed), all
+with. Where a step only effects on to the next one (a key to go with a request, a request to be signed), all
 that was decided stands: the later steps continue in the same round, because another one would find nothing
 new. A certificate that has been issued ends the pass, too; a later pass cleans up when the queue is idle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches, owner_value, secret_value
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
@@ -27,13 +29,12 @@ from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import Forbidden, Invalid, NotFound
 from certwright.kube.api.meta import ObjectKey, is_controlled_by
 from certwright.kube.client.cache import revision_of
-from certwright.kube.client.rest import Client
-from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
@@ -88,38 +89,38 @@ class NotSettling(Exception):
     """The steps of one Certificate do not settle; the text names it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The steps of one pass by what they do, each in order."""
+
+    deciders: Sequence[Decides]
+    actors: Sequence[Acts]
+    wakers: Sequence[Wakes]
+
+
 class CertificateReconciler:
     """Brings one Certificate from the actual to the desired state. The steps are those of
     `controllers/table.py`, in order, without those that are disabled."""
 
     def __init__(
         self,
+        steps: Steps,
+        toolbox: Toolbox,
         *,
-        deciders: Sequence[Decides],
-        actors: Sequence[Acts],
-        wakers: Sequence[Wakes],
         caches: Caches,
         facts: Facts,
-        effects: Effects,
-        status: StatusWriter[Certificate],
-        client: Client,
-        authority_of: Callable[[Issuer | ClusterIssuer], Awaitable[tuple[CertificateFacts, ...]]],
-        issuer_of: Callable[[Certificate], Issuer | ClusterIssuer | None],
-        now: Callable[[], datetime],
+        authorities: Authorities,
         suffix: Callable[[int], str],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
-        self._deciders = deciders
-        self._actors = actors
-        self._wakers = wakers
+        self._steps = steps
         self._caches = caches
         self._facts = facts
-        self._effects = effects
-        self._status = status
-        self._client = client
-        self._authority_of = authority_of
-        self._issuer_of = issuer_of
-        self._now = now
+        self._effects = Effects(toolbox.client, caches, facts, toolbox.executor, toolbox.recorder)
+        self._status = toolbox.status_of(caches.certificates)
+        self._client = toolbox.client
+        self._authorities = authorities
+        self._now = toolbox.now
         self._suffix = suffix
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -157,7 +158,7 @@ class CertificateReconciler:
     async def _round(self, snapshot: Snapshot) -> Snapshot | None:
         """One round; returns the final snapshot where nothing was written, None where something was. Raises
         `_Issued` once the status says that the certificate is issued."""
-        draft = decide(self._deciders, snapshot)
+        draft = decide(self._steps.deciders, snapshot)
         try:
             written = await self._commit(snapshot.certificate, draft)
         except NotFound:
@@ -186,9 +187,9 @@ class CertificateReconciler:
 
     async def _act(self, seen: Snapshot, *, is_news: bool) -> Snapshot | None:
         """Run `act` of the steps. Returns the final snapshot, or None where another round must follow: if
-        `is_news`, unless a step hands on, which is done while issuing only, when all has been decided."""
+        `is_news`, unless a step effects on, which is done while issuing only, when all has been decided."""
         certificate = seen.certificate
-        for actor in self._actors:
+        for actor in self._steps.actors:
             did = await actor.act(seen, self._effects)
             if did is Did.WROTE:
                 return None
@@ -238,19 +239,19 @@ class CertificateReconciler:
                 self._caches.let_request_rest(request)
 
     def _wake_at(self, snapshot: Snapshot) -> datetime | None:
-        moments = (step.wake_at(snapshot) for step in self._wakers)
+        moments = (step.wake_at(snapshot) for step in self._steps.wakers)
         return min((moment for moment in moments if moment is not None), default=None)
 
     async def _look_around(self, certificate: Certificate) -> _Around:
         meta, secrets = certificate.metadata, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
-        issuer = self._issuer_of(certificate)
+        issuer = self._authorities.issuer_of(certificate)
         return _Around(
             target=await secrets.look(_target_of(certificate)),
             named_key=await secrets.look(ObjectKey(meta.namespace, named)) if named else None,
             passwords=await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
             issuer=issuer,
-            authority=await self._authority_of(issuer) if issuer is not None else (),
+            authority=await self._authorities.of(issuer) if issuer is not None else (),
         )
 
     async def _passwords(self, certificate: Certificate) -> dict[str, Secret]:

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from certwright.controllers import approval
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing
+from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, ServerTools, SigningRequest, Tools
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
-from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
-from certwright.kube.runtime.recorder import Recorder
-from certwright.kube.util.executor import Executor
 from certwright.resources import reasons
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequest
@@ -44,17 +42,14 @@ class RequestReconciler:
     def __init__(
         self,
         signing: Signing,
+        toolbox: Toolbox,
         *,
         approves: bool,
         requests: Informer[CertificateRequest],
         secrets: Secrets,
         secrets_of: Callable[[IssuerReference, str], str],
-        status: StatusWriter[CertificateRequest],
-        recorder: Recorder,
-        executor: Executor,
         acme: Callable[[str], AcmeTools] | None = None,
         servers: Callable[[str], ServerTools] | None = None,
-        now: Callable[[], datetime],
     ) -> None:
         self._acme = acme
         self._servers = servers
@@ -64,10 +59,8 @@ class RequestReconciler:
         self._requests = requests
         self._secrets = secrets
         self._secrets_of = secrets_of
-        self._status = status
-        self._recorder = recorder
-        self._executor = executor
-        self._now = now
+        self._toolbox = toolbox
+        self._status = toolbox.status_of(requests)
         self._reported: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -77,7 +70,7 @@ class RequestReconciler:
             self.dependents.keep_only(key, ())
             self._reported.pop(key, None)
             return Result()
-        draft = approval.approve(request, self._now()) if self._approves else request
+        draft = approval.approve(request, self._toolbox.now()) if self._approves else request
         try:
             return await self._write(key, request, draft)
         except Forbidden as error:
@@ -86,7 +79,7 @@ class RequestReconciler:
             # Usually an issuer of another group, for whose signers we have no right to approve.
             _log.info("%s: left to another approver: %s", key, error)
         result = await self._write(key, request, request)
-        again = self._now() + _ASK_AGAIN
+        again = self._toolbox.now() + _ASK_AGAIN
         return Result(wake_at=min(result.wake_at, again) if result.wake_at else again)
 
     async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
@@ -105,8 +98,8 @@ class RequestReconciler:
         secrets_in = self._secrets_of(request.spec.issuer_ref, namespace)
         tools = Tools(
             get_secret=reader.within(secrets_in),
-            executor=self._executor,
-            now=self._now,
+            executor=self._toolbox.executor,
+            now=self._toolbox.now,
             acme=self._acme(secrets_in) if self._acme is not None else None,
             servers=self._servers(secrets_in) if self._servers is not None else None,
         )
@@ -134,10 +127,12 @@ class RequestReconciler:
     def _say_once_that_it_waits(self, request: CertificateRequest) -> None:
         meta = request.metadata
         created = meta.creation_timestamp
-        if self._reported.get(meta.key) == meta.uid or created is None or self._now() - created > _NEW:
+        if self._reported.get(meta.key) == meta.uid or created is None:
+            return
+        if self._toolbox.now() - created > _NEW:
             return
         self._reported[meta.key] = meta.uid
         self._event(request, NewEvent("Normal", "WaitingForApproval", WAITING))
 
     def _event(self, request: CertificateRequest, event: NewEvent) -> None:
-        self._recorder.event(CERTIFICATE_REQUESTS, request, event.type, event.reason, event.message)
+        self._toolbox.recorder.event(CERTIFICATE_REQUESTS, request, event.type, event.reason, event.message)

@@ -10,7 +10,7 @@ Source: cert-manager `pkg/controller/certificatesigningrequests`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -19,6 +19,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
+from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import Failed, Pending, ServerTools, Signed, SigningRequest, Tools
 from certwright.issuers.table import ISSUERS, kind_of
 from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
@@ -26,11 +27,8 @@ from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
-from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
-from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.durations import parse_duration
-from certwright.kube.util.executor import Executor
 from certwright.resources import names, reasons
 from certwright.resources.certificate import DEFAULT_DURATION
 from certwright.resources.issuer_ref import IssuerReference
@@ -119,17 +117,14 @@ class SigningRequestReconciler:
     def __init__(
         self,
         find: Callable[[Signer], IssuerState | None],
+        toolbox: Toolbox,
         *,
         kinds: Collection[str],
         may_reference: MayReference,
         requests: Informer[CertificateSigningRequest],
         secrets: Secrets,
         secrets_in: Callable[[Signer], str],
-        status: StatusWriter[CertificateSigningRequest],
-        recorder: Recorder,
-        executor: Executor,
         servers: Callable[[str], ServerTools] | None = None,
-        now: Callable[[], datetime],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._find = find
@@ -138,11 +133,9 @@ class SigningRequestReconciler:
         self._requests = requests
         self._secrets = secrets
         self._secrets_in = secrets_in
-        self._status = status
-        self._recorder = recorder
-        self._executor = executor
+        self._toolbox = toolbox
+        self._status = toolbox.status_of(requests)
         self._servers = servers
-        self._now = now
         self._reported: dict[ObjectKey, tuple[str, NewEvent]] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -157,7 +150,7 @@ class SigningRequestReconciler:
             return await self._sign(key, request, signer)
         except Waits as waits:
             self._report_once(request, waits.event)
-            return Result(wake_at=self._now() + waits.again if waits.again else None)
+            return Result(wake_at=self._toolbox.now() + waits.again if waits.again else None)
         except Refused as refused:
             await self._refuse(request, refused.event)
         except NotFound:
@@ -186,8 +179,8 @@ class SigningRequestReconciler:
         secrets_in = self._secrets_in(signer)
         tools = Tools(
             get_secret=get_secret,
-            executor=self._executor,
-            now=self._now,
+            executor=self._toolbox.executor,
+            now=self._toolbox.now,
             servers=self._servers(secrets_in) if self._servers is not None else None,
         )
         outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
@@ -241,11 +234,12 @@ class SigningRequestReconciler:
             return
         self._reported[meta.key] = mark
         created = meta.creation_timestamp
-        if event.message != WAITING or (created is not None and self._now() - created <= _NEW):
+        if event.message != WAITING or (created is not None and self._toolbox.now() - created <= _NEW):
             self._event(request, event)
 
     def _event(self, request: CertificateSigningRequest, event: NewEvent) -> None:
-        self._recorder.event(CERTIFICATE_SIGNING_REQUESTS, request, event.type, event.reason, event.message)
+        recorder = self._toolbox.recorder
+        recorder.event(CERTIFICATE_SIGNING_REQUESTS, request, event.type, event.reason, event.message)
 
 
 def _in_our_words(message: str) -> str:

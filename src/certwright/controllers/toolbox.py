@@ -1,0 +1,30 @@
+"""What all reconcilers write, compute and measure time with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.commit import StatusWriter, WithStatus
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.executor import Executor
+
+T = TypeVar("T", bound=WithStatus)
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """The API client, the recorder of Events, the workers for expensive computations, and the time."""
+
+    client: Client
+    recorder: Recorder
+    executor: Executor
+    now: Callable[[], datetime]
+
+    def status_of(self, informer: Informer[T]) -> StatusWriter[T]:
+        """A writer for the statuses of these objects."""
+        return StatusWriter(self.client, informer)
