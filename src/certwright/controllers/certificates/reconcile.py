@@ -4,7 +4,7 @@ A pass is made of rounds. In each, every step first says how the status should b
 written if it differs; then the first step that has something else to write does so (`act`), and the next
 round begins with the resulting state. The pass ends when no step has anything to write: all is done, or
 something must be waited for. So a kill between any two writes leaves a state that an ordinary round begins
-with. Where a step only effects on to the next one (a key to go with a request, a request to be signed), all
+with. Where a step only hands on to the next one (a key to go with a request, a request to be signed), all
 that was decided stands: the later steps continue in the same round, because another one would find nothing
 new. A certificate that has been issued ends the pass, too; a later pass cleans up when the queue is idle.
 """
@@ -187,7 +187,7 @@ class CertificateReconciler:
 
     async def _act(self, seen: Snapshot, *, is_news: bool) -> Snapshot | None:
         """Run `act` of the steps. Returns the final snapshot, or None where another round must follow: if
-        `is_news`, unless a step effects on, which is done while issuing only, when all has been decided."""
+        `is_news`, unless a step hands on, which is done while issuing only, when all has been decided."""
         certificate = seen.certificate
         for actor in self._steps.actors:
             did = await actor.act(seen, self._effects)
