@@ -149,6 +149,17 @@ def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledg
     assert ledger.admit(one, NOW + 2 * HOUR) == ADMIT
 
 
+@pytest.mark.parametrize(
+    "text", ['too many certificates (50) already issued for "example.com"', "too many new orders", "no"]
+)
+def test_a_time_in_a_refusal_is_obeyed_for_a_week_at_most(ledger: Ledger, text: str) -> None:
+    one = asking("o")
+    assert ledger.admit(one, NOW) == ADMIT
+    ledger.told(one, f"{text}, retry after 9999-12-31 02:00:00 UTC", None, NOW)
+    assert isinstance(ledger.admit(one, NOW), WaitUntil)
+    assert ledger.admit(one, NOW + timedelta(days=7)) == ADMIT
+
+
 def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
     for number in range(10):
         assert ledger.admit_account(f"account-{number}", NOW) == ADMIT

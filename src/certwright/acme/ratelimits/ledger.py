@@ -30,6 +30,7 @@ _TIDY_EVERY: Final = timedelta(minutes=10) // _MICRO
 _FIRST_PACE: Final = timedelta(seconds=1)
 _SLOWEST_PACE: Final = timedelta(hours=1)
 _LONGEST_UNKNOWN: Final = timedelta(hours=1)
+_LONGEST_NAMED: Final = timedelta(days=7)
 LEARNED: Final = "refused"
 """The limit of buckets that were learned from refusals and belong to no known limit."""
 _SET: Final = "set "
@@ -296,6 +297,9 @@ class Ledger:
             for key in list(flight.held):
                 self._settle(flight, key, at, spent=False)
         until = retry_after or rejections.until_named(text)
+        if until is not None:
+            # No published limit has a longer window, and no text may close a bucket for good.
+            until = min(until, now + _LONGEST_NAMED)
         meant = self._meant(asking, text)
         if meant is None or meant.limit == LEARNED:
             self._learn(asking, meant or Key(LEARNED, asking.account), until, now)
