@@ -30,7 +30,7 @@ _BACKOFF_MAX = timedelta(hours=32)
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Diagnosis:
     """`cause` is one sentence without its full stop; `advice` is the fix, empty if there is none."""
 
     cause: str
@@ -104,11 +104,11 @@ def issuer_ref(certificate: Json) -> dict[str, str]:
     }
 
 
-def diagnose(around: Around, now: datetime) -> Story:
+def diagnose(around: Around, now: datetime) -> Diagnosis:
     """Diagnose one certificate."""
     certificate = around.certificate
     if (certificate.get("metadata") or {}).get("deletionTimestamp"):
-        return Story("being deleted")
+        return Diagnosis("being deleted")
     if is_true(certificate, "Ready"):
         return _ready(around, now)
     if is_true(certificate, "Issuing"):
@@ -119,26 +119,26 @@ def diagnose(around: Around, now: datetime) -> Story:
         return waiting
     ready = condition(certificate, "Ready")
     if not ready:
-        return Story(
+        return Diagnosis(
             "not processed by any controller yet",
             "if this lasts, check that the controllers run (`certwright serve` without `--controllers ''`)",
         )
-    return Story(f"not ready: {sentence(str(ready.get('message', '')))} ({ready.get('reason')})")
+    return Diagnosis(f"not ready: {sentence(str(ready.get('message', '')))} ({ready.get('reason')})")
 
 
-def _ready(around: Around, now: datetime) -> Story:
+def _ready(around: Around, now: datetime) -> Diagnosis:
     status = around.certificate["status"]
     expires = parse_time(status.get("notAfter"))
     valid = f"ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "ready"
     if is_true(around.certificate, "Issuing"):
         under_way = _under_way(around)
-        return Story(f"{valid}, and being re-issued: {under_way.cause}", under_way.advice, ready=True)
+        return Diagnosis(f"{valid}, and being re-issued: {under_way.cause}", under_way.advice, ready=True)
     if _failed_at(around.certificate) is not None:
         failed = _failed(around, now)
-        return Story(f"{valid}, but {failed.cause}", failed.advice, ready=True)
+        return Diagnosis(f"{valid}, but {failed.cause}", failed.advice, ready=True)
     if waiting := _held(around, now):
-        return Story(f"{valid}, but {waiting.cause}", waiting.advice, ready=True)
-    return Story(f"{valid}, {_renews(status, now)}", ready=True)
+        return Diagnosis(f"{valid}, but {waiting.cause}", waiting.advice, ready=True)
+    return Diagnosis(f"{valid}, {_renews(status, now)}", ready=True)
 
 
 def _renews(status: Json, now: datetime) -> str:
@@ -150,7 +150,7 @@ def _renews(status: Json, now: datetime) -> str:
     return f"and renews on {at(renews)} ({from_now(renews, now)})"
 
 
-def _under_way(around: Around) -> Story:
+def _under_way(around: Around) -> Diagnosis:
     """Issuing=True: it waits for the first missing object."""
     if blocked := _issuer_trouble(around):
         return blocked
@@ -158,37 +158,37 @@ def _under_way(around: Around) -> Story:
     if request is None or certificate_revision(request) <= int(_status(around).get("revision") or 0):
         made = "the request" if _status(around).get("nextPrivateKeySecretName") else "the private key"
         why = sentence(str(condition(around.certificate, "Issuing").get("message", "")))
-        return Story(f"{made} is being created" + (f" ({why})" if why else ""))
+        return Diagnosis(f"{made} is being created" + (f" ({why})" if why else ""))
     name = f"CertificateRequest {name_of(request)}"
     if denied := condition(request, "Denied").get("message"):
-        return Story(f"{name} was denied: {sentence(str(denied))}", "ask the approver of requests")
+        return Diagnosis(f"{name} was denied: {sentence(str(denied))}", "ask the approver of requests")
     if not is_true(request, "Approved"):
-        return Story(
+        return Diagnosis(
             f"{name} is waiting for approval",
             "if nothing approves it automatically, run "
             f"`certwright approve {name_of(request)}{_here(around)}`",
         )
     ready = condition(request, "Ready")
     if not ready:
-        return Story(f"{name} is waiting for {issuer_words(around.certificate)} to sign it")
+        return Diagnosis(f"{name} is waiting for {issuer_words(around.certificate)} to sign it")
     if around.order is not None and not (around.order.get("status") or {}).get("failureTime"):
         return _ordered(around, around.order)
     message = sentence(str(ready.get("message", "")))
-    return Story(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {message}")
+    return Diagnosis(f"{name} is {str(ready.get('reason', 'Pending')).lower()}: {message}")
 
 
-def _ordered(around: Around, order: Json) -> Story:
+def _ordered(around: Around, order: Json) -> Diagnosis:
     """The diagnosis of a request that waits for its order at an ACME server."""
     why = sentence(str((order.get("status") or {}).get("reason", "")))
     if not why:
-        return Story(f"order {name_of(order)} is in progress at the ACME server")
+        return Diagnosis(f"order {name_of(order)} is in progress at the ACME server")
     annotations = ((around.issuer or {}).get("metadata") or {}).get("annotations") or {}
     breaker = read_breaker(annotations)
     advice = "" if breaker is not None and breaker.is_open else proofs.advice(around.challenges)
-    return Story(f"order {name_of(order)} is waiting: {why}", advice)
+    return Diagnosis(f"order {name_of(order)} is waiting: {why}", advice)
 
 
-def _issuer_trouble(around: Around) -> Story | None:
+def _issuer_trouble(around: Around) -> Diagnosis | None:
     if issuer_ref(around.certificate)["group"] != OUR_GROUP:
         return None
     if around.issuer is None:
@@ -206,22 +206,22 @@ def _here(around: Around) -> str:
     return f" -n {_namespace(around)}"
 
 
-def _issuer_missing(around: Around) -> Story:
+def _issuer_missing(around: Around) -> Diagnosis:
     kind = issuer_ref(around.certificate)["kind"]
     place = f" in namespace {_namespace(around)}" if kind == "Issuer" else ""
     fix = "create it, or correct spec.issuerRef"
     if around.namesake is not None:
         fix = f"{_OTHER_KIND[kind]} exists: set spec.issuerRef.kind to its kind"
-    return Story(
+    return Diagnosis(
         f"waiting for {issuer_words(around.certificate)}, which does not exist{place}",
         f"{fix}; issuance then continues automatically",
     )
 
 
-def _issuer_not_ready(around: Around, ready: Json) -> Story:
+def _issuer_not_ready(around: Around, ready: Json) -> Diagnosis:
     words, ref = issuer_words(around.certificate), issuer_ref(around.certificate)
     if not ready:
-        return Story(f"waiting for {words}, which has not been processed yet")
+        return Diagnosis(f"waiting for {words}, which has not been processed yet")
     place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
     described = f"`certwright describe {ref['kind'].lower()} {ref['name']}{place}`"
     fix = f"if this does not clear up on its own, fix the issuer ({described} shows it)"
@@ -230,13 +230,13 @@ def _issuer_not_ready(around: Around, ready: Json) -> Story:
             "the Secret must be in the namespace of --cluster-resource-namespace, kube-system by "
             f"default; {fix}"
         )
-    return Story(
+    return Diagnosis(
         f"waiting for {words}, which is not ready: {sentence(str(ready.get('message', '')))}",
         f"{fix}; issuance continues once it is ready",
     )
 
 
-def _failed(around: Around, now: datetime) -> Story:
+def _failed(around: Around, now: datetime) -> Diagnosis:
     certificate = around.certificate
     failed_at = _failed_at(certificate)
     assert failed_at is not None
@@ -250,7 +250,7 @@ def _failed(around: Around, now: datetime) -> Story:
     renew = f"`certwright renew {name_of(certificate)}{_here(around)}` retries immediately"
     # Where the issuer fails, the record says why it waits instead of what to do.
     advice = record.advice if not record.waits_for_issuer else ""
-    return Story(
+    return Diagnosis(
         f"issuance failed ({count(attempts, 'attempt')}, the last {from_now(failed_at, now)}): "
         f"{_failure(around, record)}; {_next_try(next_try, now)}",
         advice or f"correct the cause, then {renew}",
@@ -274,7 +274,7 @@ def _before_the_end(certificate: Json, failed_at: datetime, wait: timedelta) -> 
     return failed_at + wait
 
 
-def _held(around: Around, now: datetime) -> Story | None:
+def _held(around: Around, now: datetime) -> Diagnosis | None:
     """The certificate is due, but the circuit breaker of its issuer is open."""
     issuing = condition(around.certificate, "Issuing")
     text = str(issuing.get("message", ""))
@@ -286,11 +286,13 @@ def _held(around: Around, now: datetime) -> Story | None:
         ref = issuer_ref(around.certificate)
         place = "" if ref["kind"] == "ClusterIssuer" else _here(around)
         shows = f"`certwright status {ref['kind'].lower()} {ref['name']}{place}`"
-        return Story(sentence(text)[:1].lower() + sentence(text)[1:], f"{shows} shows when it is probed next")
+        return Diagnosis(
+            sentence(text)[:1].lower() + sentence(text)[1:], f"{shows} shows when it is probed next"
+        )
     if next_try is None:
         return None
     why = record.advice or sentence(record.message)
-    return Story(f"waiting for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
+    return Diagnosis(f"waiting for {issuer_words(around.certificate)}: {why}; {_next_try(next_try, now)}")
 
 
 def _next_try(moment: datetime, now: datetime) -> str:

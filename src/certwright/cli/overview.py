@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from certwright.cli.diagnosis import Around, Story, condition, diagnose, issuer_words
+from certwright.cli.diagnosis import Around, Diagnosis, condition, diagnose, issuer_words
 from certwright.cli.errors import Failed, report_warning
 from certwright.cli.export import Exporter, UnsafeName, folder_of
 from certwright.cli.format import at, parse_time
@@ -38,13 +38,15 @@ class Overview:
         """Ignore cached states of this certificate before this resourceVersion."""
         self._applied[key] = revision
 
-    def story(self, key: ObjectKey) -> Story:
+    def story(self, key: ObjectKey) -> Diagnosis:
         """The diagnosis of the certificate; not ready until its latest change has been processed."""
         around = self.mirror.around(key)
         if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
-            return Story("it does not exist, or no longer" if around is None else "just changed")
+            return Diagnosis("it does not exist, or no longer" if around is None else "just changed")
         story = diagnose(around, self._clock.now())
-        return Story("the change has not been processed yet") if story.ready and not _seen(around) else story
+        return (
+            Diagnosis("the change has not been processed yet") if story.ready and not _seen(around) else story
+        )
 
     def outcome(self, key: ObjectKey) -> str:
         """The diagnosis with absolute times, so that it changes only when something happened."""

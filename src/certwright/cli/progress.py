@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import click
 
-from certwright.cli.diagnosis import Story
+from certwright.cli.diagnosis import Diagnosis
 from certwright.cli.format import count
 from certwright.cli.tables import lines_of
 from certwright.kube.api.meta import ObjectKey
@@ -19,7 +19,7 @@ _LEAVE_LINES = 6
 class Board(Protocol):
     """Shows the diagnoses of certificates while they change."""
 
-    def show(self, stories: Mapping[ObjectKey, Story]) -> None:
+    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
         """Show the current diagnoses."""
 
     def say(self, line: str) -> None:
@@ -35,7 +35,7 @@ class Lines:
     def __init__(self) -> None:
         self._reported: dict[ObjectKey, str] = {}
 
-    def show(self, stories: Mapping[ObjectKey, Story]) -> None:
+    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
         """Print the certificates whose diagnosis has changed."""
         for key, story in stories.items():
             if self._reported.get(key) != str(story):
@@ -62,7 +62,7 @@ class Live:
         self._live = RichLive(console=self._console, auto_refresh=False, transient=True)
         self._live.start()
 
-    def show(self, stories: Mapping[ObjectKey, Story]) -> None:
+    def show(self, stories: Mapping[ObjectKey, Diagnosis]) -> None:
         """Draw the table: certificates that are not ready first, as many as fit into the window."""
         from rich.table import Table
         from rich.text import Text

@@ -9,7 +9,7 @@ import click
 
 from certwright.cli import issuer_status, related, sections
 from certwright.cli.access import session
-from certwright.cli.diagnosis import Around, Story, condition, diagnose, issuer_words, name_of, retry_of
+from certwright.cli.diagnosis import Around, Diagnosis, condition, diagnose, issuer_words, name_of, retry_of
 from certwright.cli.format import at, from_now, parse_time, sentence
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch
@@ -119,7 +119,7 @@ def _when(value: Any, now: datetime) -> str:
     return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
 
 
-def _request(around: Around, diagnosis: Story, now: datetime) -> list[str]:
+def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
     request = around.request
     if request is None:
         return [] if diagnosis.ready else ["none yet"]
