@@ -36,7 +36,6 @@ from certwright.controllers.acme.challenge_steps import (
     Enter,
     Facts,
     Fail,
-    FindWay,
     Hold,
     NotifyOrder,
     Poll,
@@ -45,6 +44,7 @@ from certwright.controllers.acme.challenge_steps import (
     Refuse,
     RemoveFinalizer,
     RemoveProof,
+    ResolveIssuer,
     Rest,
     Settle,
     Snapshot,
@@ -130,7 +130,7 @@ SHOWING = Presented(NOW - MINUTE)
 SEEN = Visible(NOW - MINUTE)
 DUE = Accepted(NOW - MINUTE, NOW - SECOND, polls=1, poll_at=NOW)
 CASES: dict[str, tuple[Snapshot, Step]] = {
-    "a new one needs its issuer": (known(), FindWay()),
+    "a new one needs its issuer": (known(), ResolveIssuer()),
     "an issuer that is no ACME issuer ends it": (
         known(Facts(way=Wait("no ACME", is_final=True))),
         Settle(state="errored", reason="no ACME"),

@@ -33,7 +33,6 @@ from certwright.controllers.acme.challenge_steps import (
     Compare,
     Enter,
     Fail,
-    FindWay,
     Hold,
     NotifyOrder,
     Poll,
@@ -42,6 +41,7 @@ from certwright.controllers.acme.challenge_steps import (
     Refuse,
     RemoveFinalizer,
     RemoveProof,
+    ResolveIssuer,
     Rest,
     Settle,
     Snapshot,
@@ -96,7 +96,7 @@ def next_step(known: Snapshot) -> Step:
         return _stopped(known, facts.order_ended)
     match facts.way:
         case None:
-            return FindWay()
+            return ResolveIssuer()
         case Wait(is_final=True, why=why):
             return _stopped(known, why, "errored")
         case Wait() as wait:

@@ -80,7 +80,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class FindWay:
+class ResolveIssuer:
     """Find the issuer and its account, and check who wrote the Challenge."""
 
 
@@ -224,7 +224,7 @@ class RemoveFinalizer:
 Request = Prepare | Compare | Present | Accept | Poll
 """Steps that the CA or a solver can refuse."""
 
-Inquiry = FindWay | Admit | Enter | TakeSlot | Fail | Refuse | CheckAuthor | RemoveProof
+Inquiry = ResolveIssuer | Admit | Enter | TakeSlot | Fail | Refuse | CheckAuthor | RemoveProof
 """The other steps that add a fact."""
 
 Ending = Rest | StartCheck | Hold | NotifyOrder | Settle | RemoveFinalizer

@@ -41,7 +41,7 @@ from certwright.controllers.acme.challenge_state import (
     wanted_by,
 )
 from certwright.controllers.acme.challenge_steps import Facts, Snapshot, Step
-from certwright.controllers.acme.circuit_gate import Sparing
+from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.pace import Pace
 from certwright.controllers.acme.priorities import flow_of
 from certwright.controllers.acme.scheduler import Slots
@@ -68,7 +68,7 @@ ProblemOf = Callable[[Challenge, Way], str]
 
 class ChallengeReconciler:
     """Concurrently, `most` challenges are with the CA and `looks` are self-checked. `check_period` is the
-    longest wait between two self-checks of a recent challenge. `tell_order` enqueues the Order of a
+    longest wait between two self-checks of a recent challenge. `enqueue_order` enqueues the Order of a
     Challenge, which then calls `is_proven`; without it every verdict is written immediately. `is_described`
     says whether this process has read the challenge from the CA itself; other Challenges are compared with
     the CA first. `order_ended` says that the Challenge's Order has failed, as a sentence; empty where it has
@@ -83,15 +83,15 @@ class ChallengeReconciler:
         problem_of_clean_up: Callable[[Challenge], Awaitable[str]],
         is_described: Callable[[Challenge], bool],
         order_ended: Callable[[Challenge], str],
-        find_way: Callable[[Challenge], Awaitable[Way | Wait]],
+        resolve_issuer: Callable[[Challenge], Awaitable[Way | Wait]],
         find_means: challenge_solving.FindMeans,
-        sparing: Sparing,
+        circuit_gate: CircuitGate,
         wake: Callable[[ObjectKey], None],
         status: StatusWriter[Challenge],
         client: Client,
         recorder: Recorder,
         now: Callable[[], datetime],
-        tell_order: Callable[[Challenge], None] | None = None,
+        enqueue_order: Callable[[Challenge], None] | None = None,
         most: int = 60,
         looks: int = 100,
         check_period: timedelta = timedelta(seconds=10),
@@ -101,14 +101,14 @@ class ChallengeReconciler:
         self._problem_of_clean_up = problem_of_clean_up
         self._is_described = is_described
         self._order_ended = order_ended
-        self._find_way = find_way
+        self._resolve_issuer = resolve_issuer
         self._find_means = find_means
-        self._sparing = sparing
+        self._circuit_gate = circuit_gate
         self._status = status
         self._client = client
         self._recorder = recorder
         self._now = now
-        self._tell_order = tell_order
+        self._enqueue_order = enqueue_order
         self._check_period = check_period
         self._memories = Memories()
         self.refused: set[ObjectKey] = set()
@@ -173,7 +173,7 @@ class ChallengeReconciler:
             check=self.checks.peek(challenge.metadata.key),
             first_poll=self._pace_of(way).delay if isinstance(way, Way) else timedelta(0),
             check_period=self._check_period,
-            notifies_order=self._tell_order is not None,
+            notifies_order=self._enqueue_order is not None,
         )
 
     async def _carry_out(self, step: Step, known: Snapshot) -> Facts | Result:
@@ -240,10 +240,10 @@ class ChallengeReconciler:
         """Steps that add a fact and that nothing remote refuses."""
         challenge, facts, key = known.challenge, known.facts, known.challenge.metadata.key
         match step:
-            case steps.FindWay():
+            case steps.ResolveIssuer():
                 return await self._find_issuer(known)
             case steps.Admit():
-                wait = self._sparing.may_go_on(challenge)
+                wait = self._circuit_gate.may_go_on(challenge)
                 return replace(facts, way=wait) if wait is not None else replace(facts, is_admitted=True)
             case steps.Enter(stage=stage, not_yet=not_yet):
                 self.checks.take(key)
@@ -265,7 +265,7 @@ class ChallengeReconciler:
                 return replace(facts, may_be_foreign=bool(problem))
             case steps.RemoveProof():
                 if step.is_answered:
-                    self._sparing.answered(challenge)
+                    self._circuit_gate.answered(challenge)
                 if not step.keeps_slot:
                     self._release(key)
                 is_removed = await challenge_solving.clean_up(
@@ -277,7 +277,7 @@ class ChallengeReconciler:
 
     async def _find_issuer(self, known: Snapshot) -> Facts:
         challenge, facts, work = known.challenge, known.facts, known.memory.work
-        way = await self._find_way(challenge)
+        way = await self._resolve_issuer(challenge)
         if isinstance(way, Wait):
             return replace(facts, way=way)
         if problem := self._problem_of(challenge, way):
@@ -285,7 +285,7 @@ class ChallengeReconciler:
         self.refused.discard(challenge.metadata.key)
         is_hurried = False
         if (pause := work.pause if work is not None else None) and pause.is_ours:
-            is_hurried = self._now() < pause.until and self._sparing.is_hurried(challenge, pause.since)
+            is_hurried = self._now() < pause.until and self._circuit_gate.is_hurried(challenge, pause.since)
         return replace(facts, way=way, is_described=self._is_described(challenge), is_hurried=is_hurried)
 
     async def _end_pass(self, step: steps.Ending, known: Snapshot) -> Result:
@@ -303,8 +303,8 @@ class ChallengeReconciler:
             case steps.NotifyOrder():
                 self._memories.enter(challenge, step.stage)
                 self._release(key)
-                assert self._tell_order is not None
-                self._tell_order(challenge)
+                assert self._enqueue_order is not None
+                self._enqueue_order(challenge)
                 return Result(wake_at=step.until)
             case steps.Settle():
                 return await self._settle(step, challenge)
@@ -340,7 +340,7 @@ class ChallengeReconciler:
         if step.pause is not None and work is not None:
             memory = replace(memory, work=replace(work, pause=step.pause))
         if step.error is not None:
-            self._sparing.troubled(challenge, step.error, step.named)
+            self._circuit_gate.troubled(challenge, step.error, step.named)
         text = challenge.status.reason
         if not text or step.announced.is_news(memory.announced, self._now()):
             memory, text = replace(memory, announced=step.announced), step.announced.text

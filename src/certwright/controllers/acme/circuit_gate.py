@@ -25,7 +25,7 @@ Admit = Callable[[Order, Way, bool], Awaitable[Wait | None]]
 the certificate that it replaces (RFC 9773 §5)."""
 
 
-class Sparing:
+class CircuitGate:
     """Stands before `admit`. `get_request` and `get_order` give the objects of that name."""
 
     def __init__(

@@ -24,7 +24,7 @@ import msgspec
 from certwright.acme.protocol.origins import origin_of
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
 from certwright.controllers.acme.challenge_plan import NoSolver, needed_challenges, take_same
-from certwright.controllers.acme.circuit_gate import Sparing
+from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.order_state import (
     LONGEST_WAIT,
     SHORTEST_WAIT,
@@ -71,7 +71,7 @@ _LONGEST_POLL = timedelta(hours=1)
 _END_AT_ONCE = 6
 
 
-FindWay = Callable[[Order], Awaitable[Way | Wait]]
+ResolveIssuer = Callable[[Order], Awaitable[Way | Wait]]
 """The way of an Order; a `Wait` where its issuer is missing or not ready."""
 
 RefusedFor = Callable[[Order, Way, "Refused"], bool]
@@ -96,8 +96,8 @@ class OrderReconciler:
         is_known: Callable[[str], bool],
         is_proven: Callable[[Challenge], bool],
         problem_of: Callable[[Order], str],
-        find_way: FindWay,
-        sparing: Sparing,
+        resolve_issuer: ResolveIssuer,
+        circuit_gate: CircuitGate,
         limited: RefusedFor,
         distrust: Callable[[IssuerView], None],
         downloaded: Downloaded,
@@ -113,8 +113,8 @@ class OrderReconciler:
         self._is_known = is_known
         self._is_proven = is_proven
         self._problem_of = problem_of
-        self._find_way = find_way
-        self._sparing = sparing
+        self._resolve_issuer = resolve_issuer
+        self._circuit_gate = circuit_gate
         self._limited = limited
         self._distrust = distrust
         self._downloaded = downloaded
@@ -145,7 +145,7 @@ class OrderReconciler:
             return await self._wait(order, Wait(problem))
         if former := migration.order_annotations(order):
             order = await self._annotate(order, former)
-        way = await self._find_way(order)
+        way = await self._resolve_issuer(order)
         if isinstance(way, Wait):
             if way.is_final:
                 return await self._fail(order, "errored", way.why)
@@ -196,11 +196,11 @@ class OrderReconciler:
             memory.not_before, memory.failures = None, 0
         memory.account = way.client.directory_url + way.client.kid
         if memory.not_before is not None and self._now() < memory.not_before:
-            is_hurried = memory.is_patience and self._sparing.is_hurried(order, memory.waits_since)
+            is_hurried = memory.is_patience and self._circuit_gate.is_hurried(order, memory.waits_since)
             if not is_hurried:
                 return Result(wake_at=memory.not_before)
         memory.not_before = None
-        if memory.failures and order.status.url and (wait := self._sparing.may_go_on(order)) is not None:
+        if memory.failures and order.status.url and (wait := self._circuit_gate.may_go_on(order)) is not None:
             return await self._wait(order, wait)
         try:
             result = await self._advance(order, way, memory)
@@ -232,10 +232,10 @@ class OrderReconciler:
             return await self._finish(order, way, memory)
         if not order.status.url:
             names_other = bool(order.spec.replaces) and not memory.replaces_nothing
-            if (wait := await self._sparing.admit(order, way, names_other)) is not None:
+            if (wait := await self._circuit_gate.admit(order, way, names_other)) is not None:
                 return await self._wait(order, wait)
             order = await self._place(await self._about_to_ask(order, memory), way, memory)
-            self._sparing.placed(order)
+            self._circuit_gate.placed(order)
         elif any(not one.identifier for one in order.status.authorizations):
             order = await self._describe(order, order.status, way)
         try:
@@ -251,9 +251,9 @@ class OrderReconciler:
 
     async def _about_to_ask(self, order: Order, memory: Memory) -> Order:
         memory.asked_at = self._now()
-        if self._sparing.is_doubted(order):
+        if self._circuit_gate.is_doubted(order):
             # Before the attempt: a crash must not lose it, because attempts in an hour are limited.
-            await self._sparing.record(order)
+            await self._circuit_gate.record(order)
         return order
 
     async def _place(self, order: Order, way: Way, memory: Memory) -> Order:
@@ -418,7 +418,7 @@ class OrderReconciler:
                 reaction = Reaction.WAIT
         if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
             if isinstance(error, Refused):
-                self._sparing.answered(order)
+                self._circuit_gate.answered(order)
                 order = await self._annotate(order, {names.ACME_PROBLEM: error.problem.name})
             return await self._fail(order, "errored", str(error))
         if reaction is Reaction.WITHOUT_REPLACES and not memory.replaces_nothing:
@@ -440,9 +440,9 @@ class OrderReconciler:
         memory.not_before, memory.is_patience = until, named is None
         memory.waits_since = self._now()
         if is_about_names:
-            self._sparing.answered(order)
+            self._circuit_gate.answered(order)
         else:
-            self._sparing.troubled(order, error, named)
+            self._circuit_gate.troubled(order, error, named)
         if named is not None:
             why = with_not_before(str(error), until)
         else:

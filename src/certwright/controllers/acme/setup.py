@@ -14,7 +14,7 @@ from certwright.acme.ratelimits.published import Chosen
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.challenge_plan import ShownFor
 from certwright.controllers.acme.challenges import ChallengeReconciler
-from certwright.controllers.acme.circuit_gate import Sparing
+from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.client_metrics import Traffic
 from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.issuer_resolution import Ways
@@ -174,9 +174,9 @@ class Acme:
             account_limit=self.ledgers.accounts,
         )
 
-    def _sparing(self) -> Sparing:
+    def _circuit_gate(self) -> CircuitGate:
         caches = self._caches
-        return Sparing(self._gate, self.ledgers.admit, caches.requests.cache.get, caches.orders.cache.get)
+        return CircuitGate(self._gate, self.ledgers.admit, caches.requests.cache.get, caches.orders.cache.get)
 
     def orders(self) -> OrderReconciler:
         """The reconciler of Orders."""
@@ -188,8 +188,8 @@ class Acme:
             is_known=lambda url: bool(caches.orders_at(url)),
             is_proven=self.is_proven,
             problem_of=self._provenance.problem_of_order,
-            find_way=self._way_of_order,
-            sparing=self._sparing(),
+            resolve_issuer=self._way_of_order,
+            circuit_gate=self._circuit_gate(),
             limited=self.ledgers.limited,
             distrust=self._distrust,
             downloaded=self._hear_of_renewal,
@@ -209,23 +209,23 @@ class Acme:
             problem_of_clean_up=self._problem_of_clean_up,
             is_described=self._is_described,
             order_ended=self._order_ended,
-            find_way=self._way_of_challenge,
+            resolve_issuer=self._way_of_challenge,
             find_means=self._means_of,
-            sparing=self._sparing(),
+            circuit_gate=self._circuit_gate(),
             wake=wake,
             status=StatusWriter(self._client, self._caches.challenges),
             client=self._client,
             recorder=self._recorder,
             now=self._clock.now,
-            tell_order=self._with_the_last(self.wake_order) if self.wake_order is not None else None,
+            enqueue_order=self._with_the_last(self.wake_order) if self.wake_order is not None else None,
             most=self._options.max_concurrent_challenges,
             looks=self._options.looks_at_once,
             check_period=self._options.dns01_check_period,
         )
         return self._challenges
 
-    def _with_the_last(self, tell_order: Callable[[Challenge], None]) -> Callable[[Challenge], None]:
-        """As `tell_order`, but not while other names keep the Order waiting: of a hundred names it would read
+    def _with_the_last(self, enqueue_order: Callable[[Challenge], None]) -> Callable[[Challenge], None]:
+        """As `enqueue_order`, but not while other names keep the Order waiting: of a hundred names it would
         through all hundred at each. An Order that shows a reason is enqueued for each."""
 
         def tell(challenge: Challenge) -> None:
@@ -233,7 +233,7 @@ class Acme:
             key = ObjectKey(challenge.metadata.namespace, owner.name) if owner is not None else None
             order = self._caches.orders.cache.get(key) if key is not None else None
             if order is None or order.status.reason or not self._has_open_names(order):
-                tell_order(challenge)
+                enqueue_order(challenge)
 
         return tell
 

@@ -141,7 +141,7 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
         if not is_own_write(ORDERS, key := key_of(old, new)):
             add(key)
 
-    def tell_order(challenge: Challenge) -> None:
+    def enqueue_order(challenge: Challenge) -> None:
         if (owner := controller_of(challenge.metadata)) is None:
             return
         key = ObjectKey(challenge.metadata.namespace, owner.name)
@@ -154,7 +154,7 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
         if old is None or new is None or _heard_by_order(old) != _heard_by_order(new):
             for challenge in (old, new):
                 if challenge is not None:
-                    tell_order(challenge)
+                    enqueue_order(challenge)
 
     def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
         # An Order is refused until its request exists and is approved. Ours are made later than that.
@@ -174,7 +174,7 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
     caches.requests.add_handler(request_changed)
     if caches.signing_requests is not None:
         caches.signing_requests.add_handler(signing_request_changed)
-    return tell_order
+    return enqueue_order
 
 
 def wake_challenges(caches: Caches, add: Add) -> None:
