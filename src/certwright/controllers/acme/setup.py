@@ -226,7 +226,7 @@ class Acme:
 
     def _with_the_last(self, enqueue_order: Callable[[Challenge], None]) -> Callable[[Challenge], None]:
         """As `enqueue_order`, but not while other names keep the Order waiting: of a hundred names it would
-        through all hundred at each. An Order that shows a reason is enqueued for each."""
+        read through all hundred at each. An Order that shows a reason is enqueued for each."""
 
         def tell(challenge: Challenge) -> None:
             owner = controller_of(challenge.metadata)
