@@ -151,7 +151,7 @@ STAGES = [
     Stage("renewal with the same key", 8, renewal_time, 2, before=(issue_never,)),
     Stage("upkeep", 2, change_all, 1, before=(set_password, issue)),
     Stage("deleted Secret", 8, delete_secret, 2, before=(issue,)),
-    Stage("failure", 7, deny, 1, before=(issue,), after=(wait, approve), options=BY_HAND),
+    Stage("failure", 8, deny, 1, before=(issue,), after=(wait, approve), options=BY_HAND),
     Stage("new CA", 9, replace_ca, 1, before=(issue,)),
 ]
 

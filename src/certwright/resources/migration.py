@@ -38,6 +38,7 @@ def retry_record(message: str, failed_at: datetime | None) -> RetryRecord:
         next_attempt=parse_moment(found[1]) if found is not None else None,
         # cert-manager writes no such message, so that its text is a CA's.
         not_before=not_before if found is not None else None,
+        by_request=failed_at is None or why.startswith(FAILED),
         waits_for_issuer=any(words in message for words in _WAITS_FOR_ISSUER),
     )
 

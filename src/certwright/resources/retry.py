@@ -28,7 +28,8 @@ class RetryRecord(Struct, frozen=True):
 
     `failed_at` is the `lastFailureTime` that the record is about (None: no attempt has failed), `message` the
     reason, `advice` the fix, or why it waits. `not_before` is the issuer's own time; `next_attempt` None: it
-    depends on the issuer.
+    depends on the issuer. `by_request`: the reason is a failed request, not e.g. another writer of the
+    Secret.
     """
 
     failed_at: datetime | None = None
@@ -37,12 +38,13 @@ class RetryRecord(Struct, frozen=True):
     next_attempt: datetime | None = None
     not_before: datetime | None = None
     waits_for_issuer: bool = False
+    by_request: bool = True
 
     @property
     def text(self) -> str:
         """The message of the condition `Issuing`."""
         text = self.message
-        if self.failed_at is not None:
+        if self.failed_at is not None and self.by_request:
             text = f"{FAILED}: {text}" if text else FAILED
         text = with_not_before(text, self.not_before)
         if self.next_attempt is not None:

@@ -144,7 +144,7 @@ def test_of_several_files_the_first_counts_and_missing_ones_are_passed_over(tmp_
         ),
         ({}, {"auth-provider": {"name": "gcp"}}, 'user "u": auth-provider: .* not supported'),
         ({}, {"username": "admin", "password": "x"}, 'user "u": username: log-in by password'),
-        ({}, {"as": "root"}, 'user "u": as: acting as somebody else'),
+        ({}, {"as": "root"}, 'user "u": as: impersonation is not supported'),
         ({}, {"token": 5}, r"not a kubeconfig: Expected str, got int: at users\[0\]\.user\.token"),
     ],
 )

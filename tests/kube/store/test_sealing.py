@@ -192,7 +192,7 @@ async def test_what_is_not_sealed_has_no_keys_to_rotate(path: Path) -> None:
     assert not (await store.rotation.progress()).wanted
     with pytest.raises(StoreError, match="not encrypted"):
         await store.rotation.rotate()
-    with pytest.raises(StoreError, match="not sealed"):
+    with pytest.raises(StoreError, match="not encrypted"):
         await store.rotation.rewrap()
     assert keys.keys == ()
     await store.close()

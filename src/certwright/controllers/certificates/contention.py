@@ -24,6 +24,7 @@ from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons
+from certwright.resources.retry import RetryRecord
 
 _BROKEN: tuple[Rule, ...] = (
     rules.secret_does_not_exist,
@@ -125,10 +126,10 @@ class Fights:
         draft.note(self._remember, uid, history)
         message = _message(damage, snapshot)
         reason = reasons.SECRET_DELETED if is_deletion else reasons.SECRET_OVERWRITTEN
+        failed_at = snapshot.now.replace(microsecond=0)
         draft.set_condition(reasons.ISSUING, "False", reason, message, now=snapshot.now)
-        draft.change(
-            last_failure_time=snapshot.now.replace(microsecond=0), failed_issuance_attempts=history.waits
-        )
+        draft.set_retry(RetryRecord(failed_at=failed_at, message=message, by_request=False))
+        draft.change(last_failure_time=failed_at, failed_issuance_attempts=history.waits)
         draft.tell("Warning", reason, message)
 
     def _remember(self, uid: str, history: _History) -> None:

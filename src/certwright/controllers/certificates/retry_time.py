@@ -97,11 +97,12 @@ def failure_text(snapshot: Snapshot) -> str:
     return ""
 
 
-def new_record(message: str, snapshot: Snapshot, moment: datetime) -> RetryRecord:
+def new_record(message: str, snapshot: Snapshot, moment: datetime, *, by_request: bool = True) -> RetryRecord:
     """The record after a failure, with the time of the next attempt and what to do."""
     why = _why(snapshot)
     return RetryRecord(
         failed_at=snapshot.certificate.status.last_failure_time,
+        by_request=by_request,
         message=message,
         advice=_advice(why, snapshot),
         next_attempt=moment.replace(microsecond=0),

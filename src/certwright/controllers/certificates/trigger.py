@@ -95,7 +95,8 @@ def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
     if is_recorded and is_shown and before.next_attempt == moment.replace(microsecond=0):
         return
     message = before.message or retry_time.failure_text(snapshot)
-    _show(retry_time.new_record(message, snapshot, moment), held.reason, snapshot, draft)
+    record = retry_time.new_record(message, snapshot, moment, by_request=before.by_request)
+    _show(record, held.reason, snapshot, draft)
 
 
 def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
