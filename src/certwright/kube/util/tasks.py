@@ -44,3 +44,6 @@ class TaskSet:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            # From Python 3.12 on, gathering tasks that have ended does not return to the loop, which calls
+            # `_ended`.
+            self._tasks.difference_update(tasks)
