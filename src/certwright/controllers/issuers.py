@@ -15,9 +15,9 @@ import msgspec
 
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.retry.backoff import minimum_in
-from certwright.controllers.toolbox import Toolbox
-from certwright.issuers.contract import AcmeTools, Checked, IssuerView, ServerTools, Tools
+from certwright.issuers.contract import Checked, IssuerView
 from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, is_supported, kind_of
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
@@ -101,31 +101,27 @@ class SecretReader:
 
 class IssuerReconciler(Generic[T]):
     """Keeps the `Ready` condition of one of both kinds. `secrets_in` returns the namespace of an issuer's
-    Secrets, `acme` gives what ACME issuers use for Secrets there, and `policy` is what the operator allows
-    issuers."""
+    Secrets, and `policy` is what the operator allows issuers."""
 
     def __init__(
         self,
         kind: Kind[T],
-        toolbox: Toolbox,
+        tools: IssuerTools,
         *,
         informer: Informer[T],
         secrets: Secrets,
         secrets_in: Callable[[T], str],
-        acme: Callable[[str], AcmeTools] | None = None,
-        servers: Callable[[str], ServerTools] | None = None,
         policy: OperatorPolicy | None = None,
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
-        self._acme = acme
-        self._servers = servers
+        self._tools = tools
         self._policy = policy or OperatorPolicy()
         self._kind = kind
         self._informer = informer
         self._secrets = secrets
         self._secrets_in = secrets_in
-        self._toolbox = toolbox
-        self._status = toolbox.status_of(informer)
+        self._toolbox = tools.toolbox
+        self._status = tools.toolbox.status_of(informer)
         self._reported: dict[ObjectKey, str] = {}
         self._logged: dict[ObjectKey, str] = {}
 
@@ -156,13 +152,7 @@ class IssuerReconciler(Generic[T]):
     async def _check(self, key: ObjectKey, issuer: T) -> Checked:
         namespace = self._secrets_in(issuer)
         reader = SecretReader(self._secrets, self.dependents, key)
-        tools = Tools(
-            get_secret=reader.within(namespace),
-            executor=self._toolbox.executor,
-            now=self._toolbox.now,
-            acme=self._acme(namespace) if self._acme is not None else None,
-            servers=self._servers(namespace) if self._servers is not None else None,
-        )
+        tools = self._tools.within(namespace, reader.within(namespace))
         kind = kind_of(issuer.spec)
         if not kind:
             return Checked(

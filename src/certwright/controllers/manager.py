@@ -14,6 +14,7 @@ from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import share_of, sharing_of
+from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.parts import Parts, Row
 from certwright.controllers.queues import Queues
@@ -106,7 +107,7 @@ class Controllers:
             issuers=issuers,
             gate=self._gate,
             acme=self._acme,
-            servers=self._servers,
+            issuer_tools=IssuerTools(toolbox, self._acme.tools, self._servers.tools),
             authorities=Authorities(
                 self._caches, cluster_resource_namespace, wake=partial(queues.add, "certificates")
             ),

@@ -11,11 +11,11 @@ from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add
 from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.queues import Precedence, Queues
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.backoff import Limits
 from certwright.controllers.retry.gate import IssuerGate
-from certwright.controllers.servers import Servers
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result
@@ -42,7 +42,7 @@ class Parts:
     issuers: KnownIssuers
     gate: IssuerGate
     acme: Acme
-    servers: Servers
+    issuer_tools: IssuerTools
     authorities: Authorities
     enabled: frozenset[str]
     mine: Mine | None

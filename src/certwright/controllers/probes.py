@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
-from certwright.controllers.servers import Servers
-from certwright.issuers.contract import Tools
 from certwright.issuers.table import PROBED, kind_of
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.util.executor import Executor
 from certwright.resources import table
 from certwright.resources.issuer_ref import IssuerReference
 
@@ -25,18 +22,14 @@ class Probes:
         self,
         issuers: KnownIssuers,
         secrets: Secrets,
-        servers: Servers,
+        tools: IssuerTools,
         *,
         acme: Callable[[ObjectKey], Awaitable[str]],
-        executor: Executor,
-        now: Callable[[], datetime],
     ) -> None:
         self._issuers = issuers
         self._secrets = secrets
-        self._servers = servers
+        self._tools = tools
         self._acme = acme
-        self._workshop = executor
-        self._now = now
 
     async def probe(self, issuer: ObjectKey) -> str:
         """Why the issuer's server does not answer, in a sentence; empty: it does."""
@@ -50,10 +43,5 @@ class Probes:
             return await self._acme(issuer)
         secrets_in = self._issuers.secrets_of(reference, issuer.namespace)
         reader = SecretReader(self._secrets, Dependents(), issuer)
-        tools = Tools(
-            get_secret=reader.within(secrets_in),
-            executor=self._workshop,
-            now=self._now,
-            servers=self._servers.tools(secrets_in),
-        )
+        tools = self._tools.within(secrets_in, reader.within(secrets_in))
         return await found.probe(state.view, tools)

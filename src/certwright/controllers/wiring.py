@@ -172,13 +172,11 @@ def _requests(parts: Parts) -> RequestReconciler:
     )
     return RequestReconciler(
         signing,
-        parts.toolbox,
+        parts.issuer_tools,
         approves=table.APPROVER in parts.enabled,
         requests=parts.caches.requests,
         secrets=parts.caches.secrets,
         secrets_of=parts.issuers.secrets_of,
-        acme=parts.acme.tools,
-        servers=parts.servers.tools,
     )
 
 
@@ -192,13 +190,12 @@ def _signing_requests(parts: Parts) -> SigningRequestReconciler:
     assert parts.caches.signing_requests is not None
     return SigningRequestReconciler(
         parts.issuers.of_signer,
-        parts.toolbox,
+        parts.issuer_tools,
         kinds=table.signer_kinds(parts.enabled, table.CSR_SIGNERS),
         may_reference=reference_review(parts.toolbox.client),
         requests=parts.caches.signing_requests,
         secrets=parts.caches.secrets,
         secrets_in=lambda signer: signer.namespace or parts.secrets_of_cluster_issuers,
-        servers=parts.servers.tools,
     )
 
 
@@ -212,12 +209,10 @@ def _signing_request_handlers(parts: Parts, reconciler: SigningRequestReconciler
 def _issuers(parts: Parts) -> IssuerReconciler[Issuer]:
     return IssuerReconciler(
         ISSUERS,
-        parts.toolbox,
+        parts.issuer_tools,
         informer=parts.caches.issuers,
         secrets=parts.caches.secrets,
         secrets_in=lambda issuer: issuer.metadata.namespace,
-        acme=parts.acme.tools,
-        servers=parts.servers.tools,
         policy=parts.policy,
     )
 
@@ -235,12 +230,10 @@ def _cluster_informer(parts: Parts) -> Informer[ClusterIssuer]:
 def _cluster_issuers(parts: Parts) -> IssuerReconciler[ClusterIssuer]:
     return IssuerReconciler(
         CLUSTER_ISSUERS,
-        parts.toolbox,
+        parts.issuer_tools,
         informer=_cluster_informer(parts),
         secrets=parts.caches.secrets,
         secrets_in=lambda _issuer: parts.secrets_of_cluster_issuers,
-        acme=parts.acme.tools,
-        servers=parts.servers.tools,
         policy=parts.policy,
     )
 
@@ -275,14 +268,7 @@ def _challenge_precedence(parts: Parts) -> Precedence:
 
 
 def _breakers(parts: Parts) -> BreakerReconciler:
-    probes = Probes(
-        parts.issuers,
-        parts.caches.secrets,
-        parts.servers,
-        acme=parts.acme.probe,
-        executor=parts.toolbox.executor,
-        now=parts.toolbox.now,
-    )
+    probes = Probes(parts.issuers, parts.caches.secrets, parts.issuer_tools, acme=parts.acme.probe)
     return BreakerReconciler(
         parts.gate,
         parts.caches,

@@ -12,10 +12,10 @@ from datetime import timedelta
 from certwright.controllers import approval
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing
-from certwright.controllers.toolbox import Toolbox
-from certwright.issuers.contract import AcmeTools, ServerTools, SigningRequest, Tools
+from certwright.issuers.contract import SigningRequest
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey, controller_of
@@ -42,25 +42,22 @@ class RequestReconciler:
     def __init__(
         self,
         signing: Signing,
-        toolbox: Toolbox,
+        tools: IssuerTools,
         *,
         approves: bool,
         requests: Informer[CertificateRequest],
         secrets: Secrets,
         secrets_of: Callable[[IssuerReference, str], str],
-        acme: Callable[[str], AcmeTools] | None = None,
-        servers: Callable[[str], ServerTools] | None = None,
     ) -> None:
-        self._acme = acme
-        self._servers = servers
+        self._tools = tools
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._signing = signing
         self._approves = approves
         self._requests = requests
         self._secrets = secrets
         self._secrets_of = secrets_of
-        self._toolbox = toolbox
-        self._status = toolbox.status_of(requests)
+        self._toolbox = tools.toolbox
+        self._status = tools.toolbox.status_of(requests)
         self._reported: dict[ObjectKey, str] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -96,13 +93,7 @@ class RequestReconciler:
         reader = SecretReader(self._secrets, self.dependents, key)
         namespace = request.metadata.namespace
         secrets_in = self._secrets_of(request.spec.issuer_ref, namespace)
-        tools = Tools(
-            get_secret=reader.within(secrets_in),
-            executor=self._toolbox.executor,
-            now=self._toolbox.now,
-            acme=self._acme(secrets_in) if self._acme is not None else None,
-            servers=self._servers(secrets_in) if self._servers is not None else None,
-        )
+        tools = self._tools.within(secrets_in, reader.within(secrets_in))
         signing = SigningRequest(request, get_secret=reader.within(namespace))
         answer = await self._signing.answer(request, tools, signing, is_stored=is_stored)
         waits = conditions.find(answer.request.status.conditions, reasons.READY)

@@ -17,10 +17,10 @@ import msgspec
 
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
-from certwright.controllers.toolbox import Toolbox
-from certwright.issuers.contract import Failed, Pending, ServerTools, Signed, SigningRequest, Tools
+from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
 from certwright.issuers.table import ISSUERS, kind_of
 from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
 from certwright.kube.api.errors import NotFound
@@ -117,14 +117,13 @@ class SigningRequestReconciler:
     def __init__(
         self,
         find: Callable[[Signer], IssuerState | None],
-        toolbox: Toolbox,
+        tools: IssuerTools,
         *,
         kinds: Collection[str],
         may_reference: MayReference,
         requests: Informer[CertificateSigningRequest],
         secrets: Secrets,
         secrets_in: Callable[[Signer], str],
-        servers: Callable[[str], ServerTools] | None = None,
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._find = find
@@ -133,9 +132,9 @@ class SigningRequestReconciler:
         self._requests = requests
         self._secrets = secrets
         self._secrets_in = secrets_in
-        self._toolbox = toolbox
-        self._status = toolbox.status_of(requests)
-        self._servers = servers
+        self._tools = tools
+        self._toolbox = tools.toolbox
+        self._status = tools.toolbox.status_of(requests)
         self._reported: dict[ObjectKey, tuple[str, NewEvent]] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
@@ -168,21 +167,16 @@ class SigningRequestReconciler:
         if signer.namespace and not await self._may_reference(request, signer):
             where = f"{signer.namespace}/{signer.name}"
             raise Refused("DeniedReference", f"Requester may not reference Namespaced Issuer {where}")
-        asked = _as_request(request, signer, self._secrets_in(signer))
+        secrets_in = self._secrets_in(signer)
+        asked = _as_request(request, signer, secrets_in)
         if not issuer.ready:
             if issuer.ready is None:
                 return Result()
             text = f"Referenced {signer} does not have a Ready status condition"
             raise Waits(NewEvent("Warning", "IssuerNotReady", text))
         reader = SecretReader(self._secrets, self.dependents, key)
-        get_secret = reader.within(self._secrets_in(signer))
-        secrets_in = self._secrets_in(signer)
-        tools = Tools(
-            get_secret=get_secret,
-            executor=self._toolbox.executor,
-            now=self._toolbox.now,
-            servers=self._servers(secrets_in) if self._servers is not None else None,
-        )
+        get_secret = reader.within(secrets_in)
+        tools = self._tools.within(secrets_in, get_secret)
         outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         match outcome:
