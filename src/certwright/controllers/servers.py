@@ -13,6 +13,7 @@ from certwright.kit.outgoing import HTTPS_ONLY, HttpClient, ServerRules, ServerT
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import whole_body
+from certwright.kube.util.tasks import TaskSet
 
 if TYPE_CHECKING:
     from certwright.kit.https import HttpsClient
@@ -34,7 +35,7 @@ class Servers:
         self._user_agent = user_agent
         self._rules = rules
         self._clients: OrderedDict[tuple[ServerTls, str], HttpsClient] = OrderedDict()
-        self._unused: list[HttpsClient] = []
+        self._closing = TaskSet()
 
     def tools(self, secrets_in: str) -> ServerTools:
         """The tools of an issuer whose Secrets and ServiceAccounts are in the namespace `secrets_in`."""
@@ -46,7 +47,8 @@ class Servers:
 
     async def close(self) -> None:
         """Close the connections."""
-        for client in (*self._clients.values(), *self._unused):
+        await self._closing.close()
+        for client in self._clients.values():
             await client.close()
 
     def _https(self, tls: ServerTls, trust_fix: str) -> HttpClient:
@@ -58,8 +60,9 @@ class Servers:
             found = HttpsClient(tls, user_agent=self._user_agent, trust_fix=trust_fix, rules=self._rules)
             self._clients[key] = found
             if len(self._clients) > _MOST_CLIENTS:
-                # A session may still use it; its idle connections end by themselves.
-                self._unused = [*self._unused[-_MOST_CLIENTS:], self._clients.popitem(last=False)[1]]
+                # A session that still has it connects again with its next request.
+                _, unused = self._clients.popitem(last=False)
+                self._closing.start(unused.close(), name="closing of an HTTPS client")
         self._clients.move_to_end(key)
         return found
 

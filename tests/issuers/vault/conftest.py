@@ -15,6 +15,7 @@ from certwright.kube.util.executor import Inline
 from certwright.resources.issuer import IssuerSpec, VaultAppRole, VaultAuth, VaultIssuer
 from certwright.resources.references import SecretKeySelector
 from conformance.check_issuer import Setup
+from issuers.conftest import view
 from support.openbao import Bao, app_role, openbao
 
 
@@ -60,17 +61,9 @@ class VaultSetup(Setup):
         return self.view.spec.vault
 
 
-def view(spec: VaultIssuer) -> IssuerView:
+def view_of(spec: VaultIssuer) -> IssuerView:
     """The Issuer `default/vault`."""
-    return IssuerView(
-        kind="Issuer",
-        name="vault",
-        namespace="default",
-        uid="uid-vault",
-        generation=1,
-        resource_version="7",
-        spec=IssuerSpec(vault=spec),
-    )
+    return replace(view(IssuerSpec(vault=spec)), name="vault", uid="uid-vault")
 
 
 MakeSetup = Callable[..., VaultSetup]
@@ -89,7 +82,7 @@ async def make(bao: Bao) -> AsyncIterator[MakeSetup]:
             ref = SecretKeySelector(name="app-role", key="secretId")
             auth = VaultAuth(app_role=VaultAppRole(path="approle", role_id=role, secret_ref=ref))
         spec = VaultIssuer(auth=auth, server=bao.url, path=path, ca_bundle=bao.ca_pem, namespace=namespace)
-        found = VaultSetup(Vault(), view(spec), {"app-role": {"secretId": f"{secret}\n".encode()}})
+        found = VaultSetup(Vault(), view_of(spec), {"app-role": {"secretId": f"{secret}\n".encode()}})
         made.append(found)
         return found
 

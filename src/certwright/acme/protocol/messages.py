@@ -7,13 +7,14 @@ controls every wait, retry and error.
 
 from __future__ import annotations
 
-import email.utils
 from collections.abc import Callable, Generator, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
 import msgspec
+
+from certwright.kit.retry_after import parse_retry_after
 
 T = TypeVar("T")
 
@@ -99,21 +100,8 @@ class Response(msgspec.Struct, frozen=True):
     def retry_after(self) -> datetime | None:
         """The moment that `Retry-After` names, as seconds or as a date (RFC 9110 §10.2.3); None if the header
         is missing or malformed. At most a year ahead."""
-        text = self.header("retry-after").strip()
-        if not text:
-            return None
-        latest = self.received_at + _LONGEST_WAIT
-        if text.isascii() and text.isdigit():
-            return self.received_at + timedelta(seconds=int(text)) if len(text) < 9 else latest
-        try:
-            moment = email.utils.parsedate_to_datetime(text)
-        except (TypeError, ValueError):
-            return None
-        return min(moment if moment.tzinfo else moment.replace(tzinfo=UTC), latest)
+        return parse_retry_after(self.header("retry-after"), self.received_at)
 
-
-# A longer Retry-After is nonsense.
-_LONGEST_WAIT = timedelta(days=365)
 
 Flow = Generator[Request | Unsigned, Response, T]
 """Yields requests, receives responses, returns a `T`. Raises the errors of `acme/protocol/errors.py`."""

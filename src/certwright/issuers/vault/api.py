@@ -6,11 +6,13 @@ Source: Vault API reference, `sys/health`, `auth/token`, `sys/capabilities-self`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, place_of, quote
+from certwright.kit.retry_after import parse_retry_after
 
 _AUTHORIZATION: Final = "X-Vault-Token"
 _NAMESPACE_HEADER: Final = "X-Vault-Namespace"
@@ -32,12 +34,12 @@ class VaultError(Exception):
 
 
 class Unavailable(VaultError):
-    """The server does not work now: unreachable, sealed, not initialized, overloaded. `retry_after_s` is the
-    server's own wish, 0 without one."""
+    """The server does not work now: unreachable, sealed, not initialized, overloaded. `not_before` is its
+    `Retry-After`."""
 
-    def __init__(self, message: str, *, retry_after_s: int = 0, is_limit: bool = False) -> None:
+    def __init__(self, message: str, *, not_before: datetime | None = None, is_limit: bool = False) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.not_before = not_before
         self.is_limit = is_limit
 
 
@@ -76,11 +78,12 @@ class SignedByVault:
 
 
 class VaultApi:
-    """Calls to one server, in one of its namespaces (empty: the root namespace). Methods raise
-    `VaultError`."""
+    """Calls to one server, in one of its namespaces (empty: the root namespace). `now` returns the time.
+    Methods raise `VaultError`."""
 
-    def __init__(self, http: HttpClient, server: str, namespace: str = "") -> None:
+    def __init__(self, http: HttpClient, server: str, namespace: str, now: Callable[[], datetime]) -> None:
         self._http = http
+        self._now = now
         self._server = server.rstrip("/")
         self._namespace = namespace
 
@@ -144,8 +147,8 @@ class VaultApi:
         self, method: str, path: str, token: str = "", body: Mapping[str, Any] | None = None
     ) -> Mapping[str, Any]:
         answer = await self._send(method, path, token, body, self._namespace)
-        if answer.status >= 400 or answer.status < 200:
-            raise _error_of(answer, place_of(self._server + path))
+        if not 200 <= answer.status < 300:
+            raise _error_of(answer, place_of(self._server + path), self._now())
         if not answer.body:
             return {}
         return _mapping(_parsed(answer, place_of(self._server + path)))
@@ -180,19 +183,18 @@ def _parsed(answer: HttpAnswer, place: str) -> object:
         raise Unavailable(f"{place} answered with {answer.status} and no JSON: is that a Vault?") from error
 
 
-def _error_of(answer: HttpAnswer, place: str) -> VaultError:
+def _error_of(answer: HttpAnswer, place: str, received_at: datetime) -> VaultError:
     errors = _errors(answer)
     text = f"{place} answered {answer.status}" + (f": {'; '.join(errors)}" if errors else "")
     if answer.status == 403:
         return Denied(text)
     if answer.status == 404:
         return NoSuchPath(text)
-    if answer.status == 429 or answer.status >= 500 or answer.status < 200:
+    if answer.status == 429 or not 400 <= answer.status < 500:
         if answer.status == 503:
             text = f"{text} (a sealed Vault, or one without an active node)"
-        wish = answer.header("retry-after")
-        seconds = int(wish) if wish.isascii() and wish.isdigit() and len(wish) < 7 else 0
-        return Unavailable(text, retry_after_s=seconds, is_limit=answer.status == 429)
+        not_before = parse_retry_after(answer.header("retry-after"), received_at)
+        return Unavailable(text, not_before=not_before, is_limit=answer.status == 429)
     return Rejected(text, errors)
 
 

@@ -6,7 +6,7 @@ Source: cert-manager `pkg/issuer/vault/setup.go` (reasons and messages of the co
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from certwright.issuers.contract import (
@@ -20,7 +20,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.vault.api import Denied, NoSuchPath, Rejected, SignedByVault, Unavailable, VaultError
+from certwright.issuers.vault.api import Denied, Rejected, SignedByVault, Unavailable, VaultError
 from certwright.issuers.vault.logins import BadSettings, StaticToken, problem_of, settings_of
 from certwright.issuers.vault.sessions import LoginRefused, Session, Sessions
 from certwright.pki import chain
@@ -40,6 +40,7 @@ _SIGNING_ERROR: Final = "SigningError"
 _INIT_ERROR: Final = "VaultInitError"
 _MISSING: Final = "SecretMissing"
 _NOT_SIGNED: Final = "Vault failed to sign certificate"
+_NO_REQUESTS: Final = "this process makes no requests"
 _TRUST_FIX: Final = "put the CA of the server into spec.vault.caBundle"
 
 _CHECK_AGAIN: Final = timedelta(seconds=15)
@@ -61,7 +62,7 @@ class Vault:
         if problem := problem_of(spec):
             return Checked(ready=False, reason=_ERROR, message=problem)
         if tools.servers is None:
-            return Checked(ready=False, reason=_ERROR, message=f"{_CLIENT}: this process makes no requests")
+            return Checked(ready=False, reason=_ERROR, message=f"{_CLIENT}: {_NO_REQUESTS}")
         try:
             session = await self._session(issuer, spec, tools, tools.servers)
             await session.api.check_health()
@@ -91,8 +92,10 @@ class Vault:
             csr = read_csr(request.request)
         except PkiError as error:
             return Failed(_SIGNING_ERROR, f"{_NOT_SIGNED}: {error}", cause=Cause.INVALID_REQUEST)
-        if tools.servers is None or problem_of(spec):
-            return Pending(_INIT_ERROR, problem_of(spec) or "this process makes no requests")
+        if problem := problem_of(spec):
+            return Pending(_INIT_ERROR, problem)
+        if tools.servers is None:
+            return Pending(_INIT_ERROR, _NO_REQUESTS)
         try:
             session = await self._session(issuer, spec, tools, tools.servers)
         except BadSettings as error:
@@ -104,9 +107,9 @@ class Vault:
         except BadSettings as error:
             return _unusable(error)
         except LoginRefused as error:
-            return Pending(_INIT_ERROR, str(error), cause=Cause.UNAVAILABLE)
+            return _failing(_INIT_ERROR, str(error))
         except VaultError as error:
-            return _not_signed(error, csr, spec, tools)
+            return _not_signed(error, csr, spec)
         return _signed(found, csr)
 
     async def probe(self, issuer: IssuerView, tools: Tools) -> str:
@@ -177,25 +180,33 @@ def _unusable(error: BadSettings) -> Pending:
     if error.is_missing:
         return Pending(_MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,))
     text = f"Failed to initialise vault client for signing: {error}"
-    secrets = (error.secret,) if error.secret else ()
-    return Pending(_INIT_ERROR, text, secrets=secrets, cause=None if secrets else Cause.UNAVAILABLE)
+    if error.secret:
+        return Pending(_INIT_ERROR, text, secrets=(error.secret,))
+    return _failing(_INIT_ERROR, text)
 
 
-def _not_signed(error: VaultError, csr: CsrFacts, spec: VaultIssuer, tools: Tools) -> Outcome:
+def _failing(
+    reason: str, message: str, cause: Cause = Cause.UNAVAILABLE, not_before: datetime | None = None
+) -> Pending:
+    """The issuer's own failure. The circuit breaker decides when the request is sent again; requests that
+    have none are sent again like a check."""
+    return Pending(reason, message, retry_after=_CHECK_AGAIN, cause=cause, not_before=not_before)
+
+
+def _not_signed(error: VaultError, csr: CsrFacts, spec: VaultIssuer) -> Outcome:
     text = f"{_NOT_SIGNED}: {error}"
     match error:
         case Unavailable():
             cause = Cause.RATE_LIMITED if error.is_limit else Cause.UNAVAILABLE
-            wait = timedelta(seconds=error.retry_after_s)
-            return Pending(_SIGNING_ERROR, text, cause=cause, not_before=tools.now() + wait if wait else None)
+            return _failing(_SIGNING_ERROR, text, cause, error.not_before)
         case Denied():
             fix = f'give a policy of the login: path "{spec.path}" {{ capabilities = ["update"] }}'
-            return Pending(_SIGNING_ERROR, f"{text}; {fix}", cause=Cause.UNAVAILABLE)
+            return _failing(_SIGNING_ERROR, f"{text}; {fix}")
         case Rejected() if not any(_UNKNOWN_ROLE in one for one in error.errors):
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_advice(error, csr))
-        case NoSuchPath() | Rejected() | _:
+        case _:
             fix = f'spec.vault.path of the issuer is "{spec.path}"; it must be the sign endpoint of a role'
-            return Pending(_SIGNING_ERROR, f"{text}; {fix}", cause=Cause.UNAVAILABLE)
+            return _failing(_SIGNING_ERROR, f"{text}; {fix}")
 
 
 _FIELDS: Final = (
@@ -223,10 +234,8 @@ def _signed(found: SignedByVault, csr: CsrFacts) -> Outcome:
             read_chain("\n".join((found.certificate, *dict.fromkeys(found.chain))).encode())
         )
     except (PkiError, ValueError) as error:
-        text = f"{_NOT_SIGNED}: the answer holds something that is not a certificate chain: {error}"
-        return Pending(_SIGNING_ERROR, text, cause=Cause.UNAVAILABLE)
+        return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer is not a certificate chain: {error}")
     if certificates[0].public_key_der != csr.public_key_der:
-        text = f"{_NOT_SIGNED}: the answer holds a certificate for another key"
-        return Pending(_SIGNING_ERROR, text, cause=Cause.UNAVAILABLE)
+        return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer holds a certificate for another key")
     bundle = chain.split(certificates)
     return Signed(bundle.chain_pem, bundle.ca_pem)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
@@ -36,17 +37,31 @@ class LoginRefused(Exception):
     """The server refuses to log in. The message is one sentence."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Token:
+    """A token from a login. `renew_at` and `ends_at` None: it has no lease."""
+
+    login: Login
+    renew_at: datetime | None
+    ends_at: datetime | None
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether it is to be renewed or replaced."""
+        return self.renew_at is not None and now >= self.renew_at
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether it may expire before it is used."""
+        return self.ends_at is not None and now >= self.ends_at - _LEAST_LEFT
+
+
 class Session:
-    """The token of one issuer at one server. `now` returns the time, `get_token` requests tokens of
-    ServiceAccounts."""
+    """The token of one issuer at one server. `now` returns the time."""
 
     def __init__(self, settings: Settings, api: VaultApi, now: Callable[[], datetime]) -> None:
         self.settings = settings
         self.api = api
         self._now = now
-        self._login: Login | None = None
-        self._renew_at: datetime | None = None
-        self._ends_at: datetime | None = None
+        self._token: _Token | None = None
         self._one_at_a_time = asyncio.Lock()
 
     async def token(self, get_token: GetToken | None) -> str:
@@ -58,14 +73,13 @@ class Session:
         if isinstance(credentials, StaticToken):
             return credentials.token
         async with self._one_at_a_time:
-            now = self._now()
-            if self._login is not None and (self._renew_at is None or now < self._renew_at):
-                return self._login.token
-            if self._login is not None and self._login.renewable and not self._is_over(now):
-                await self._renew(self._login)
-            if self._login is None or self._is_over(now) or self._is_due(now):
-                return self._keep(await self._log_in(credentials, get_token)).token
-            return self._login.token
+            kept, now = self._token, self._now()
+            if kept is not None and kept.is_due(now):
+                kept = None if kept.is_over(now) or not kept.login.renewable else await self._renewed(kept)
+            if kept is None:
+                kept = self._leased(await self._log_in(credentials, get_token))
+            self._token = kept
+            return kept.login.token
 
     async def use(self, get_token: GetToken | None, call: Callable[[str], Awaitable[T]]) -> T:
         """The result of a call with the token. A token that the server does not accept is replaced once.
@@ -79,22 +93,17 @@ class Session:
             if isinstance(self.settings.credentials, StaticToken):
                 raise
             # The token may have been revoked, or its lease may have ended early.
-            if self._login is not None and self._login.token == token:
-                self._login = None
+            if self._token is not None and self._token.login.token == token:
+                self._token = None
             return await call(await self.token(get_token))
 
-    def _is_over(self, now: datetime) -> bool:
-        return self._ends_at is not None and now >= self._ends_at - _LEAST_LEFT
-
-    def _is_due(self, now: datetime) -> bool:
-        return self._renew_at is not None and now >= self._renew_at
-
-    async def _renew(self, login: Login) -> None:
+    async def _renewed(self, kept: _Token) -> _Token | None:
+        """The token for another lease; None at the end of its longest one, when only a login helps."""
         try:
-            self._keep(await self.api.renew(login.token))
+            token = self._leased(await self.api.renew(kept.login.token))
         except (Denied, NoSuchPath, Rejected):
-            # At the end of its longest lease a token cannot be renewed; a new login follows.
-            self._login = None
+            return None
+        return None if token.is_over(self._now()) else token
 
     async def _log_in(
         self, credentials: LoginCall | ServiceAccountLogin, get_token: GetToken | None
@@ -115,13 +124,11 @@ class Session:
                 "correct its path in spec.vault.auth, or enable the method"
             ) from error
 
-    def _keep(self, login: Login) -> Login:
-        now = self._now()
-        self._login = login
-        lease = timedelta(seconds=login.lease_s)
-        self._renew_at = now + lease * _RENEW_AT if login.lease_s else None
-        self._ends_at = now + lease if login.lease_s else None
-        return login
+    def _leased(self, login: Login) -> _Token:
+        if not login.lease_s:
+            return _Token(login, None, None)
+        now, lease = self._now(), timedelta(seconds=login.lease_s)
+        return _Token(login, now + lease * _RENEW_AT, now + lease)
 
 
 class Sessions:
@@ -137,6 +144,6 @@ class Sessions:
         kept = self._sessions.get(uid)
         if kept is not None and kept.settings == settings:
             return kept
-        made = Session(settings, VaultApi(http(), settings.server, settings.namespace), now)
+        made = Session(settings, VaultApi(http(), settings.server, settings.namespace, now), now)
         self._sessions.put(uid, made)
         return made
