@@ -11,8 +11,7 @@ from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers.table import PROBED, kind_of
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources import table
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_ref import reference_to
 
 
 class Probes:
@@ -33,8 +32,7 @@ class Probes:
 
     async def probe(self, issuer: ObjectKey) -> str:
         """Why the issuer's server does not answer, in a sentence; empty: it does."""
-        kind = table.ISSUERS.kind if issuer.namespace else table.CLUSTER_ISSUERS.kind
-        reference = IssuerReference(name=issuer.name, kind=kind)
+        reference = reference_to(issuer)
         state = self._issuers.find(reference, issuer.namespace)
         if state is None:
             return "the issuer does not exist any more"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Struct
+from certwright.kube.api.meta import ObjectKey, Struct
 from certwright.resources.names import GROUP
 
 
@@ -40,3 +40,9 @@ class IssuerReference(Struct, frozen=True, kw_only=True):
             other.kind_or_default,
             other.group_or_default,
         )
+
+
+def reference_to(issuer: ObjectKey) -> IssuerReference:
+    """The reference to an Issuer of our group, or, if the key has no namespace, to a ClusterIssuer."""
+    kind = "Issuer" if issuer.namespace else "ClusterIssuer"
+    return IssuerReference(name=issuer.name, kind=kind, group=GROUP)

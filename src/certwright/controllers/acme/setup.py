@@ -41,10 +41,9 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_ref import reference_to
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.order import Order
-from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
@@ -272,9 +271,9 @@ class Acme:
         answered."""
         from certwright.acme.protocol.errors import AcmeError  # loaded with the first ACME issuer
 
-        kind = ISSUERS.kind if issuer.namespace else CLUSTER_ISSUERS.kind
-        reference = IssuerReference(name=issuer.name, kind=kind)
-        way = await self._ways.find(reference, ObjectMeta(namespace=issuer.namespace, name=issuer.name))
+        way = await self._ways.find(
+            reference_to(issuer), ObjectMeta(namespace=issuer.namespace, name=issuer.name)
+        )
         if isinstance(way, Wait):
             return way.why
         try:

@@ -28,10 +28,9 @@ from certwright.resources.breaker import BreakerRecord, read_breaker
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.names import GROUP
+from certwright.resources.issuer_ref import IssuerReference, reference_to
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.table import CLUSTER_ISSUERS
 
 _log = logging.getLogger(__name__)
 
@@ -312,7 +311,7 @@ class IssuerGate:
 
     def breaker_at(self, issuer: ObjectKey) -> Circuit[ObjectKey] | None:
         """The breaker of the ACME issuer of that key; None where it has none."""
-        return self._circuit_of(_reference(issuer), issuer.namespace)
+        return self._circuit_of(reference_to(issuer), issuer.namespace)
 
     def record_of(self, issuer: ObjectKey) -> BreakerRecord | None:
         """What is to be recorded of the breaker; None: the issuer works."""
@@ -469,11 +468,6 @@ def _log_failure(certificate: Certificate) -> None:
 def _issuer_key(reference: IssuerReference, namespace: str) -> ObjectKey:
     is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
     return ObjectKey("" if is_cluster else namespace, reference.name)
-
-
-def _reference(issuer: ObjectKey) -> IssuerReference:
-    kind = ISSUERS.kind if issuer.namespace else CLUSTER_ISSUERS.kind
-    return IssuerReference(name=issuer.name, kind=kind, group=GROUP)
 
 
 def _seconds(moment: datetime | None) -> datetime | None:
