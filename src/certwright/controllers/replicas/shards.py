@@ -120,7 +120,7 @@ class ShardedReplica(Member):
                 await asyncio.gather(*(self._renew_or_look(seat) for seat in self._seats))
                 leaving = self._asked_for()
                 await self._take()
-                if self._any_seat() and not await self._join_group():
+                if self._held_seats() and not await self._join_group():
                     every = frozenset(range(len(self._seats)))
                     leaving |= every - self._working if self._group.held else every
                 await self._work_on(self._held() - leaving)
@@ -175,13 +175,13 @@ class ShardedReplica(Member):
             len(self._seats),
         )
 
-    def _any_seat(self) -> bool:
-        return any(seat.held for seat in self._seats)
+    def _held_seats(self) -> frozenset[int]:
+        """The shards whose Lease is ours."""
+        return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
 
     def _held(self) -> frozenset[int]:
-        if not self._group.held:
-            return frozenset()
-        return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+        """Those on which work is allowed: only while the group's Lease is ours too."""
+        return self._held_seats() if self._group.held else frozenset()
 
     async def _release(self, shards: frozenset[int]) -> None:
         """Release these Leases, and notify the other replicas."""
@@ -200,12 +200,12 @@ class ShardedReplica(Member):
     async def _join_group(self) -> bool:
         """Write the group's Lease AFTER a shard's Lease was taken (see `_leave_group`); otherwise once in a
         retry period, which is less often than a round."""
-        shards = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
-        if shards <= self._joined_with and not self._group.needs_renewal:
+        seats = self._held_seats()
+        if seats <= self._joined_with and not self._group.needs_renewal:
             return True
         if not await self._group.join(self._retry_s):
             return False
-        self._joined_with = shards
+        self._joined_with = seats
         return True
 
     async def _leave_group(self) -> None:
@@ -231,7 +231,7 @@ class ShardedReplica(Member):
 
     def _asked_for(self) -> frozenset[int]:
         """The shard to release: one at a time, and never the last."""
-        ours = frozenset(number for number, seat in enumerate(self._seats) if seat.held)
+        ours = self._held_seats()
         asked = [number for number in sorted(ours) if self._seats[number].asked_by]
         return frozenset(asked[:1] if len(ours) > 1 else ())
 
@@ -241,10 +241,10 @@ class ShardedReplica(Member):
         free.sort(key=lambda _: self._jitter())
         share = self._share()
         for seat in free:
-            had = sum(one.held for one in self._seats)
+            had = len(self._held_seats())
             if had < share and (not had or self._is_left_over(seat)):
                 await seat.attempt(self._retry_s)
-        if not free and not self._any_seat():
+        if not free and not self._held_seats():
             await self._ask_the_fullest()
 
     def _share(self) -> int:
