@@ -76,6 +76,28 @@ def parse_directories(
     return tuple(str(value.absolute()) for value in values)
 
 
+def parse_endpoints(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Parse `PROVIDER=URL`."""
+    # Loads the kinds of issuers, which --help does not need.
+    from certwright.kit.outgoing import BadUrl, parse_server_url
+    from certwright.resources.operator_policy import DNS01_ENDPOINTS
+
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, url = value.partition("=")
+        if not equals or name not in DNS01_ENDPOINTS:
+            known = ", ".join(DNS01_ENDPOINTS)
+            raise click.BadParameter(f"`{value}`: write PROVIDER=URL; providers: {known}")
+        try:
+            parse_server_url(url)
+        except BadUrl as error:
+            raise click.BadParameter(f"`{value}`: {url} {error}") from error
+        found[name] = url
+    return found
+
+
 def take_policy(given: dict[str, Any]) -> OperatorPolicy:
     """The policy of the flags, which are removed from `given`."""
     # Loads the kinds of issuers, which --help does not need.
@@ -86,6 +108,7 @@ def take_policy(given: dict[str, Any]) -> OperatorPolicy:
         exec_solvers=given.pop("exec_solvers"),
         exec_environment=given.pop("exec_environment"),
         webroots=given.pop("webroots"),
+        dns01_endpoints=given.pop("dns01_endpoints"),
         servers=ServerRules(allow_http=given.pop("allow_http_servers")),
     )
 
@@ -120,6 +143,14 @@ OPTIONS = (
         type=click.Path(path_type=Path),
         callback=parse_directories,
         help="Allow ACME solvers of type `http01.webroot` to write below DIR; may be repeated.",
+    ),
+    click.option(
+        "--dns01-endpoint",
+        "dns01_endpoints",
+        metavar="PROVIDER=URL",
+        multiple=True,
+        callback=parse_endpoints,
+        help="Send the requests to a DNS provider's API to URL (http is allowed); may be repeated.",
     ),
     ALLOW_HTTP_SERVERS,
 )

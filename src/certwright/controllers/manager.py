@@ -141,6 +141,7 @@ class Controllers:
             user_agent=USER_AGENT,
             namespace=namespace,
             sharing=sharing_of(self._mine, self._caches),
+            servers=self._servers,
         )
 
     def _build(self, row: Row[Any], parts: Parts, workers: int) -> Controller:

@@ -34,7 +34,7 @@ class Servers:
         self._client = client
         self._user_agent = user_agent
         self._rules = rules
-        self._clients: OrderedDict[tuple[ServerTls, str], HttpsClient] = OrderedDict()
+        self._clients: OrderedDict[tuple[ServerTls, str, ServerRules], HttpsClient] = OrderedDict()
         self._closing = TaskSet()
 
     def tools(self, secrets_in: str) -> ServerTools:
@@ -43,7 +43,7 @@ class Servers:
         async def get_token(account: str, audiences: Sequence[str]) -> str:
             return await self._token(secrets_in, account, audiences)
 
-        return ServerTools(client=self._https, get_token=get_token)
+        return ServerTools(client=self.client, get_token=get_token)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -51,13 +51,16 @@ class Servers:
         for client in self._clients.values():
             await client.close()
 
-    def _https(self, tls: ServerTls, trust_fix: str) -> HttpClient:
+    def client(self, tls: ServerTls, trust_fix: str, rules: ServerRules | None = None) -> HttpClient:
+        """See `ServerTools`. `rules` replace the operator's general ones, for a server that the operator
+        names."""
         from certwright.kit.https import HttpsClient  # see the class
 
-        key = (tls, trust_fix)
+        rules = rules or self._rules
+        key = (tls, trust_fix, rules)
         found = self._clients.get(key)
         if found is None:
-            found = HttpsClient(tls, user_agent=self._user_agent, trust_fix=trust_fix, rules=self._rules)
+            found = HttpsClient(tls, user_agent=self._user_agent, trust_fix=trust_fix, rules=rules)
             self._clients[key] = found
             if len(self._clients) > _MOST_CLIENTS:
                 # A session that still has it connects again with its next request.

@@ -18,6 +18,8 @@ from certwright.resources.solver import Solver
 
 EXEC_FLAG: Final = "--exec-solver"
 WEBROOT_FLAG: Final = "--webroot"
+DNS01_ENDPOINTS: Final = ("cloudflare",)
+"""Providers whose endpoint the operator can replace: names of fields of `dns01`."""
 _LONGEST_SHOWN: Final = 200
 
 
@@ -46,12 +48,14 @@ class OperatorPolicy:
     """The operator's permissions; none by default.
 
     `exec_solvers` maps the name of each program to its whole command line, `exec_environment` is the
-    environment of the programs beside `ACME_*`. `webroots` are absolute directories.
+    environment of the programs beside `ACME_*`. `webroots` are absolute directories. `dns01_endpoints`
+    are URLs that replace those of DNS hosts' APIs, by the name of the provider's field; http is allowed.
     """
 
     exec_solvers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exec_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     webroots: tuple[str, ...] = ()
+    dns01_endpoints: Mapping[str, str] = field(default_factory=dict)
     servers: ServerRules = HTTPS_ONLY
 
     @property

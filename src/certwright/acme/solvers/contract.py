@@ -7,7 +7,7 @@ A *task* is one challenge for a solver. `present` publishes its challenge respon
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 
@@ -28,7 +28,9 @@ class Task:
 
 class SolverError(Exception):
     """Presenting or cleaning up failed. The text is one sentence: what was tried, what came back, and how to
-    fix it. A retry may succeed."""
+    fix it. A retry may succeed, at `not_before` if that is given."""
+
+    not_before: datetime | None = None
 
 
 class SolverNotAllowed(SolverError):

@@ -276,6 +276,8 @@ def _failed(known: Snapshot, error: AcmeError | SolverError) -> Step:
     now, until, work = known.now, known.retry_at, known.memory.work
     if isinstance(error, SolverError):
         why, before = f"Error presenting challenge: {error}", known.memory.announced
+        if error.not_before is not None:
+            until = max(until, min(error.not_before, now + LONGEST_OBEYED))
         return Hold(
             announced=announcing.announced_retry(now, why, until),
             until=until,

@@ -29,8 +29,10 @@ from certwright.controllers.cache.shard_members import Sharing
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.servers import Servers
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
+from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import AlreadyExists
@@ -101,8 +103,10 @@ class Acme:
         user_agent: str,
         namespace: str,
         sharing: Sharing,
+        servers: Servers,
     ) -> None:
         self._gate = gate
+        self._servers = servers
         self.dependents: Dependents[ObjectKey] = Dependents()
         caches.orders.add_handler(self._let_go_of_secrets)
         caches.challenges.add_handler(self._let_go_of_secrets)
@@ -345,6 +349,8 @@ class Acme:
 
     @cached_property
     def _surroundings(self) -> Surroundings:
+        from certwright.acme.solvers.dns01.hosts.contract import Outside
+        from certwright.acme.solvers.dns01.hosts.session import HostSessions
         from certwright.controllers.acme import solver_factory  # loaded with the first Challenge
         from certwright.controllers.acme.webhook_calls import call_webhook
 
@@ -361,7 +367,13 @@ class Acme:
             dns_names=options.dns01_nameservers,
             dns_recursive_only=options.dns01_recursive_only,
             dns_authority_port=options.dns01_authority_port,
+            hosts=HostSessions(Outside(self._client_of_hosts, self._clock.now)),
+            get_token=lambda namespace: self._servers.tools(namespace).get_token,
         )
+
+    def _client_of_hosts(self, rules: ServerRules) -> HttpClient:
+        fix = "have the machine's CA certificates updated, or add the API's CA to them"
+        return self._servers.client(ServerTls(), fix, rules)
 
     def _let_go_of_secrets(self, old: Order | Challenge | None, new: Order | Challenge | None) -> None:
         done = new if new is not None and new.status.is_final else old if new is None else None

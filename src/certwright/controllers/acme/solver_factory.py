@@ -6,6 +6,7 @@ because they take 15 MB.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,12 +22,16 @@ from certwright.acme.solvers.contract import (
     Task,
     Updating,
 )
+from certwright.acme.solvers.dns01.hosts.session import HostSessions
+from certwright.acme.solvers.dns01.hosts.solver import AfterChange, HostedSolver
 from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers, parse_server
 from certwright.acme.solvers.program import Program
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
-from certwright.issuers.contract import GetSecret
+from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
+from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.issuers.contract import GetSecret, GetToken
 from certwright.resources import operator_policy
 from certwright.resources.challenge import Challenge
 from certwright.resources.operator_policy import OperatorPolicy
@@ -49,7 +54,8 @@ class Surroundings:
     """What solvers share in this process. `responder` and `listener` are None where nothing listens;
     `http_names` and `dns_names` are name servers, empty: the system's. `make_check` replaces the self-checks
     of this process, in tests. `asked` is for `_names`, `webroots` for the solvers below them. `policy` is
-    what the operator allows."""
+    what the operator allows. `hosts` are the DNS hosts in use, `get_token` makes the function that requests
+    tokens of the ServiceAccounts in a namespace."""
 
     policy: OperatorPolicy = field(default_factory=OperatorPolicy)
     webroots: WebRoots = field(default_factory=WebRoots)
@@ -64,6 +70,8 @@ class Surroundings:
     dns_recursive_only: bool = False
     dns_authority_port: int = 53
     ambient_credentials: bool = False
+    hosts: HostSessions
+    get_token: Callable[[str], GetToken] | None = None
     asked: dict[tuple[str, ...], NameServers] = field(default_factory=dict)
 
 
@@ -113,7 +121,8 @@ async def means_of(
         solver = _program(spec.exec, surroundings.policy)
     else:
         raise SolverError("the challenge names no solver that this version knows")
-    return Means(solver, _check(_check_settings(challenge, surroundings), surroundings))
+    check = _check(_check_settings(challenge, surroundings), surroundings)
+    return Means(solver, AfterChange(solver, check) if isinstance(solver, HostedSolver) else check)
 
 
 def _program(spec: ExecSolver, policy: OperatorPolicy) -> Solver:
@@ -215,15 +224,26 @@ async def _dns01(
             ambient=surroundings.ambient_credentials,
             follow=follow,
         )
+    if field := host_of(spec):
+        values = HostValues(
+            path=f"dns01.{HOSTS[field]}",
+            get_secret=get_secret,
+            get_token=surroundings.get_token(secrets_in) if surroundings.get_token is not None else None,
+            endpoints=surroundings.policy.dns01_endpoints,
+            environment=os.environ,
+            ambient=surroundings.ambient_credentials,
+        )
+        settings = await settings_of(spec, field, values)
+        return HostedSolver(surroundings.hosts.get(settings), names, follow=follow)
     provider = next((name for name in _LATER if getattr(spec, name) is not None), "")
     named = f"DNS provider {_LATER[provider]}" if provider else "this DNS provider"
-    raise SolverError(f"{named} is not supported yet; supported: rfc2136, webhook, exec")
+    known = ", ".join(("rfc2136", "webhook", "exec", *HOSTS.values()))
+    raise SolverError(f"{named} is not supported yet; supported: {known}")
 
 
 _LATER = {
     "akamai": "akamai",
     "cloud_dns": "cloudDNS",
-    "cloudflare": "cloudflare",
     "route53": "route53",
     "azure_dns": "azureDNS",
     "digitalocean": "digitalocean",

@@ -38,6 +38,10 @@ class Recent(Generic[K, T]):
         # A cancelled caller must not cancel the request for the others.
         return await asyncio.shield(asked)
 
+    def forget(self, key: K) -> None:
+        """Remove a cached answer if present."""
+        self._answers.pop(key, None)
+
     async def _ask(self, key: K, ask: Callable[[], Awaitable[T]]) -> T:
         try:
             answer = await ask()

@@ -1,0 +1,119 @@
+"""Contract of a DNS host: how its API finds zones and changes TXT values.
+
+`HostedSolver` makes a solver of a host. It follows aliases, finds and caches zones, sends the edits of
+concurrent challenges together, and keeps the pauses that the API asks for; a host only translates.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.kit.outgoing import HttpClient, ServerRules
+
+
+class Throttled(SolverError):
+    """The API accepts no request before `until`: a rate limit, or a `Retry-After`."""
+
+    def __init__(self, message: str, until: datetime) -> None:
+        super().__init__(message)
+        self.until = self.not_before = until
+
+
+class CredentialsRejected(SolverError):
+    """The API does not accept the credentials; the text names the Secret's purpose and the fix."""
+
+
+class ZoneGone(SolverError):
+    """A zone that was found before does not exist any more, under that ID: find it again."""
+
+
+class EditsConflict(SolverError):
+    """Another client has changed the same records since they were read: read again, and send again."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostedZone:
+    """A zone in the account. `name` has no final dot; `id` is what the API calls the zone by."""
+
+    name: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Add one TXT value to the values of `name`, or remove it. `name` has no final dot."""
+
+    name: str
+    value: str
+    adds: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EditsTogether:
+    """The edits that one call of `apply` takes: at most `most`, of one zone or (`of_one_name`) one name."""
+
+    most: int
+    of_one_name: bool = False
+
+
+class DnsHost(ABC):
+    """The API of one DNS host, with one set of credentials.
+
+    This process never makes two calls of `apply` concurrently for one zone (or one name: `edits_together`).
+    Every method raises `SolverError` with one sentence (what was requested, what came back, the fix), or one
+    of its subclasses above; every method has a timeout, and does not wait for propagation.
+    """
+
+    edits_together: EditsTogether
+
+    @abstractmethod
+    async def find_zone(self, name: str) -> HostedZone | None:
+        """The zone of exactly this name, in lower case, without a final dot. None: the account has none."""
+
+    @abstractmethod
+    async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
+        """Make the edits. Values of others at the same names stay. Adding what exists and removing what does
+        not exist are successes. Returns the ID of the change if it is known to be pending, else the empty
+        string."""
+
+    @abstractmethod
+    async def verify(self) -> None:
+        """Raises `SolverError` if the credentials do not work; sends one request, or none."""
+
+    async def is_pending(self, change: str) -> bool:  # noqa: ARG002
+        """Whether the host has not yet brought the change to all of its name servers."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a host needs of its process: the time, and the HTTPS client that follows these rules."""
+
+    client: Callable[[ServerRules], HttpClient]
+    now: Callable[[], datetime]
+
+
+class HostSettings(Protocol):
+    """All that a host depends on: endpoint, credentials, IDs.
+
+    A frozen dataclass. Challenges with equal settings share tokens, cached zones and pauses. Secret values
+    are excluded from its `repr`.
+    """
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def zone(self) -> HostedZone | None:
+        """The zone that the manifest names; None: it is looked up."""
+
+    def connect(self, outside: Outside) -> DnsHost:
+        """The host. Raises `SolverError` for settings that cannot work."""
+
+
+DEFAULT_PAUSE = timedelta(seconds=30)
+"""Pause after a rate limit for which the API names no time."""

@@ -1,0 +1,192 @@
+"""One DNS host in use: its connections, cached zones, pauses, and the edits that are sent together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeVar
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01.hosts.contract import (
+    DnsHost,
+    Edit,
+    EditsConflict,
+    HostedZone,
+    HostSettings,
+    Outside,
+    Throttled,
+    ZoneGone,
+)
+from certwright.kube.util.lru import Lru
+from certwright.kube.util.recent import Recent
+
+T = TypeVar("T")
+
+_KEPT: Final = 64
+_ZONES_REMEMBERED_S: Final = 600.0
+# Each conflict means that another client has succeeded.
+_MOST_CONFLICTS: Final = 8
+
+
+class _NoZone(Exception):
+    """The account has no such zone."""
+
+
+class HostSession:
+    """A host and what all challenges with its credentials share. `zone`: the one that the manifest names."""
+
+    def __init__(self, host: DnsHost, now: Callable[[], datetime], zone: HostedZone | None = None) -> None:
+        self.host = host
+        self._now = now
+        self._zone = zone
+        self._zones: Recent[str, HostedZone] = Recent(_ZONES_REMEMBERED_S, now=lambda: now().timestamp())
+        self._queues: dict[tuple[str, str], _Queue] = {}
+        self._pause: Throttled | None = None
+
+    async def edit(self, candidates: Sequence[str], edit: Edit) -> str:
+        """Make an edit in the first of these zones that the account has. Returns the ID of the pending
+        change; empty: there is none. Raises `SolverError`."""
+        zone = await self.find_zone(candidates)
+        try:
+            return await self._queue(zone, edit.name).edit(zone, edit)
+        except ZoneGone:
+            self._zones.forget(zone.name)
+            zone = await self.find_zone(candidates)
+            return await self._queue(zone, edit.name).edit(zone, edit)
+
+    async def find_zone(self, candidates: Sequence[str]) -> HostedZone:
+        """The first of these zones that the account has. Raises `SolverError` if it has none."""
+        if self._zone is not None:
+            return self._zone
+        for name in candidates:
+            with suppress(_NoZone):
+                return await self._zones.get(name, partial(self._find_zone, name))
+        raise SolverError(
+            f"the account has no zone {candidates[0]}; create the zone, or use credentials of its account"
+        )
+
+    async def _find_zone(self, name: str) -> HostedZone:
+        found = await self._unless_paused(lambda: self.host.find_zone(name))
+        if found is None:
+            raise _NoZone
+        return found
+
+    async def is_pending(self, change: str) -> bool:
+        """See `DnsHost`."""
+        return await self._unless_paused(lambda: self.host.is_pending(change))
+
+    async def verify(self) -> None:
+        """See `DnsHost`."""
+        await self._unless_paused(self.host.verify)
+
+    async def _unless_paused(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Call, unless the API has asked for a pause that is not over."""
+        if self._pause is not None and self._now() < self._pause.until:
+            raise Throttled(str(self._pause), self._pause.until)
+        try:
+            return await call()
+        except Throttled as error:
+            self._pause = error
+            raise
+
+    def _queue(self, zone: HostedZone, name: str) -> _Queue:
+        key = (zone.id, name.lower() if self.host.edits_together.of_one_name else "")
+        queue = self._queues.get(key)
+        if queue is None:
+
+            async def apply(zone: HostedZone, edits: Sequence[Edit]) -> str:
+                return await self._unless_paused(lambda: self.host.apply(zone, edits))
+
+            queue = _Queue(apply, self.host.edits_together.most, lambda: self._queues.pop(key, None))
+            self._queues[key] = queue
+        return queue
+
+
+class _Queue:
+    """Edits that must not overlap: while a call is under way, later edits wait, and the next call takes them
+    all. `emptied` is called when no edit is left."""
+
+    def __init__(
+        self,
+        apply: Callable[[HostedZone, Sequence[Edit]], Awaitable[str]],
+        most: int,
+        emptied: Callable[[], object],
+    ) -> None:
+        self._apply = apply
+        self._most = most
+        self._emptied = emptied
+        self._waiting: list[tuple[Edit, asyncio.Future[str]]] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def edit(self, zone: HostedZone, edit: Edit) -> str:
+        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._waiting.append((edit, done))
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send_all(zone))
+        return await done
+
+    async def _send_all(self, zone: HostedZone) -> None:
+        try:
+            while self._waiting:
+                # Edits that begin in this turn of the event loop belong to this call.
+                await asyncio.sleep(0)
+                now, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+                await self._send([one for one in now if not one[1].done()], zone)
+        finally:
+            self._sender = None
+            for _, done in self._waiting:
+                done.cancel()
+            self._emptied()
+
+    async def _send(self, edits: list[tuple[Edit, asyncio.Future[str]]], zone: HostedZone) -> None:
+        if not edits:
+            return None  # Their callers were cancelled.
+        try:
+            change = await self._without_conflict(zone, [edit for edit, _ in edits])
+        except (Throttled, ZoneGone) as error:
+            _fail(edits, error)
+        except SolverError as error:
+            if len(edits) == 1:
+                return _fail(edits, error)
+            # One of them may be to blame.
+            for one in edits:
+                await self._send([one], zone)
+        except Exception as error:
+            _fail(edits, error)
+        else:
+            for _, done in edits:
+                if not done.done():
+                    done.set_result(change)
+
+    async def _without_conflict(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
+        for _ in range(_MOST_CONFLICTS):
+            try:
+                return await self._apply(zone, edits)
+            except EditsConflict as error:
+                conflict = error
+        raise SolverError(f"{conflict} ({_MOST_CONFLICTS} times in a row)")
+
+
+def _fail(edits: list[tuple[Edit, asyncio.Future[str]]], error: Exception) -> None:
+    for _, done in edits:
+        if not done.done():
+            done.set_exception(error)
+
+
+class HostSessions:
+    """The sessions of this process, by the settings of their hosts; the least recently used are closed."""
+
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
+        self._sessions: Lru[HostSettings, HostSession] = Lru(_KEPT)
+
+    def get(self, settings: HostSettings) -> HostSession:
+        """The session of these settings. Raises `SolverError` for settings that cannot work."""
+        session = self._sessions.get(settings)
+        if session is None:
+            session = HostSession(settings.connect(self._outside), self._outside.now, settings.zone)
+            self._sessions.put(settings, session)
+        return session

@@ -1,0 +1,68 @@
+"""Values that the settings of DNS hosts are made of: entries of Secrets, endpoints, ambient credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01.hosts.api import Endpoint
+from certwright.issuers.contract import GetSecret, GetToken
+from certwright.kit.outgoing import ServerRules
+from certwright.resources.references import SecretKeySelector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostValues:
+    """What one solver's settings may be made of.
+
+    `path` is the provider's field, for errors. `endpoints` are the operator's, by the provider's name
+    (`--dns01-endpoint`); `environment` is this process's. `get_token` requests a token of a ServiceAccount
+    in the namespace of the issuer's Secrets; None: this process cannot. `ambient`: whether the credentials
+    of this process (environment, metadata server, workload identity) may be used for this issuer.
+    """
+
+    path: str
+    get_secret: GetSecret
+    get_token: GetToken | None = None
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ambient: bool = False
+
+    async def secret(self, reference: SecretKeySelector, name: str) -> bytes:
+        """The entry of the Secret that the field `name` refers to. Raises `SolverError` if it is missing or
+        empty."""
+        data = await self.get_secret(reference.name)
+        where = f"{self.path}.{name}"
+        if data is None:
+            raise SolverError(f'{where}: Secret "{reference.name}" does not exist; create it')
+        value = data.get(reference.key, b"")
+        if not value:
+            raise SolverError(
+                f'{where}: Secret "{reference.name}" has no entry "{reference.key}"; add it, or '
+                f"correct {where}.key"
+            )
+        return value
+
+    async def word(self, reference: SecretKeySelector, name: str) -> str:
+        """The same as one line of text, without the spaces around it, as tokens and keys are. Raises
+        `SolverError`."""
+        value = await self.secret(reference, name)
+        try:
+            text = value.decode("ascii").strip()
+        except UnicodeDecodeError:
+            text = ""
+        if not text or not text.isprintable():
+            where = f"{self.path}.{name}"
+            raise SolverError(
+                f'{where}: entry "{reference.key}" of Secret "{reference.name}" is not a line of ASCII text'
+            )
+        return text
+
+    def endpoint(self, provider: str, default: Endpoint, *variables: str) -> Endpoint:
+        """Where the API is: the operator's flag, one of these environment variables (the vendor's own, the
+        first that is set), or the default. Only the operator's may be `http`."""
+        url = self.endpoints.get(provider) or next(
+            (self.environment[one] for one in variables if self.environment.get(one)), ""
+        )
+        return Endpoint(url, ServerRules(allow_http=True)) if url else default

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from certwright.acme.solvers.dns01.hosts.contract import Outside
+from certwright.kit.https import HttpsClient
+from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
+from support.dns.outside import Time
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+async def outside(time: Time) -> AsyncIterator[Outside]:
+    """HTTPS clients as in the product, and a clock that stands still."""
+    clients: dict[ServerRules, HttpsClient] = {}
+
+    def client(rules: ServerRules) -> HttpClient:
+        if rules not in clients:
+            clients[rules] = HttpsClient(ServerTls(), user_agent="certwright", trust_fix="", rules=rules)
+        return clients[rules]
+
+    yield Outside(client, lambda: time.now)
+    for one in clients.values():
+        await one.close()
