@@ -35,7 +35,7 @@ from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.names import NameServers
 from certwright.admission.kinds import certificate_kinds
 from certwright.app.stores import open_store
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Secret, SecretMeta

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from acme.fake_ca import FakeCa, Refusal
 from certwright.cli.commands import controllers, serve
 from certwright.cli.main import program
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
 from certwright.kube.client.local import LocalTransport

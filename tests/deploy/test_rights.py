@@ -11,7 +11,7 @@ import pytest
 from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS

@@ -16,7 +16,7 @@ from typing import Any
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.admission.kinds import certificate_kinds
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core_kinds import SECRETS

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from certwright.controllers import table
-from certwright.controllers.acme.setup import Acme, AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.acme.setup import Acme
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine

@@ -17,7 +17,7 @@ from certwright.acme.protocol.messages import Action, Request, Response
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.http01 import Responder
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import codec, conditions, errors
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import Kind

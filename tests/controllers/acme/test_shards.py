@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.cache.shard_members import Shards
 from certwright.controllers.manager import Controllers
 from certwright.kube.api.meta import ObjectKey

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certwright.acme.ratelimits.published import BadLimits, Chosen, read_limits
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import yaml_reader
 from certwright.resources.operator_policy import OperatorPolicy
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from certwright.acme.ratelimits.published import Chosen
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.challenge_plan import ShownFor
 from certwright.controllers.acme.challenges import ChallengeReconciler
@@ -18,6 +15,7 @@ from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.client_metrics import Traffic
 from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.issuer_resolution import Ways
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.orders import OrderReconciler
 from certwright.controllers.acme.provenance import Provenance, offers
 from certwright.controllers.acme.rate_limits import Ledgers
@@ -32,7 +30,6 @@ from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.servers import Servers
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, CreateSecret, IssuerView
-from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import AlreadyExists
@@ -44,51 +41,26 @@ from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer_ref import reference_to
-from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.order import Order
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
-    from certwright.acme.protocol.client import AcmeClient, MakeTransport
+    from certwright.acme.protocol.client import AcmeClient
     from certwright.acme.protocol.jws import AccountKey
-    from certwright.acme.solvers.http01 import Responder
-    from certwright.acme.solvers.tlsalpn01 import Listener
-    from certwright.controllers.acme.solver_factory import MakeCheck, Means, Surroundings
+    from certwright.controllers.acme.solver_factory import Means, Surroundings
 
 # How long an existing certificate waits for its server's renewal information.
 _PATIENCE_S = 1.0
 _PROBE_TAKES_S = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeOptions:
-    """The settings of ACME; names and meanings as cert-manager's flags where it has them.
-
-    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
-    `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
-    `policy` is what objects may make this process do.
-    """
-
-    max_concurrent_challenges: int = 60
-    looks_at_once: int = 100
-    http01_check_port: int = 80
-    tlsalpn01_check_port: int = 443
-    http01_nameservers: tuple[str, ...] = ()
-    dns01_nameservers: tuple[str, ...] = ()
-    dns01_recursive_only: bool = False
-    dns01_check_period: timedelta = timedelta(seconds=10)
-    dns01_authority_port: int = 53
-    responder: Responder | None = None
-    listener: Listener | None = None
-    make_transport: MakeTransport | None = None
-    make_check: MakeCheck | None = None
-    limits: Chosen = field(default_factory=dict)
-    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
-
-
 class Acme:
     """What ACME issuers use, and the two reconcilers. `distrust` has an issuer judged again; what is to be
     remembered of CAs is stored in `namespace`."""
+
+    _orders: OrderReconciler | None = None
+    _challenges: ChallengeReconciler | None = None
+    _office: RenewalOffice | None = None
 
     def __init__(
         self,
@@ -147,9 +119,6 @@ class Acme:
         self._request_orders = RequestOrders(
             toolbox.client, caches, issuers.of_request, self._provenance, now=clock.now
         )
-        self._orders: OrderReconciler | None = None
-        self._challenges: ChallengeReconciler | None = None
-        self._office: RenewalOffice | None = None
         self.wake_order: Callable[[Challenge], None] | None = None
         """Enqueues the Order of a Challenge; set before `challenges`, where Orders are reconciled."""
 
@@ -349,31 +318,9 @@ class Acme:
 
     @cached_property
     def _surroundings(self) -> Surroundings:
-        from certwright.acme.solvers.dns01.hosts.contract import Outside
-        from certwright.acme.solvers.dns01.hosts.session import HostSessions
-        from certwright.controllers.acme import solver_factory  # loaded with the first Challenge
-        from certwright.controllers.acme.webhook_calls import call_webhook
+        from certwright.controllers.acme import surroundings  # loaded with the first Challenge
 
-        options = self._options
-        return solver_factory.Surroundings(
-            policy=options.policy,
-            responder=options.responder,
-            listener=options.listener,
-            call_webhook=partial(call_webhook, self._client),
-            make_check=options.make_check,
-            http_check_port=options.http01_check_port,
-            tls_check_port=options.tlsalpn01_check_port,
-            http_names=options.http01_nameservers,
-            dns_names=options.dns01_nameservers,
-            dns_recursive_only=options.dns01_recursive_only,
-            dns_authority_port=options.dns01_authority_port,
-            hosts=HostSessions(Outside(self._client_of_hosts, self._clock.now)),
-            get_token=lambda namespace: self._servers.tools(namespace).get_token,
-        )
-
-    def _client_of_hosts(self, rules: ServerRules) -> HttpClient:
-        fix = "have the machine's CA certificates updated, or add the API's CA to them"
-        return self._servers.client(ServerTls(), fix, rules)
+        return surroundings.surroundings_of(self._options, self._client, self._servers, self._clock.now)
 
     def _let_go_of_secrets(self, old: Order | Challenge | None, new: Order | Challenge | None) -> None:
         done = new if new is not None and new.status.is_final else old if new is None else None

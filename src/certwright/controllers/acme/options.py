@@ -1,0 +1,43 @@
+"""Settings of ACME."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from certwright.acme.ratelimits.published import Chosen
+from certwright.resources.operator_policy import OperatorPolicy
+
+if TYPE_CHECKING:
+    # Loaded with the first ACME issuer, or the first Challenge.
+    from certwright.acme.protocol.client import MakeTransport
+    from certwright.acme.solvers.http01 import Responder
+    from certwright.acme.solvers.tlsalpn01 import Listener
+    from certwright.controllers.acme.solver_factory import MakeCheck
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeOptions:
+    """The settings of ACME; names and meanings as cert-manager's flags where it has them.
+
+    `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
+    `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
+    `policy` is what objects may make this process do.
+    """
+
+    max_concurrent_challenges: int = 60
+    looks_at_once: int = 100
+    http01_check_port: int = 80
+    tlsalpn01_check_port: int = 443
+    http01_nameservers: tuple[str, ...] = ()
+    dns01_nameservers: tuple[str, ...] = ()
+    dns01_recursive_only: bool = False
+    dns01_check_period: timedelta = timedelta(seconds=10)
+    dns01_authority_port: int = 53
+    responder: Responder | None = None
+    listener: Listener | None = None
+    make_transport: MakeTransport | None = None
+    make_check: MakeCheck | None = None
+    limits: Chosen = field(default_factory=dict)
+    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
