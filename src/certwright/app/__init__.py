@@ -12,35 +12,35 @@ Modules:      options (settings of a process), opening (directory, tokens, port)
 """
 
 from certwright.app.backup import back_up, restore
-from certwright.app.controllers import RunningControllers, revoke, start_controllers
+from certwright.app.controllers import RunningControllers, start_controllers
 from certwright.app.loop import keep_what_is_there, run
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
 from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
-from certwright.controllers.acme.revoked import CannotRevoke, Revoked
 from certwright.controllers.replicas.cluster import ClusterSettings
+from certwright.kit.outgoing import ServerRules
 from certwright.kube.apiserver.http.fairness import InFlight
 from certwright.kube.runtime.lease_terms import Terms
+from certwright.resources.operator_policy import OperatorPolicy
 
 __all__ = [
     "ADMIN",
     "CONTROLLER",
     "AcmeSettings",
-    "CannotRevoke",
     "ClusterSettings",
     "ControllerOptions",
     "EtcdOptions",
     "InFlight",
-    "Revoked",
+    "OperatorPolicy",
     "RunningControllers",
     "RunningServer",
     "ServeOptions",
+    "ServerRules",
     "StartError",
     "Terms",
     "back_up",
     "keep_what_is_there",
     "restore",
-    "revoke",
     "run",
     "start_controllers",
     "start_server",

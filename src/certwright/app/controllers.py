@@ -9,7 +9,6 @@ from contextlib import suppress
 from certwright.app.gates import controller_gates
 from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
-from certwright.controllers.acme.revoked import Revoked
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.features import SECRETS_FILTERED_CACHING
 from certwright.controllers.manager import Controllers
@@ -17,7 +16,6 @@ from certwright.controllers.replicas.cluster import USER_AGENT, ClusterSettings,
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
 from certwright.kit import exposition
-from certwright.kit.outgoing import ServerRules
 from certwright.kit.probe_server import Page, Pages, serve_pages
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import Transport
@@ -110,35 +108,6 @@ class RunningControllers:
         await self._listeners.close()
         self._executor.close()
         await self._transport.close()
-
-
-async def revoke(
-    client: Client,
-    namespace: str,
-    name: str,
-    *,
-    reason: str,
-    is_secret: bool,
-    user_agent: str,
-    allow_http: bool = False,
-) -> Revoked:
-    """See `controllers.acme.revoking`, which commands may not import. `allow_http` permits an http://
-    server.
-
-    Raises `CannotRevoke`, `ApiError`.
-    """
-    # Imported here because it loads the ACME client.
-    from certwright.controllers.acme import revoking
-
-    return await revoking.revoke(
-        client,
-        namespace,
-        name,
-        reason=reason,
-        is_secret=is_secret,
-        user_agent=user_agent,
-        rules=ServerRules(allow_http=allow_http),
-    )
 
 
 async def start_controllers(

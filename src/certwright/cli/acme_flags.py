@@ -3,27 +3,21 @@ operator's policy for issuers."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
-from certwright.cli import daemon, policy_flags
-from certwright.cli.options import TRUTH
-
-if TYPE_CHECKING:
-    from certwright.resources.operator_policy import OperatorPolicy
+from certwright.cli import daemon, lazy, policy_flags
+from certwright.cli.options import TRUTH, Decorator, gathered
 
 Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeFlags:
-    """The ACME settings: the members of `app.AcmeSettings`."""
+class AcmeFlags(policy_flags.PolicyFlags):
+    """The ACME settings, and what the operator allows issuers."""
 
     max_concurrent_challenges: int
     http01_listen: Address | None
@@ -35,27 +29,14 @@ class AcmeFlags:
     dns01_recursive_only: bool
     dns01_check_period: timedelta
     limits_file: Path | None
-    policy: OperatorPolicy
 
-    def given(self) -> dict[str, Any]:
-        """The members by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-
-def acme_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags; the function gets them as `acme: AcmeFlags`."""
-
-    @functools.wraps(command)
-    def gather(*args: Any, **given: Any) -> Any:
-        given.pop("acme_process")
-        given["policy"] = policy_flags.take_policy(given)
-        acme = AcmeFlags(**{field.name: given.pop(field.name) for field in fields(AcmeFlags)})
-        return command(*args, acme=acme, **given)
-
-    wrapped: Callable[..., Any] = gather
-    for option in reversed((*_OPTIONS, *policy_flags.OPTIONS)):
-        wrapped = option(wrapped)
-    return wrapped
+    @property
+    def settings(self) -> lazy.app.AcmeSettings:
+        """The settings of the process."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        for field in fields(policy_flags.PolicyFlags):
+            del given[field.name]
+        return lazy.app.AcmeSettings(policy=self.policy, **given)
 
 
 def parse_address(_context: click.Context, _option: click.Parameter, value: str | None) -> Address | None:
@@ -83,7 +64,7 @@ def warn_of_acme_process(_context: click.Context, _option: click.Parameter, valu
         click.echo("warning: --acme-process no longer has any effect; remove it", err=True)
 
 
-def _nameservers(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _nameservers(flag: str, name: str, text: str) -> Decorator:
     return click.option(flag, name, metavar="HOST:PORT,…", multiple=True, callback=parse_servers, help=text)
 
 
@@ -162,7 +143,11 @@ _OPTIONS = (
     click.option(
         "--acme-process",
         callback=warn_of_acme_process,
+        expose_value=False,
         hidden=True,
         help="Has no effect any more; accepted for one release.",
     ),
 )
+
+acme_options = gathered("acme", AcmeFlags, (*_OPTIONS, *policy_flags.OPTIONS))
+"""Adds the flags; the function gets them as `acme: AcmeFlags`."""

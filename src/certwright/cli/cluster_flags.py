@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import click
 
 from certwright.cli import daemon
-from certwright.cli.options import TRUTH
+from certwright.cli.options import TRUTH, Decorator, gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFlags:
-    """The settings: the members of `app.ClusterSettings`. `identity` None: a new one at each start."""
+    """The settings: the members of `app.ClusterSettings`. `identity` None: a new one at each start. Raises
+    `click.UsageError`."""
 
     kube_api_qps: float
     kube_api_burst: int
@@ -28,27 +26,15 @@ class ClusterFlags:
     renew_deadline: timedelta
     retry_period: timedelta
 
-
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags; the function gets them as `cluster: ClusterFlags`."""
-
-    @functools.wraps(command)
-    def gather(*args: Any, **given: Any) -> Any:
-        cluster = ClusterFlags(**{field.name: given.pop(field.name) for field in fields(ClusterFlags)})
-        if cluster.kube_api_qps >= 0 and not 0 < cluster.kube_api_qps <= cluster.kube_api_burst:
+    def __post_init__(self) -> None:
+        if self.kube_api_qps >= 0 and not 0 < self.kube_api_qps <= self.kube_api_burst:
             raise click.UsageError(
                 "--kube-api-qps must be above 0 and --kube-api-burst not below it; a negative "
                 "--kube-api-qps means no limit"
             )
-        return command(*args, cluster=cluster, **given)
-
-    wrapped: Callable[..., Any] = gather
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
 
 
-def _duration(flag: str, name: str, default: str, text: str) -> Callable[[Callable[..., Any]], Any]:
+def _duration(flag: str, name: str, default: str, text: str) -> Decorator:
     return click.option(
         flag,
         name,
@@ -133,3 +119,6 @@ _OPTIONS = (
         "How often the Lease is renewed, and checked by the others.",
     ),
 )
+
+cluster_options = gathered("cluster", ClusterFlags, _OPTIONS)
+"""Adds the flags; the function gets them as `cluster: ClusterFlags`."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import functools
 import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +19,8 @@ import click
 
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.options import TRUTH
+from certwright.cli.options import TRUTH, Decorator, gathered
+from certwright.kit import logs
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
@@ -38,7 +38,7 @@ FEATURE_GATES = click.option(
 )
 
 
-def data_dir_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def data_dir_option(text: str) -> Decorator:
     """Add `--data-dir` as `data_dir: Path`."""
     return click.option(
         "--data-dir",
@@ -84,7 +84,7 @@ def parse_duration_option(_context: click.Context, _option: click.Parameter, val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerFlags:
-    """The settings of the controllers."""
+    """The settings of the controllers. Raises `click.UsageError`."""
 
     controllers: str
     cluster_resource_namespace: str
@@ -93,25 +93,14 @@ class ControllerFlags:
     issuer_attempts_per_hour: int
     certificate_owner_references: bool
     copied_annotation_prefixes: tuple[str, ...]
+    feature_gates: str
 
-
-def controller_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add cert-manager's flags of the controllers; the function gets them as `flags: ControllerFlags`."""
-
-    @functools.wraps(command)
-    def gather(*args: Any, **given: Any) -> Any:
-        flags = ControllerFlags(**{field.name: given.pop(field.name) for field in fields(ControllerFlags)})
-        if flags.backoff_minimum > flags.backoff_maximum:
+    def __post_init__(self) -> None:
+        if self.backoff_minimum > self.backoff_maximum:
             raise click.UsageError(
-                f"the minimum backoff ({format_duration(flags.backoff_minimum)}) is longer than "
-                f"the maximum ({format_duration(flags.backoff_maximum)})"
+                f"the minimum backoff ({format_duration(self.backoff_minimum)}) is longer than "
+                f"the maximum ({format_duration(self.backoff_maximum)})"
             )
-        return command(*args, flags=flags, **given)
-
-    wrapped: Callable[..., Any] = gather
-    for option in reversed(_CONTROLLER_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
 
 
 _CONTROLLER_OPTIONS = (
@@ -180,9 +169,25 @@ _CONTROLLER_OPTIONS = (
     ),
 )
 
+controller_options = gathered("flags", ControllerFlags, _CONTROLLER_OPTIONS)
+"""Adds cert-manager's flags of the controllers; the function gets them as `flags: ControllerFlags`. Needs
+`FEATURE_GATES` too."""
 
-def log_options(*, level: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `--log-level`, with the default `level`, and `--log-format`."""
+
+@dataclass(frozen=True, slots=True)
+class LogFlags:
+    """The settings of the log."""
+
+    log_level: str
+    log_format: str
+
+    def set_up(self) -> None:
+        """Send the log to standard error."""
+        logs.set_up(level=self.log_level, form=self.log_format)
+
+
+def log_options(*, level: str) -> Decorator:
+    """Add `--log-level`, with the default `level`, and `--log-format`, as `log: LogFlags`."""
     options = (
         click.option(
             "--log-level",
@@ -199,7 +204,7 @@ def log_options(*, level: str) -> Callable[[Callable[..., Any]], Callable[..., A
             help="Log lines for people, or for machines.",
         ),
     )
-    return lambda command: options[0](options[1](command))
+    return gathered("log", LogFlags, options)
 
 
 def parse_listen(

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import click
 
-from certwright.cli import daemon
+from certwright.cli import daemon, lazy
+from certwright.cli.options import Decorator, gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdFlags:
-    """The connection settings of etcd: the members of `app.EtcdOptions`."""
+    """The connection settings of etcd."""
 
-    prefix: str
-    ca_file: Path | None
-    cert_file: Path | None
-    key_file: Path | None
-    user: str | None
-    password_file: Path | None
-    compaction_interval: timedelta
+    etcd_prefix: str
+    etcd_ca_file: Path | None
+    etcd_cert_file: Path | None
+    etcd_key_file: Path | None
+    etcd_user: str | None
+    etcd_password_file: Path | None
+    etcd_compaction_interval: timedelta
 
-
-def etcd_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags; the function gets them as `etcd: EtcdFlags`."""
-
-    @functools.wraps(command)
-    def gather(*args: Any, **given: Any) -> Any:
-        etcd = EtcdFlags(**{field.name: given.pop(f"etcd_{field.name}") for field in fields(EtcdFlags)})
-        return command(*args, etcd=etcd, **given)
-
-    wrapped: Callable[..., Any] = gather
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+    @property
+    def options(self) -> lazy.app.EtcdOptions:
+        """The options of the process."""
+        given = {name.removeprefix("etcd_"): value for name, value in asdict(self).items()}
+        return lazy.app.EtcdOptions(**given)
 
 
 def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str) -> str:
@@ -47,7 +37,7 @@ def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str)
     return value
 
 
-def _file(flag: str, name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _file(flag: str, name: str, text: str) -> Decorator:
     path = click.Path(path_type=Path, dir_okay=False)
     return click.option(flag, name, metavar="FILE", type=path, help=text)
 
@@ -79,3 +69,6 @@ _OPTIONS = (
         help="Interval of etcd's compaction; 0s: disabled (compaction is handled elsewhere).",
     ),
 )
+
+etcd_options = gathered("etcd", EtcdFlags, _OPTIONS)
+"""Adds the flags; the function gets them as `etcd: EtcdFlags`."""

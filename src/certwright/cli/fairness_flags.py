@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
-from certwright.cli.options import TRUTH
+from certwright.cli.options import TRUTH, Decorator, gathered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FairnessFlags:
-    """The settings: the members of `app.InFlight`."""
+    """The settings: the members of `app.InFlight`. Raises `click.UsageError`."""
 
     max_requests: int
     max_mutating_requests: int
     priority_and_fairness: bool
 
-
-def fairness_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags; the function gets them as `fairness: FairnessFlags`."""
-
-    @functools.wraps(command)
-    def gather(*args: Any, **given: Any) -> Any:
-        flags = FairnessFlags(**{field.name: given.pop(field.name) for field in fields(FairnessFlags)})
-        if flags.priority_and_fairness and not (flags.max_requests and flags.max_mutating_requests):
+    def __post_init__(self) -> None:
+        if self.priority_and_fairness and not (self.max_requests and self.max_mutating_requests):
             raise click.UsageError(
                 "--max-requests-inflight and --max-mutating-requests-inflight must be above 0, unless "
                 "--enable-priority-and-fairness=false is given"
             )
-        return command(*args, fairness=flags, **given)
-
-    wrapped: Callable[..., Any] = gather
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
 
 
-def _bound(flag: str, name: str, *, default: int, text: str) -> Callable[[Callable[..., Any]], Any]:
+def _bound(flag: str, name: str, *, default: int, text: str) -> Decorator:
     kind = click.IntRange(min=0)
     return click.option(flag, name, metavar="N", type=kind, default=default, show_default=True, help=text)
 
@@ -69,3 +54,6 @@ _OPTIONS = (
         "[default: true]",
     ),
 )
+
+fairness_options = gathered("fairness", FairnessFlags, _OPTIONS)
+"""Adds the flags; the function gets them as `fairness: FairnessFlags`."""

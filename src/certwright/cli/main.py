@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from certwright.cli import lazy
 from certwright.cli.errors import report_error
 
 COMMANDS: dict[str, dict[str, str]] = {
@@ -152,9 +153,7 @@ def _report_usage(error: click.UsageError) -> int:
 
 
 def _unforeseen(error: BaseException) -> str:
-    from certwright.kube.api.errors import ApiError, Unreachable  # keeps msgspec out of --help
-
-    if isinstance(error, (ApiError, Unreachable)):
+    if isinstance(error, (lazy.api_errors.ApiError, lazy.api_errors.Unreachable)):
         return str(error)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

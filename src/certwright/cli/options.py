@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from certwright.cli import lazy
 from certwright.kube.util.durations import parse_duration
 
 if TYPE_CHECKING:
     from certwright.cli.sources import Manifests
 
 F = TypeVar("F", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
@@ -29,47 +32,59 @@ class ServerOptions:
     namespace: str | None = None
 
 
-def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--kubeconfig` and `--context`; the function gets them as `server: ServerOptions`."""
-    return _with_server(command, namespaced=False)
+def gathered(name: str, make: Callable[..., Any], options: Sequence[Decorator] = ()) -> Decorator:
+    """Add the options to a command, which gets one argument `name` instead of the parameters of `make`: what
+    `make` returns for them."""
+    parameters = tuple(inspect.signature(make).parameters)
 
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def gather(*args: Any, **given: Any) -> Any:
+            value = make(**{parameter: given.pop(parameter) for parameter in parameters})
+            return command(*args, **{name: value}, **given)
 
-def namespaced_server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """As `server_options`, with `-n/--namespace`."""
-    return _with_server(command, namespaced=True)
+        wrapped: Callable[..., Any] = gather
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return wrapped
 
-
-def _with_server(command: Callable[..., Any], *, namespaced: bool) -> Callable[..., Any]:
-    @functools.wraps(command)
-    def gather(*args: Any, kubeconfig: Path | None, context: str | None, **rest: Any) -> Any:
-        namespace = rest.pop("namespace") if namespaced else None
-        server = ServerOptions(kubeconfig=kubeconfig, context=context, namespace=namespace)
-        return command(*args, server=server, **rest)
-
-    wrapped: Callable[..., Any] = gather
-    if namespaced:
-        wrapped = click.option(
-            "-n",
-            "--namespace",
-            metavar="NS",
-            callback=_no_empty_namespace,
-            help="The namespace; without it the kubeconfig's, or else `default`.",
-        )(wrapped)
-    wrapped = click.option(
-        "--context", metavar="NAME", help="The context of the kubeconfig to use; without it its current one."
-    )(wrapped)
-    return click.option(
-        "--kubeconfig",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="Path to the kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
-    )(wrapped)
+    return add
 
 
 def _no_empty_namespace(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
     if value == "":
         raise click.BadParameter("is empty; leave the option out, or name a namespace")
     return value
+
+
+_SERVER_OPTIONS = (
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Path to the kubeconfig; without it $KUBECONFIG, then ./certwright-data/kubeconfig.",
+    ),
+    click.option(
+        "--context", metavar="NAME", help="The context of the kubeconfig to use; without it its current one."
+    ),
+)
+_NAMESPACE = click.option(
+    "-n",
+    "--namespace",
+    metavar="NS",
+    callback=_no_empty_namespace,
+    help="The namespace; without it the kubeconfig's, or else `default`.",
+)
+
+
+def _of_cluster(kubeconfig: Path | None, context: str | None) -> ServerOptions:
+    return ServerOptions(kubeconfig=kubeconfig, context=context)
+
+
+server_options = gathered("server", _of_cluster, _SERVER_OPTIONS)
+"""Adds `--kubeconfig` and `--context`; the function gets them as `server: ServerOptions`."""
+namespaced_server_options = gathered("server", ServerOptions, (*_SERVER_OPTIONS, _NAMESPACE))
+"""As `server_options`, with `-n/--namespace`."""
 
 
 def all_namespaces_option(command: F) -> F:
@@ -147,9 +162,7 @@ def read_manifests(
 ) -> Manifests | None:
     """Read the files while parsing the command line: before any event loop, which would not see Ctrl-C
     while it waits for standard input."""
-    from certwright.cli import sources  # the YAML reader, which --help does not need
-
-    return sources.read(names) if names else None
+    return lazy.sources.read(names) if names else None
 
 
 class Folder(click.Group):

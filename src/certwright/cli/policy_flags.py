@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import click
 
-if TYPE_CHECKING:
-    from certwright.resources.operator_policy import OperatorPolicy
+from certwright.cli import lazy
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -80,37 +80,41 @@ def parse_endpoints(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     """Parse `PROVIDER=URL`."""
-    # Loads the kinds of issuers, which --help does not need.
-    from certwright.kit.outgoing import BadUrl, parse_server_url
-    from certwright.resources.operator_policy import DNS01_ENDPOINTS
-
     found: dict[str, str] = {}
     for value in values:
+        providers = lazy.operator_policy.DNS01_ENDPOINTS
         name, equals, url = value.partition("=")
-        if not equals or name not in DNS01_ENDPOINTS:
-            known = ", ".join(DNS01_ENDPOINTS)
+        if not equals or name not in providers:
+            known = ", ".join(providers)
             raise click.BadParameter(f"`{value}`: write PROVIDER=URL; providers: {known}")
         try:
-            parse_server_url(url)
-        except BadUrl as error:
+            lazy.outgoing.parse_server_url(url)
+        except lazy.outgoing.BadUrl as error:
             raise click.BadParameter(f"`{value}`: {url} {error}") from error
         found[name] = url
     return found
 
 
-def take_policy(given: dict[str, Any]) -> OperatorPolicy:
-    """The policy of the flags, which are removed from `given`."""
-    # Loads the kinds of issuers, which --help does not need.
-    from certwright.kit.outgoing import ServerRules
-    from certwright.resources.operator_policy import OperatorPolicy
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFlags:
+    """What the operator allows."""
 
-    return OperatorPolicy(
-        exec_solvers=given.pop("exec_solvers"),
-        exec_environment=given.pop("exec_environment"),
-        webroots=given.pop("webroots"),
-        dns01_endpoints=given.pop("dns01_endpoints"),
-        servers=ServerRules(allow_http=given.pop("allow_http_servers")),
-    )
+    exec_solvers: Programs
+    exec_environment: dict[str, str]
+    webroots: tuple[str, ...]
+    dns01_endpoints: dict[str, str]
+    allow_http_servers: bool
+
+    @property
+    def policy(self) -> lazy.app.OperatorPolicy:
+        """The policy."""
+        return lazy.app.OperatorPolicy(
+            exec_solvers=self.exec_solvers,
+            exec_environment=self.exec_environment,
+            webroots=self.webroots,
+            dns01_endpoints=self.dns01_endpoints,
+            servers=lazy.app.ServerRules(allow_http=self.allow_http_servers),
+        )
 
 
 ALLOW_HTTP_SERVERS = click.option(
@@ -118,7 +122,7 @@ ALLOW_HTTP_SERVERS = click.option(
     is_flag=True,
     help="Let issuers name servers by http://; without it they must use https.",
 )
-OPTIONS = (
+OPTIONS: Final = (
     click.option(
         "--exec-solver",
         "exec_solvers",

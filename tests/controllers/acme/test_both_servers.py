@@ -13,7 +13,7 @@ import pytest_asyncio
 from cryptography import x509
 
 from certwright.acme.protocol.directory import Directory
-from certwright.controllers.acme.revoking import revoke
+from certwright.controllers.acme.revoking import Holder, revoke
 from certwright.kube.api import conditions
 from certwright.resources.certificate import Certificate
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
@@ -158,5 +158,5 @@ async def test_the_chain_that_is_preferred(world: AcmeWorld) -> None:
 async def test_a_certificate_is_revoked_with_its_own_key(world: AcmeWorld) -> None:
     await world.certificate("bad", "bad.example.org")
     leaf = (await world.chain_of("bad"))[0]
-    await revoke(world.client, "default", "bad", reason="keyCompromise", user_agent="certwright-test")
+    await revoke(world.client, Holder("default", "bad"), reason="keyCompromise", user_agent="certwright-test")
     assert world.pebble.status_of(f"{leaf.serial_number:x}")["Status"] == "Revoked"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.controllers.acme.revoked import CannotRevoke
-from certwright.controllers.acme.revoking import REASONS, revoke
+from certwright.controllers.acme.revoking import REASONS, CannotRevoke, Holder, revoke
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.pki.certificates import read_certificate
@@ -17,7 +16,7 @@ from support.pebble import Pebble
 async def ask(world: AcmeWorld, name: str, *, reason: str = "superseded", is_secret: bool = False) -> str:
     """The serial number of what was revoked."""
     found = await revoke(
-        world.client, "default", name, reason=reason, is_secret=is_secret, user_agent="certwright-test"
+        world.client, Holder("default", name, is_secret), reason=reason, user_agent="certwright-test"
     )
     assert found.server == world.pebble.directory
     return found.serial

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import backup_options, etcd_flags
+from certwright.cli import backup_options, etcd_flags, lazy
 from certwright.cli.errors import AlreadyReported, report_warning
 
 
@@ -30,10 +30,7 @@ def command(*, file: Path, store: backup_options.StoreFlags, etcd: etcd_flags.Et
       certwright backup --data-dir /var/lib/certwright /mnt/backups/certwright.backup
       certwright backup --store etcds://e1:2379 --etcd-cafile ca.crt certwright.backup
     """
-    # Loads the stores and all their libraries, which --help does not need.
-    from certwright import app
-
-    done = backup_options.outcome(app.back_up(backup_options.options(store, etcd), file))
+    done = backup_options.outcome(lazy.app.back_up(backup_options.options(store, etcd), file))
     click.echo(f"{done.objects} objects at revision {done.revision} saved in {file}")
     if done.wrapped_by is None:
         click.echo("Its Secrets are NOT encrypted: keep it as safe as they are.")

@@ -7,18 +7,14 @@ import os
 import socket
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import acme_flags, cluster_flags, daemon
+from certwright.cli import access, acme_flags, cluster_flags, daemon, lazy
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, server_options
-from certwright.kit import logs
+from certwright.kube.client.kubeconfig import ClusterAccess
 from certwright.kube.util.ids import random_suffix
-
-if TYPE_CHECKING:
-    from certwright import app
 
 _SOON_S = 2.0
 """How long to wait for the lease before a message."""
@@ -34,31 +30,27 @@ def _address(_context: click.Context, _option: click.Parameter, value: str) -> t
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - only if the user asks for it
 
 
-async def _serve_metrics(running: app.RunningControllers, address: tuple[str, int]) -> None:
-    from certwright.app import StartError  # see `command`
-
+async def _serve_metrics(running: lazy.app.RunningControllers, address: tuple[str, int]) -> None:
     try:
         port = await running.serve_metrics(*address)
-    except StartError as error:
+    except lazy.app.StartError as error:
         raise Failed(str(error)) from error
     click.echo(f"metrics are at http://{address[0]}:{port}/metrics")
 
 
-def _settings(flags: cluster_flags.ClusterFlags) -> app.ClusterSettings:
-    from certwright import app  # see `command`
-
+def _settings(flags: cluster_flags.ClusterFlags) -> lazy.app.ClusterSettings:
     given = asdict(flags)
     terms = {name: given.pop(name) for name in ("lease_duration", "renew_deadline", "retry_period")}
     # Unless it has a name, each process has its own identity, also on one machine and after a restart.
     identity = given.pop("identity") or f"{socket.gethostname()}_{random_suffix(10)}"
-    return app.ClusterSettings(
+    return lazy.app.ClusterSettings(
         identity=identity,
-        terms=app.Terms(duration=terms.pop("lease_duration"), **terms),
+        terms=lazy.app.Terms(duration=terms.pop("lease_duration"), **terms),
         **given,
     )
 
 
-async def _tell(running: app.RunningControllers, where: str) -> None:
+async def _report_leading(running: lazy.app.RunningControllers, where: str) -> None:
     """Report when the controllers lead, and that they wait, if they do."""
     try:
         async with asyncio.timeout(_SOON_S):
@@ -96,11 +88,9 @@ def command(
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
     cluster: cluster_flags.ClusterFlags,
-    feature_gates: str,
     namespace: str | None,
     metrics_address: tuple[str, int] | None,
-    log_level: str,
-    log_format: str,
+    log: daemon.LogFlags,
 ) -> None:
     """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
 
@@ -113,41 +103,37 @@ def command(
       certwright controllers --kubeconfig certwright-data/kubeconfig
       certwright controllers --controllers '*,-issuers'
     """
-    logs.set_up(level=log_level, form=log_format)
-    # Loads the controllers and all their libraries, which --help does not need.
-    from certwright import app
-    from certwright.cli import access
-
+    log.set_up()
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
-    found = access.load(choice, server.context)
-    options = app.ControllerOptions(
-        namespace=namespace,
-        acme=app.AcmeSettings(**acme.given()),
-        feature_gates=feature_gates,
-        **asdict(flags),
+    options = lazy.app.ControllerOptions(namespace=namespace, acme=acme.settings, **asdict(flags))
+    lazy.app.run(
+        _work(choice, access.load(choice, server.context), options, _settings(cluster), metrics_address)
     )
-
-    async def work() -> None:
-        stop = daemon.Stop()
-        try:
-            transport = access.connect(choice, found)
-            running = await stop.unless_stopped(
-                app.start_controllers(transport, options, cluster=_settings(cluster))
-            )
-        except app.StartError as error:
-            raise Failed(str(error)) from error
-        if running is None:
-            return
-        try:
-            if metrics_address is not None:
-                await _serve_metrics(running, metrics_address)
-            telling = asyncio.ensure_future(_tell(running, f"{found.server} (kubeconfig {choice})"))
-            try:
-                await stop.wait_or(running.wait_failed())
-            finally:
-                telling.cancel()
-        finally:
-            await daemon.close(running.close)
-
-    app.run(work())
     daemon.leave()
+
+
+async def _work(
+    choice: access.Choice,
+    found: ClusterAccess,
+    options: lazy.app.ControllerOptions,
+    cluster: lazy.app.ClusterSettings,
+    metrics_address: tuple[str, int] | None,
+) -> None:
+    stop = daemon.Stop()
+    try:
+        transport = access.connect(choice, found)
+        running = await stop.unless_stopped(lazy.app.start_controllers(transport, options, cluster=cluster))
+    except lazy.app.StartError as error:
+        raise Failed(str(error)) from error
+    if running is None:
+        return
+    try:
+        if metrics_address is not None:
+            await _serve_metrics(running, metrics_address)
+        reporting = asyncio.ensure_future(_report_leading(running, f"{found.server} (kubeconfig {choice})"))
+        try:
+            await stop.wait_or(running.wait_failed())
+        finally:
+            reporting.cancel()
+    finally:
+        await daemon.close(running.close)

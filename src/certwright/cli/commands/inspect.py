@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 
 import click
 
+from certwright.cli import lazy
 from certwright.cli.access import session
 from certwright.cli.errors import Failed
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch
 from certwright.kube.api.core_kinds import SECRETS
+from certwright.pki.errors import PkiError
 
 
 @click.group(cls=Folder, short_help="Show what is inside a certificate's Secret.")
@@ -36,14 +38,10 @@ async def secret(*, server: ServerOptions, name: str) -> None:
     Example:
       certwright inspect secret web-tls
     """
-    # Loads cryptography, which --help does not need.
-    from certwright.cli.secret_report import report
-    from certwright.pki.errors import PkiError
-
     async with session(server) as here:
         found = await fetch(here, SECRETS, name)
     try:
-        lines = report(found.data, datetime.now(UTC))
+        lines = lazy.secret_report.report(found.data, datetime.now(UTC))
     except PkiError as error:
         raise Failed(f"secret {here.namespace}/{name}: {error}") from error
     click.echo(f"Secret {here.namespace}/{name} ({found.type})")

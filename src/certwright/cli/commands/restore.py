@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import backup_options, etcd_flags
+from certwright.cli import backup_options, etcd_flags, lazy
 from certwright.cli.access import DEFAULT_DATA_DIR
 
 
@@ -30,10 +30,7 @@ def command(*, file: Path, force: bool, store: backup_options.StoreFlags, etcd: 
       certwright restore --data-dir /var/lib/certwright --force certwright.backup
       certwright restore --encryption-key-file saved.key certwright.backup
     """
-    # See `backup`.
-    from certwright import app
-
-    done = backup_options.outcome(app.restore(backup_options.options(store, etcd), file, force=force))
+    done = backup_options.outcome(lazy.app.restore(backup_options.options(store, etcd), file, force=force))
     when = datetime.fromtimestamp(done.made, UTC).strftime("%Y-%m-%d %H:%M UTC")
     click.echo(f"{done.objects} objects of {when} restored; start the server with `{_serve(store)}`")
 

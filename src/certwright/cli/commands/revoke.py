@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from certwright.cli import policy_flags
+from certwright.cli import lazy, policy_flags
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 
-# The reasons that CAs accept from subscribers; `app.revoke` maps them to numbers.
+# The reasons that CAs accept from subscribers; `app.revocation` maps them to numbers.
 _REASONS = (
     "unspecified",
     "keyCompromise",
@@ -46,23 +46,18 @@ async def command(*, server: ServerOptions, name: str, reason: str, allow_http_s
       certwright revoke web --reason superseded
       certwright revoke secret/web-tls -n shop --reason keyCompromise
     """
-    # Imported here because it loads the whole program.
-    from certwright import app
-
     kind, _, plain = name.rpartition("/")
     if kind not in ("", "certificate", "cert", "secret"):
         raise click.UsageError("write the name of a Certificate, or secret/NAME")
     async with session(server) as here:
         try:
-            found = await app.revoke(
+            found = await lazy.revocation.revoke(
                 here.client,
-                here.namespace,
-                plain,
+                lazy.revocation.Holder(here.namespace, plain, is_secret=kind == "secret"),
                 reason=reason,
-                is_secret=kind == "secret",
                 user_agent=USER_AGENT,
-                allow_http=allow_http_servers,
+                rules=lazy.app.ServerRules(allow_http=allow_http_servers),
             )
-        except app.CannotRevoke as error:
+        except lazy.revocation.CannotRevoke as error:
             raise Failed(str(error)) from error
     click.echo(f"certificate {found.serial} is revoked at {found.server}")

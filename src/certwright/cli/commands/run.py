@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import acme_flags, daemon
+from certwright.cli import acme_flags, daemon, lazy
 from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.options import read_manifests, timeout_option
 from certwright.kit import logs
@@ -77,11 +77,7 @@ def command(
             raise AlreadyReported
         raise Failed(f"{', '.join(manifests.names)} contains no objects")
     logs.set_up()
-    # Loads the server and all its libraries, which --help does not need.
-    from certwright import app
-    from certwright.cli.commands.runner import Runner, RunOptions
-
-    options = RunOptions(
+    options = lazy.runner.RunOptions(
         manifests=manifests,
         once=once,
         timeout_s=timeout_s,
@@ -89,10 +85,10 @@ def command(
         data_dir=data_dir,
         listen=listen,
         encryption_key_file=encryption_key_file,
-        acme=app.AcmeSettings(**acme.given()),
+        acme=acme.settings,
         feature_gates=feature_gates,
     )
-    succeeded = app.run(Runner(options).run())
+    succeeded = lazy.app.run(lazy.runner.Runner(options).run())
     daemon.leave(0 if succeeded else 1)
     if not succeeded:
         raise AlreadyReported

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import acme_flags, cluster_flags, daemon, etcd_flags, fairness_flags
+from certwright.cli import acme_flags, cluster_flags, daemon, etcd_flags, fairness_flags, lazy
 from certwright.cli.errors import Failed
-from certwright.cli.options import TRUTH
-from certwright.kit import logs
-
-if TYPE_CHECKING:
-    from certwright.app import ServeOptions
+from certwright.cli.options import TRUTH, gathered
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 DEFAULT_LISTEN = ("127.0.0.1", 8443)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeFlags:
+    """The options of `serve` alone: the members of `app.ServeOptions`, and the address."""
+
+    listen: tuple[str, int] | None
+    data_dir: Path
+    store: str | None
+    encryption_key_file: Path | None
+    encrypt_secrets: bool
+    leader_elect: bool
+    leader_election_namespace: str
+    token_auth_file: Path | None
+    client_ca_file: Path | None
+    anonymous_auth: bool
+    service_account_issuer: str
+    event_ttl: timedelta
 
 
 @click.command(short_help="Run the server: API, store and controllers, until stopped.")
@@ -80,27 +93,15 @@ DEFAULT_LISTEN = ("127.0.0.1", 8443)
 @fairness_flags.fairness_options
 @daemon.FEATURE_GATES
 @daemon.log_options(level="warning")
+@gathered("serve", ServeFlags)
 def command(
     *,
-    data_dir: Path,
-    listen: tuple[str, int] | None,
-    store: str | None,
+    serve: ServeFlags,
     etcd: etcd_flags.EtcdFlags,
-    encryption_key_file: Path | None,
-    encrypt_secrets: bool,
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
-    leader_elect: bool,
-    leader_election_namespace: str,
-    token_auth_file: Path | None,
-    client_ca_file: Path | None,
-    anonymous_auth: bool,
-    service_account_issuer: str,
-    event_ttl: timedelta,
     fairness: fairness_flags.FairnessFlags,
-    feature_gates: str,
-    log_level: str,
-    log_format: str,
+    log: daemon.LogFlags,
 ) -> None:
     """Run the server until Ctrl-C or SIGTERM: the API, the store behind it and the controllers.
 
@@ -116,48 +117,31 @@ def command(
       certwright serve --store memory --listen :0  for a test: nothing is kept, any free port
       certwright serve --store etcds://e1:2379,e2:2379 --etcd-cafile ca.crt    one of several servers
     """
-    logs.set_up(level=log_level, form=log_format)
-    # Loads the server and all its libraries, which --help does not need.
-    from certwright import app
-
-    host, port = listen or DEFAULT_LISTEN
-    options = app.ServeOptions(
-        data_dir=data_dir,
+    log.set_up()
+    given = asdict(serve)
+    host, port = given.pop("listen") or DEFAULT_LISTEN
+    options = lazy.app.ServeOptions(
         host=host,
         port=port,
-        store=store,
-        etcd=app.EtcdOptions(**asdict(etcd)),
-        encryption_key_file=encryption_key_file,
-        encrypt_secrets=encrypt_secrets,
-        controllers=app.ControllerOptions(
-            acme=app.AcmeSettings(**acme.given()), feature_gates=feature_gates, **asdict(flags)
-        ),
-        leader_elect=leader_elect,
-        leader_election_namespace=leader_election_namespace,
-        token_auth_file=token_auth_file,
-        client_ca_file=client_ca_file,
-        anonymous_auth=anonymous_auth,
-        service_account_issuer=service_account_issuer,
-        event_ttl=event_ttl,
-        in_flight=app.InFlight(**asdict(fairness)),
-        feature_gates=feature_gates,
+        etcd=etcd.options,
+        controllers=lazy.app.ControllerOptions(acme=acme.settings, **asdict(flags)),
+        in_flight=lazy.app.InFlight(**asdict(fairness)),
+        feature_gates=flags.feature_gates,
+        **given,
     )
-
-    app.run(_serve(options))
+    lazy.app.run(_serve(options))
     daemon.leave()
 
 
-async def _serve(options: ServeOptions) -> None:
-    from certwright import app  # see `command`
-
+async def _serve(options: lazy.app.ServeOptions) -> None:
     stop = daemon.Stop()
     try:
-        server = await stop.unless_stopped(app.start_server(options))
-    except app.StartError as error:
+        server = await stop.unless_stopped(lazy.app.start_server(options))
+    except lazy.app.StartError as error:
         raise Failed(str(error)) from error
     if server is None:
         return
-    app.keep_what_is_there()
+    lazy.app.keep_what_is_there()
     try:
         click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")
         await stop.wait_or(server.wait_failed())

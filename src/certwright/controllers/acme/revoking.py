@@ -6,6 +6,7 @@ by `certwright renew`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -16,7 +17,6 @@ from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.revocation import RevocationReason
 from certwright.acme.protocol.revocation import revoke as revocation
 from certwright.acme.protocol.transport import TlsOptions
-from certwright.controllers.acme.revoked import CannotRevoke, Revoked
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
@@ -39,26 +39,40 @@ REASONS: Final = {
 """By the names of RFC 5280 §5.3.1: those that CAs take from subscribers."""
 
 
+class CannotRevoke(Exception):
+    """A certificate was not revoked; the text is one sentence with the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """What has been revoked, and where: the serial number in hexadecimal, the server's directory."""
+
+    serial: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The Certificate whose certificate is revoked, or the Secret that was issued here (`is_secret`)."""
+
+    namespace: str
+    name: str
+    is_secret: bool = False
+
+
 async def revoke(
-    client: Client,
-    namespace: str,
-    name: str,
-    *,
-    reason: str,
-    is_secret: bool = False,
-    user_agent: str,
-    rules: ServerRules = HTTPS_ONLY,
+    client: Client, holder: Holder, *, reason: str, user_agent: str, rules: ServerRules = HTTPS_ONLY
 ) -> Revoked:
-    """Revoke the certificate in the Secret of a Certificate, or in a Secret that was issued here.
+    """Revoke the holder's certificate.
 
     `reason` is one of `REASONS`; the server is asked where the `rules` allow. That it was revoked before is a
     success. Raises `CannotRevoke`, `ApiError`."""
-    secret_name, reference = name, IssuerReference(name="")
-    if not is_secret:
-        spec = (await client.get(CERTIFICATES, name, namespace)).spec
+    namespace, secret_name, reference = holder.namespace, holder.name, IssuerReference(name="")
+    if not holder.is_secret:
+        spec = (await client.get(CERTIFICATES, holder.name, namespace)).spec
         secret_name, reference = spec.secret_name, spec.issuer_ref
     secret = await client.get(SECRETS, secret_name, namespace)
-    if is_secret:
+    if holder.is_secret:
         annotations = secret.metadata.annotations
         reference = IssuerReference(
             name=annotations.get(names.ISSUER_NAME, ""), kind=annotations.get(names.ISSUER_KIND, "")
