@@ -23,13 +23,16 @@ from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.challenge import Challenge, ChallengeSpec
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet, IssuerSetSpec
 from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.solver import Solver
 from certwright.resources.table import (
     CERTIFICATE_SIGNING_REQUESTS,
     CERTIFICATES,
     CHALLENGES,
+    CLUSTER_ISSUER_SETS,
     CLUSTER_ISSUERS,
+    ISSUER_SETS,
     ISSUERS,
     ORDERS,
 )
@@ -95,6 +98,28 @@ async def issue(world: World) -> None:
     assert names.FAO_LABEL in (await world.secret("web", NAMESPACE)).metadata.labels
     await client.delete(CERTIFICATES, "web", NAMESPACE)
     await world.settle()
+
+
+async def issue_from_sets(world: World, *, also_of_the_cluster: bool) -> None:
+    """Issue from a set of Issuers, and from one of ClusterIssuers."""
+    meta = ObjectMeta(name="set", namespace=NAMESPACE)
+    members = IssuerSetSpec(issuers=(IssuerReference(name="ca"),))
+    await world.create(ISSUER_SETS, IssuerSet(metadata=meta, spec=members))
+    kinds = [ISSUER_SETS.kind]
+    if also_of_the_cluster:
+        members = IssuerSetSpec(issuers=(IssuerReference(name="root", kind="ClusterIssuer"),))
+        await world.create(
+            CLUSTER_ISSUER_SETS, ClusterIssuerSet(metadata=ObjectMeta(name="set"), spec=members)
+        )
+        kinds.append(CLUSTER_ISSUER_SETS.kind)
+    for kind in kinds:
+        reference = IssuerReference(name="set", kind=kind, group=ISSUER_SETS.group)
+        name = kind.lower()
+        await world.create(
+            CERTIFICATES, make_certificate(name, "set", namespace=NAMESPACE, issuer_ref=reference)
+        )
+        await world.advance(timedelta(minutes=1))
+        assert await world.is_ready(name, NAMESPACE)
 
 
 async def prove(world: World, ca: FakeCa, shown: Shown) -> None:
@@ -199,6 +224,7 @@ async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
                     CLUSTER_ISSUERS, make_cluster_issuer("root", IssuerSpec(self_signed=SelfSignedIssuer()))
                 )
             await issue(world)
+            await issue_from_sets(world, also_of_the_cluster=namespace is None)
             await prove(world, ca, shown)
             await outlast(world, ca, "Issuer")
             if namespace is None:

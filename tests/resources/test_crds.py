@@ -96,6 +96,9 @@ def test_names_and_scope_are_those_of_cert_manager() -> None:
         "clusterissuers.cert-manager.io": ("Cluster", ["ciss"], ours),
         "orders.acme.cert-manager.io": ("Namespaced", [], acme),
         "challenges.acme.cert-manager.io": ("Namespaced", [], acme),
+        # Not of cert-manager.
+        "issuersets.certwright.io": ("Namespaced", [], ours),
+        "clusterissuersets.certwright.io": ("Cluster", [], ours),
     }
 
 
@@ -161,6 +164,8 @@ def test_metadata_and_spec_are_required_where_cert_manager_requires_them() -> No
         "ClusterIssuer": ["spec"],
         "Order": ["metadata", "spec"],
         "Challenge": ["metadata", "spec"],
+        "IssuerSet": ["spec"],
+        "ClusterIssuerSet": ["spec"],
     }
 
 

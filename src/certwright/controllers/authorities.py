@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from certwright.controllers.cache.caches import Caches, issuer_value
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.issuer_sets import issuer_value
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result

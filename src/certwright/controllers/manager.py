@@ -20,6 +20,7 @@ from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.parts import Parts, Row
 from certwright.controllers.queues import Queues
 from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.requests.members import Members
 from certwright.controllers.retry.backoff import Limits
 from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR
 from certwright.controllers.retry.gate import IssuerGate
@@ -107,6 +108,7 @@ class Controllers:
             queues=queues,
             issuers=issuers,
             gate=self._gate,
+            members=Members(self._caches, issuers, self._gate, kinds=table.signer_kinds(names)),
             acme=self._acme,
             issuer_tools=IssuerTools(toolbox, self._acme.tools, self._servers.tools),
             authorities=Authorities(

@@ -14,6 +14,7 @@ from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.queues import Precedence, Queues
 from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.requests.members import Members
 from certwright.controllers.retry.backoff import Limits
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.toolbox import Toolbox
@@ -41,6 +42,7 @@ class Parts:
     queues: Queues
     issuers: KnownIssuers
     gate: IssuerGate
+    members: Members
     acme: Acme
     issuer_tools: IssuerTools
     authorities: Authorities

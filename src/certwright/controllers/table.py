@@ -27,6 +27,8 @@ class Row:
 
 ISSUERS: Final = "issuers"
 CLUSTER_ISSUERS: Final = "clusterissuers"
+ISSUER_SETS: Final = "issuersets"
+CLUSTER_ISSUER_SETS: Final = "clusterissuersets"
 TRIGGER: Final = "certificates-trigger"
 KEYS: Final = "certificates-key-manager"
 REQUESTS: Final = "certificates-request-manager"
@@ -45,6 +47,9 @@ _STEPS = "controllers.certificates"
 TABLE: Final[tuple[Row, ...]] = (
     Row(ISSUERS, "controllers.issuers"),
     Row(CLUSTER_ISSUERS, "controllers.issuers"),
+    # Not of cert-manager.
+    Row(ISSUER_SETS, "controllers.sets.status"),
+    Row(CLUSTER_ISSUER_SETS, "controllers.sets.status"),
     # The steps of one Certificate, in the order in which they run.
     Row(TRIGGER, f"{_STEPS}.trigger"),
     Row(KEYS, f"{_STEPS}.keys"),

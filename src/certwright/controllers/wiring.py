@@ -25,7 +25,9 @@ from certwright.controllers.cache.event_handlers import (
     wake_orders,
     wake_refused,
     wake_requests,
+    wake_sets,
     wake_with_issuer,
+    wake_with_member,
     wake_with_secrets,
 )
 from certwright.controllers.cache.own_writes import is_own_write
@@ -47,12 +49,20 @@ from certwright.controllers.queues import Precedence
 from certwright.controllers.requests.certificate_requests import RequestReconciler
 from certwright.controllers.requests.signing import Signing
 from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
+from certwright.controllers.sets.status import SetReconciler
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
+from certwright.resources.table import (
+    CERTIFICATES,
+    CLUSTER_ISSUER_SETS,
+    CLUSTER_ISSUERS,
+    ISSUER_SETS,
+    ISSUERS,
+)
 
 S = TypeVar("S")
 # A certificate that does not exist yet is as urgent as one that expires after this time.
@@ -177,11 +187,13 @@ def _requests(parts: Parts) -> RequestReconciler:
         requests=parts.caches.requests,
         secrets=parts.caches.secrets,
         secrets_of=parts.issuers.secrets_of,
+        members=parts.members,
     )
 
 
 def _request_handlers(parts: Parts, reconciler: RequestReconciler, add: Add) -> None:
     wake_requests(parts.caches, add)
+    wake_with_member(parts.caches, add)
     wake_with_issuer(parts.caches, add, parts.caches.requests_for)
     wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
 
@@ -241,6 +253,24 @@ def _cluster_issuers(parts: Parts) -> IssuerReconciler[ClusterIssuer]:
 def _cluster_issuer_handlers(parts: Parts, reconciler: IssuerReconciler[ClusterIssuer], add: Add) -> None:
     _cluster_informer(parts).add_handler(lambda old, new: add(key_of(old, new)))
     wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
+
+
+def _sets(parts: Parts) -> SetReconciler[IssuerSet]:
+    return SetReconciler(ISSUER_SETS, parts.caches.sets.namespaced, parts.members, parts.toolbox)
+
+
+def _set_handlers(parts: Parts, _reconciler: SetReconciler[IssuerSet], add: Add) -> None:
+    wake_sets(parts.caches, add, parts.caches.sets.namespaced)
+
+
+def _cluster_sets(parts: Parts) -> SetReconciler[ClusterIssuerSet]:
+    assert parts.caches.sets.cluster is not None
+    return SetReconciler(CLUSTER_ISSUER_SETS, parts.caches.sets.cluster, parts.members, parts.toolbox)
+
+
+def _cluster_set_handlers(parts: Parts, _reconciler: SetReconciler[ClusterIssuerSet], add: Add) -> None:
+    assert parts.caches.sets.cluster is not None
+    wake_sets(parts.caches, add, parts.caches.sets.cluster)
 
 
 def _order_handlers(parts: Parts, _orders: OrderReconciler, add: Add) -> None:
@@ -314,6 +344,16 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         _cluster_issuer_handlers,
         runs=lambda parts: (
             table.CLUSTER_ISSUERS in parts.enabled and parts.caches.cluster_issuers is not None
+        ),
+    ),
+    Row("issuersets", "IssuerSets", _sets, _set_handlers, runs=_is_enabled(table.ISSUER_SETS)),
+    Row(
+        "clusterissuersets",
+        "ClusterIssuerSets",
+        _cluster_sets,
+        _cluster_set_handlers,
+        runs=lambda parts: (
+            table.CLUSTER_ISSUER_SETS in parts.enabled and parts.caches.sets.cluster is not None
         ),
     ),
     # Before the Challenges, which enqueue their Order.

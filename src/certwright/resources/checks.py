@@ -15,8 +15,8 @@ from typing import Final
 from certwright.kube.api.errors import FieldError, invalid, not_supported, required
 from certwright.kube.api.naming import check_name
 from certwright.kube.util.durations import format_duration, parse_duration
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.names import GROUP
+from certwright.resources.issuer_ref import SET_KINDS, IssuerReference
+from certwright.resources.names import GROUP, SETS_GROUP
 from certwright.resources.references import SecretKeySelector
 
 _OID: Final = re.compile(
@@ -41,6 +41,8 @@ def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
                 f"must be one of Issuer or ClusterIssuer (did you forget to set {path}.group?)",
             )
         )
+    if ref.group == SETS_GROUP and not ref.is_set:
+        errors.append(invalid(f"{path}.kind", ref.kind, f"must be one of {' or '.join(SET_KINDS)}"))
     return errors
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from certwright.resources.certificate import X509Subject
 from certwright.resources.issuer import ISSUER_TYPES
-from certwright.resources.names import ACME_GROUP, GROUP
+from certwright.resources.names import ACME_GROUP, GROUP, SETS_GROUP
 
 Schema = dict[str, Any]
 Rule = dict[str, str]
@@ -118,6 +118,32 @@ _CONDITION: Final = (
     },
 )
 
+NO_SETS: Final = "a set has issuers, not sets, as its members; name the issuers of that set instead"
+OURS_ONLY: Final = "must be cert-manager.io, because certwright itself signs the requests of a set"
+CLUSTER_ONLY: Final = "must be ClusterIssuer, because a ClusterIssuerSet serves all namespaces"
+EITHER_KIND: Final = "must be one of Issuer or ClusterIssuer"
+
+_NO_SET: Final = f"!has(self.group) || self.group != '{SETS_GROUP}'"
+_MEMBER: Final = (
+    _rule(_NO_SET, NO_SETS, path=".kind"),
+    _rule(f"!has(self.group) || self.group in ['', '{GROUP}', '{SETS_GROUP}']", OURS_ONLY, path=".group"),
+    _rule(
+        "!has(self.kind) || self.kind in ['', 'Issuer', 'ClusterIssuer'] || "
+        f"(has(self.group) && !(self.group in ['', '{GROUP}']))",
+        EITHER_KIND,
+        path=".kind",
+    ),
+)
+_CLUSTER_MEMBER: Final = (
+    *_MEMBER,
+    _rule(
+        "(has(self.kind) && !(self.kind in ['', 'Issuer'])) || "
+        f"(has(self.group) && !(self.group in ['', '{GROUP}']))",
+        CLUSTER_ONLY,
+        path=".kind",
+    ),
+)
+
 Place = tuple[str, ...]
 _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
     ("Certificate", GROUP): {("spec",): _CERTIFICATE},
@@ -134,6 +160,8 @@ _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
     },
     ("Issuer", GROUP): {("spec",): _ISSUER},
     ("ClusterIssuer", GROUP): {("spec",): _ISSUER},
+    ("IssuerSet", SETS_GROUP): {("spec", "issuers", "items"): _MEMBER},
+    ("ClusterIssuerSet", SETS_GROUP): {("spec", "issuers", "items"): _CLUSTER_MEMBER},
     ("Order", ACME_GROUP): {
         ("spec",): (
             _once_set("request") | {"fieldPath": ".request"},

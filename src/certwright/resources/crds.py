@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions of the six kinds, generated from the structs.
+"""The CustomResourceDefinitions of our kinds, generated from the structs.
 
 Our API server serves the same objects that install on a Kubernetes cluster. Descriptions, enums
 and patterns come from the fields' `doc`, required lists from fields without a default, so that there is a
@@ -27,7 +27,9 @@ from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,
     CHALLENGES,
+    CLUSTER_ISSUER_SETS,
     CLUSTER_ISSUERS,
+    ISSUER_SETS,
     ISSUERS,
     ORDERS,
     OUR_KINDS,
@@ -56,12 +58,12 @@ _QUANTITY: Final[Schema] = {
 
 
 def custom_resource_definitions() -> list[dict[str, Any]]:
-    """The six definitions. Read-only, because they share parts. The first call takes some milliseconds."""
+    """All definitions. Read-only, because they share parts. The first call takes some milliseconds."""
     return [_definition(kind) for kind in OUR_KINDS]
 
 
 def dump_yaml() -> str:
-    """The six definitions as one YAML text, ready for `kubectl apply -f -`."""
+    """All definitions as one YAML text, ready for `kubectl apply -f -`."""
     # Imported here because a server never prints YAML, and PyYAML would add 20 ms to its startup.
     from certwright.kube.api.yaml_writer import write_yaml
 
@@ -93,16 +95,16 @@ def _definition(kind: AnyKind) -> dict[str, Any]:
 
 
 def _version(kind: AnyKind) -> dict[str, Any]:
+    schema = object_schema(kind.type)
     version: dict[str, Any] = {
         "name": kind.version,
         "served": True,
         "storage": True,
         "subresources": {"status": {}},
         "additionalPrinterColumns": [dict(column) for column in _COLUMNS[kind.kind]],
-        "schema": {"openAPIV3Schema": with_rules(kind.kind, kind.group, object_schema(kind.type))},
+        "schema": {"openAPIV3Schema": with_rules(kind.kind, kind.group, schema)},
     }
-    # Issuers have no issuerRef.
-    if kind not in (ISSUERS, CLUSTER_ISSUERS):
+    if "issuerRef" in schema["properties"]["spec"]["properties"]:
         version["selectableFields"] = [
             {"jsonPath": f".spec.issuerRef.{part}"} for part in ("group", "kind", "name")
         ]
@@ -206,6 +208,7 @@ _AGE: Final = {
 _READY: Final = _condition_column("Ready", "Ready", "status")
 _STATUS: Final = _condition_column("Status", "Ready", "message", priority=1)
 _ISSUER: Final = _column("Issuer", ".spec.issuerRef.name", priority=1)
+_ACTIVE: Final = _column("Active", ".status.active.name")
 _STATE: Final = _column("State", ".status.state")
 _REASON: Final = _column("Reason", ".status.reason", priority=1)
 
@@ -230,6 +233,8 @@ _COLUMNS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
     ),
     ISSUERS.kind: (_READY, _STATUS, _AGE),
     CLUSTER_ISSUERS.kind: (_READY, _STATUS, _AGE),
+    ISSUER_SETS.kind: (_READY, _ACTIVE, _STATUS, _AGE),
+    CLUSTER_ISSUER_SETS.kind: (_READY, _ACTIVE, _STATUS, _AGE),
     ORDERS.kind: (_STATE, _ISSUER, _REASON, _AGE),
     CHALLENGES.kind: (_STATE, _column("Domain", ".spec.dnsName"), _REASON, _AGE),
 }

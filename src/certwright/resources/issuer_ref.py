@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import ObjectKey, Struct
-from certwright.resources.names import GROUP
+from certwright.resources.names import GROUP, SETS_GROUP
+
+SET_KINDS: Final = ("IssuerSet", "ClusterIssuerSet")
 
 
 class IssuerReference(Struct, frozen=True, kw_only=True):
@@ -32,6 +34,16 @@ class IssuerReference(Struct, frozen=True, kw_only=True):
     def is_ours(self) -> bool:
         """Whether it names an Issuer or ClusterIssuer of our own group."""
         return self.group in ("", GROUP) and self.kind in ("", "Issuer", "ClusterIssuer")
+
+    @property
+    def is_of_our_group(self) -> bool:
+        """Whether its group is cert-manager.io, whatever its kind."""
+        return self.group in ("", GROUP)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether it names an IssuerSet or ClusterIssuerSet, one of whose members signs."""
+        return self.group == SETS_GROUP and self.kind in SET_KINDS
 
     def same_issuer(self, other: IssuerReference) -> bool:
         """Whether both name the same issuer with defaults applied."""

@@ -9,6 +9,7 @@ from typing import Final
 
 GROUP: Final = "cert-manager.io"
 ACME_GROUP: Final = "acme.cert-manager.io"
+SETS_GROUP: Final = "certwright.io"
 
 # Labels.
 FAO_LABEL: Final = "controller.cert-manager.io/fao"
@@ -46,6 +47,8 @@ REPLACES: Final = "certwright.io/replaces"
 """On a request: the identifier (RFC 9773 §4.1) of the certificate that it replaces."""
 SPEC_GENERATION: Final = "certwright.io/spec-generation"
 """On a request: the generation of the Certificate that it was created from. One without it is not ours."""
+ISSUER_SET_MEMBER: Final = "certwright.io/issuer-set-member"
+"""On a request to an IssuerSet: the member that it was sent to. See `resources/issuer_set_member.py`."""
 ACME_SERVER: Final = "certwright.io/acme-server"
 ACME_ACCOUNT: Final = "certwright.io/acme-account"
 """On an Order: the directory URL of its ACME server, and the URL of the account."""

@@ -8,7 +8,8 @@ from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.names import ACME_GROUP, GROUP
+from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
+from certwright.resources.names import ACME_GROUP, GROUP, SETS_GROUP
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest
@@ -37,6 +38,21 @@ CLUSTER_ISSUERS: Final = Kind(
 ORDERS: Final = Kind(ACME_GROUP, "v1", "Order", "orders", "order", True, Order, (), _ACME)
 CHALLENGES: Final = Kind(ACME_GROUP, "v1", "Challenge", "challenges", "challenge", True, Challenge, (), _ACME)
 
+ISSUER_SETS: Final = Kind(
+    SETS_GROUP, "v1alpha1", "IssuerSet", "issuersets", "issuerset", True, IssuerSet, (), _OURS
+)
+CLUSTER_ISSUER_SETS: Final = Kind(
+    SETS_GROUP,
+    "v1alpha1",
+    "ClusterIssuerSet",
+    "clusterissuersets",
+    "clusterissuerset",
+    False,
+    ClusterIssuerSet,
+    (),
+    _OURS,
+)
+
 CERTIFICATE_SIGNING_REQUESTS: Final = Kind(
     "certificates.k8s.io",
     "v1",
@@ -56,5 +72,7 @@ OUR_KINDS: Final[tuple[AnyKind, ...]] = (
     CLUSTER_ISSUERS,
     ORDERS,
     CHALLENGES,
+    ISSUER_SETS,
+    CLUSTER_ISSUER_SETS,
 )
-"""The six kinds of cert-manager's API."""
+"""The six kinds of cert-manager's API, and the sets of issuers."""

@@ -15,13 +15,15 @@ from certwright.resources import (
     certificate_rules,
     certificate_warnings,
     issuer_rules,
+    issuer_set_rules,
     operator_policy,
     order_rules,
     request_rules,
 )
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.names import ACME_GROUP, GROUP
+from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
+from certwright.resources.names import ACME_GROUP, GROUP, SETS_GROUP
 from certwright.resources.operator_policy import OperatorPolicy, Violation
 from certwright.resources.table import CERTIFICATES, OUR_KINDS
 
@@ -32,11 +34,21 @@ def _issuer(issuer: Issuer | ClusterIssuer) -> list[FieldError]:
     return issuer_rules.validate(issuer.spec)
 
 
+def _issuer_set(found: IssuerSet) -> list[FieldError]:
+    return issuer_set_rules.validate(found.spec)
+
+
+def _cluster_issuer_set(found: ClusterIssuerSet) -> list[FieldError]:
+    return issuer_set_rules.validate_cluster(found.spec)
+
+
 _RULES: Final[dict[tuple[str, str], Callable[[Any], list[FieldError]]]] = {
     ("Certificate", GROUP): certificate_rules.validate,
     ("CertificateRequest", GROUP): request_rules.validate,
     ("Issuer", GROUP): _issuer,
     ("ClusterIssuer", GROUP): _issuer,
+    ("IssuerSet", SETS_GROUP): _issuer_set,
+    ("ClusterIssuerSet", SETS_GROUP): _cluster_issuer_set,
 }
 
 

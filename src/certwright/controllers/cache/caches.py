@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from certwright.controllers.cache import layouts, shard_filter
+from certwright.controllers.cache.issuer_sets import IssuerSets, issuer_value
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.cache.shard_filter import Mine, owning_certificate
 from certwright.controllers.cache.transforms import is_whole, without_answer
@@ -94,6 +95,7 @@ class Caches:
         self.cluster_issuers: Informer[ClusterIssuer] | None = (
             None if namespace else Informer(client, CLUSTER_ISSUERS, clock, indexers=by_secret)
         )
+        self.sets = IssuerSets(client, clock, namespace=namespace)
         self.secrets = Secrets(
             client,
             clock,
@@ -192,7 +194,7 @@ class Caches:
         return self.requests.cache.by_index(_BY_OWNER, owner)
 
     def requests_for(self, issuer: str) -> list[CertificateRequest]:
-        """The unfinished requests to that issuer (see `issuer_value`)."""
+        """The unfinished requests to that issuer or set (see `issuer_value`)."""
         return self.requests.cache.by_index(_BY_ISSUER, issuer)
 
     def signing_requests_for(self, issuer: str) -> list[CertificateSigningRequest]:
@@ -360,7 +362,7 @@ class Caches:
             *self.secrets.informers,
             self.issuers,
         ]
-        found += [self.orders, self.challenges]
+        found += [self.orders, self.challenges, *self.sets.informers]
         return found + [more for more in (self.cluster_issuers, self.signing_requests) if more is not None]
 
 
@@ -372,11 +374,6 @@ def owner_value(namespace: str, name: str) -> str:
 def secret_value(namespace: str, name: str) -> str:
     """The index value of a target Secret."""
     return f"{namespace}/{name}"
-
-
-def issuer_value(kind: str, namespace: str, name: str) -> str:
-    """The index value of an issuer; a ClusterIssuer has no namespace."""
-    return f"{kind}/{namespace if kind == 'Issuer' else ''}/{name}"
 
 
 def issuer_of(reference: IssuerReference, namespace: str) -> str:
@@ -463,9 +460,10 @@ def _ca_secret(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
 
 
 def _awaited_issuer(request: CertificateRequest) -> Iterable[str]:
-    if is_finished(request) or not request.spec.issuer_ref.is_ours:
+    reference = request.spec.issuer_ref
+    if is_finished(request) or not (reference.is_ours or reference.is_set):
         return ()
-    return (issuer_of(request.spec.issuer_ref, request.metadata.namespace),)
+    return (issuer_of(reference, request.metadata.namespace),)
 
 
 def _awaited_signer(request: CertificateSigningRequest) -> Iterable[str]:

@@ -7,10 +7,13 @@ deleted one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
+from functools import partial
+from typing import Any
 
 import msgspec
 
-from certwright.controllers.cache.caches import Caches, is_finished, issuer_value, secret_value
+from certwright.controllers.cache.caches import Caches, is_finished, secret_value
+from certwright.controllers.cache.issuer_sets import AnySet, issuer_value, kind_of, value_of
 from certwright.controllers.cache.own_writes import is_own_write
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
@@ -18,6 +21,7 @@ from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import Object, ObjectKey, controller_of
+from certwright.kube.client.informer import Informer
 from certwright.resources import reasons
 from certwright.resources.breaker import differ_by_breaker
 from certwright.resources.certificate import Certificate
@@ -101,6 +105,48 @@ def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequenc
     caches.issuers.add_handler(issuer_changed(ISSUERS.kind))
     if caches.cluster_issuers is not None:
         caches.cluster_issuers.add_handler(issuer_changed(CLUSTER_ISSUERS.kind))
+
+
+def on_member_change(caches: Caches, notify: Callable[[AnySet], None]) -> None:
+    """Call `notify` with each set that has a changed issuer as a member."""
+
+    def changed(kind: str, old: Object | None, new: Object | None) -> None:
+        key = key_of(old, new)
+        for one in caches.sets.with_member(issuer_value(kind, key.namespace, key.name)):
+            notify(one)
+
+    caches.issuers.add_handler(partial(changed, ISSUERS.kind))
+    if caches.cluster_issuers is not None:
+        caches.cluster_issuers.add_handler(partial(changed, CLUSTER_ISSUERS.kind))
+
+
+def wake_sets(caches: Caches, add: Add, informer: Informer[Any]) -> None:
+    """Enqueue the sets of that informer when they or one of their members change."""
+
+    def member_changed(found: AnySet) -> None:
+        if kind_of(found) == informer.kind.kind:
+            add(found.metadata.key)
+
+    informer.add_handler(lambda old, new: add(key_of(old, new)))
+    on_member_change(caches, member_changed)
+
+
+def wake_with_member(caches: Caches, add: Add) -> None:
+    """Enqueue the requests to a set when it changes, and when one of its members does."""
+
+    def enqueue(found: AnySet) -> None:
+        for request in caches.requests_for(value_of(found)):
+            add(request.metadata.key)
+
+    def set_changed(old: AnySet | None, new: AnySet | None) -> None:
+        for found in (new, old):
+            if found is not None:
+                enqueue(found)
+                return
+
+    for informer in caches.sets.informers:
+        informer.add_handler(set_changed)
+    on_member_change(caches, enqueue)
 
 
 def wake_requests(caches: Caches, add: Add) -> None:

@@ -5,16 +5,26 @@ Both change one draft, so that a request that is approved and signed immediately
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+
+import msgspec
 
 from certwright.controllers import approval
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
-from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing
+from certwright.controllers.requests.members import Members, NoMember, sent_to
+from certwright.controllers.requests.signing import (
+    ISSUED_EVENT,
+    Answer,
+    NewEvent,
+    Signing,
+    awaits_signature,
+)
 from certwright.issuers.contract import SigningRequest
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound
@@ -23,6 +33,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import reasons
 from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_set_member import write_member
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
@@ -48,7 +59,9 @@ class RequestReconciler:
         requests: Informer[CertificateRequest],
         secrets: Secrets,
         secrets_of: Callable[[IssuerReference, str], str],
+        members: Members,
     ) -> None:
+        self._members = members
         self._tools = tools
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._signing = signing
@@ -81,13 +94,39 @@ class RequestReconciler:
 
     async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
         """Sign what `draft` allows, write the result, send its Events."""
-        answer = await self._answer(key, draft, is_stored=draft is request)
+        is_stored = draft is request
+        if draft.spec.issuer_ref.is_set and awaits_signature(draft):
+            member = self._members.choose(draft)
+            if isinstance(member, NoMember):
+                answer = self._signing.pending(draft, member.reason, member.message)
+            else:
+                request = await self._record_member(request, member)
+                draft = msgspec.structs.replace(draft, metadata=request.metadata)
+                answer = await self._answer(key, sent_to(draft, member), is_stored=is_stored)
+                whole = msgspec.structs.replace(answer.request, spec=draft.spec)
+                answer = dataclasses.replace(answer, request=whole)
+        else:
+            answer = await self._answer(key, draft, is_stored=is_stored)
         try:
             written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
         except NotFound:
             return Result()
         self._report(request, written, answer)
         return Result(wake_at=answer.again_at)
+
+    async def _record_member(
+        self, request: CertificateRequest, member: IssuerReference
+    ) -> CertificateRequest:
+        """Record the member of its set that the request is sent to, BEFORE it is: after a crash it stays
+        there."""
+        meta, annotation = request.metadata, write_member(member)
+        if annotation.items() <= meta.annotations.items():
+            return request
+        patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotation}}
+        client = self._toolbox.client
+        written = await client.patch(CERTIFICATE_REQUESTS, meta.name, meta.namespace, patch)
+        self._requests.put(written)
+        return written
 
     async def _answer(self, key: ObjectKey, request: CertificateRequest, *, is_stored: bool) -> Answer:
         reader = SecretReader(self._secrets, self.dependents, key)

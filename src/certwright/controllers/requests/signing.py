@@ -71,6 +71,15 @@ class Answer:
     again_at: datetime | None = None
 
 
+def awaits_signature(request: CertificateRequest) -> bool:
+    """Whether the request is approved and has no answer yet."""
+    existing = request.status.conditions
+    ready = conditions.find(existing, reasons.READY)
+    is_refused = any(conditions.is_true(existing, one) for one in (reasons.DENIED, reasons.INVALID_REQUEST))
+    is_over = is_refused or (ready is not None and ready.reason in _FINAL)
+    return conditions.is_true(existing, reasons.APPROVED) and not is_over
+
+
 FindIssuer = Callable[[CertificateRequest], IssuerState | None]
 """The issuer that a request of our group refers to, None where it does not exist."""
 
@@ -109,7 +118,8 @@ class Signing:
         """
         held = request.status.conditions
         ready = conditions.find(held, reasons.READY)
-        if not request.spec.issuer_ref.is_ours or (ready and ready.reason in _FINAL):
+        reference = request.spec.issuer_ref
+        if not (reference.is_ours or reference.is_set) or (ready and ready.reason in _FINAL):
             return Answer(request)
         if conditions.is_true(held, reasons.DENIED):
             return Answer(self._refused(request, reasons.DENIED, DENIED))
@@ -133,7 +143,7 @@ class Signing:
                 text = (
                     "the controllers work in one namespace (--namespace), where there are no ClusterIssuers"
                 )
-            return self._pending(request, "IssuerNotFound", f'Referenced "{kind}" not found: {text}')
+            return self.pending(request, "IssuerNotFound", f'Referenced "{kind}" not found: {text}')
         kind = kind_of(issuer.view.spec)
         if kind and kind.lower() not in self._kinds:
             return Answer(request)
@@ -142,11 +152,11 @@ class Signing:
             return Answer(request)
         if not issuer.ready:
             text = "Referenced issuer does not have a Ready status condition"
-            return self._pending(
+            return self.pending(
                 request, "IssuerNotReady", f"{text}: {issuer.message}" if issuer.message else text
             )
         if not kind:
-            return self._pending(request, "IssuerTypeMissing", "Referenced issuer configures no issuer type")
+            return self.pending(request, "IssuerTypeMissing", "Referenced issuer configures no issuer type")
         if not is_stored and kind not in WITHOUT_TRACES:
             # No order may be placed at a CA for a request that we may turn out not to be allowed to approve.
             # The write of the approval wakes this request again.
@@ -173,7 +183,7 @@ class Signing:
             if ready is not None and ready.reason == reasons.PENDING:
                 # The condition has the issuer's own answer, which says more.
                 return Answer(request, again_at=hold.until)
-            answer = self._pending(request, "IssuerFailing", f"not asking the issuer, {hold.sentence}")
+            answer = self.pending(request, "IssuerFailing", f"not asking the issuer, {hold.sentence}")
             return Answer(answer.request, answer.events, hold.until)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
         attempts.report(request, outcome)
@@ -199,11 +209,12 @@ class Signing:
                 is_reported = (
                     outcome.is_told or conditions.find(request.status.conditions, reasons.READY) is not None
                 )
-                answer = self._pending(request, reason, message) if is_reported else Answer(request)
+                answer = self.pending(request, reason, message) if is_reported else Answer(request)
                 again_at = self._now() + retry_after if retry_after else None
                 return Answer(answer.request, answer.events, again_at)
 
-    def _pending(self, request: CertificateRequest, reason: str, message: str) -> Answer:
+    def pending(self, request: CertificateRequest, reason: str, message: str) -> Answer:
+        """The answer that the request waits, and why. `reason` is the Event's."""
         before = conditions.find(request.status.conditions, reasons.READY)
         ready = Condition(type=reasons.READY, status="False", reason=reasons.PENDING, message=message)
         # Only the first wait sends an Event, because the reason for waiting may change often.

@@ -313,6 +313,10 @@ class IssuerGate:
         """The breaker of the ACME issuer of that key; None where it has none."""
         return self._circuit_of(reference_to(issuer), issuer.namespace)
 
+    def breaker_of(self, reference: IssuerReference, namespace: str) -> Circuit[ObjectKey] | None:
+        """The breaker of the issuer that an object of `namespace` refers to; None where it has none."""
+        return self._circuit_of(reference, namespace)
+
     def record_of(self, issuer: ObjectKey) -> BreakerRecord | None:
         """What is to be recorded of the breaker; None: the issuer works."""
         found = self.breaker_at(issuer)
@@ -416,7 +420,11 @@ class IssuerGate:
     # --- inside ---------------------------------------------------------------------------------------------
 
     def _circuit_of(self, reference: IssuerReference, namespace: str) -> Circuit[ObjectKey] | None:
-        if not self._attempts_per_hour or (reference.is_ours and self._is_harmless(reference, namespace)):
+        if (
+            not self._attempts_per_hour
+            or reference.is_set
+            or (reference.is_ours and self._is_harmless(reference, namespace))
+        ):
             return None
         name = name_of(reference, namespace)
         found = self._circuits.get(name)

@@ -14,7 +14,7 @@ from typing import Generic, TypedDict, TypeVar
 import msgspec
 
 from certwright.kube.api import codec
-from certwright.kube.api.errors import ApiError, Unreachable
+from certwright.kube.api.errors import ApiError, Forbidden, NotFound, Unreachable
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.cache import Cache, Indexer, key_of, parse_revision, revision_of
@@ -64,7 +64,9 @@ class Informer(Generic[T]):
     `synced` is set after the first complete list. `skipped` counts objects that were left out because they do
     not match their kind's schema; `problem` says why the informer cannot follow the server, None while it
     does. With a `packing` idle objects take little memory (see `compressed.py`). All changes up to `revision`
-    have been applied. `pages` counts the list pages received.
+    have been applied. `pages` counts the list pages received. A kind that `is_optional` need not be served:
+    while the server answers that it does not exist or may not be listed, there are no objects, and `synced`
+    is set.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Informer(Generic[T]):
         metadata_only: bool = False,
         page: int = PAGE,
         jitter: Callable[[], float] = _SYSTEM_RANDOM.random,
+        is_optional: bool = False,
     ) -> None:
         self.kind = kind
         self.cache: Cache[T] = Cache(indexers, packing=packing)
@@ -95,6 +98,7 @@ class Informer(Generic[T]):
         self._metadata_only = metadata_only
         self._page = page
         self._jitter = jitter
+        self._is_optional = is_optional
         self._handlers: list[Handler[T]] = []
         self._unreadable: dict[ObjectKey, str] = {}
         self._listed: set[ObjectKey] = set()
@@ -174,6 +178,10 @@ class Informer(Generic[T]):
                 resource_version=resource_version,
                 metadata_only=metadata_only,
             )
+        except (NotFound, Forbidden) as error:
+            if self._is_optional:
+                self.synced.set()
+            return error
         except (ApiError, Unreachable) as error:
             return error
         self.pages += 1

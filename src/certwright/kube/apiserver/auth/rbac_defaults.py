@@ -31,7 +31,9 @@ _CERT_MANAGER = "cert-manager.io"
 _ACME = "acme.cert-manager.io"
 _GATEWAY = "gateway.networking.k8s.io"
 _ACCOUNT = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
+_SETS = "certwright.io"
 _KINDS = ("issuers", "clusterissuers")
+_SET_KINDS = ("issuersets", "clusterissuersets")
 _MOST_SHARDS = 64
 
 
@@ -164,12 +166,18 @@ def _cert_manager() -> list[Default]:
     found = [
         _cluster_role(
             "cert-manager-cluster-view",
-            [_rule(_READ, "clusterissuers", _CERT_MANAGER)],
+            [_rule(_READ, "clusterissuers", _CERT_MANAGER), _rule(_READ, "clusterissuersets", _SETS)],
             cluster_reader="true",
         ),
+        # In no other role, because its author decides which ClusterIssuers sign what was approved for a set.
+        _cluster_role("cert-manager-issuersets-edit", [_rule(_WRITE, "issuersets", _SETS)]),
         _cluster_role(
             "cert-manager-view",
-            [_rule(_READ, kinds, _CERT_MANAGER), _rule(_READ, acme, _ACME)],
+            [
+                _rule(_READ, kinds, _CERT_MANAGER),
+                _rule(_READ, "issuersets", _SETS),
+                _rule(_READ, acme, _ACME),
+            ],
             view="true",
             edit="true",
             admin="true",
@@ -227,7 +235,14 @@ def _controller_rules() -> dict[str, list[Json]]:
         issuers,
         events,
     ]
-    found["approve:cert-manager-io"] = [_rule("approve", "signers", _CERT_MANAGER, signers)]
+    sets = tuple(f"{kind}.{_SETS}/*" for kind in _SET_KINDS)
+    found["approve:cert-manager-io"] = [_rule("approve", "signers", _CERT_MANAGER, (*signers, *sets))]
+    found["issuersets"] = [
+        _rule("update patch", " ".join(f"{kind}/status" for kind in _SET_KINDS), _SETS),
+        _rule(_READ, " ".join(_SET_KINDS), _SETS),
+        issuers,
+        events,
+    ]
     found["certificatesigningrequests"] = [
         _rule("get list watch update", "certificatesigningrequests", "certificates.k8s.io"),
         _rule("update patch", "certificatesigningrequests/status", "certificates.k8s.io"),

@@ -1,0 +1,67 @@
+"""Which member of an IssuerSet signs a request."""
+
+from __future__ import annotations
+
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectMeta
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_set import IssuerSet, IssuerSetSpec
+from certwright.resources.issuer_set_member import read_member
+from certwright.resources.table import ISSUER_SETS, ISSUERS
+from controllers.scene import Scene, make_ca_issuer
+from support.world import World
+
+SET = IssuerReference(name="both", kind="IssuerSet", group="certwright.io")
+
+
+def make_set(*members: str, name: str = "both") -> IssuerSet:
+    """An IssuerSet with those Issuers."""
+    issuers = tuple(IssuerReference(name=one) for one in members)
+    return IssuerSet(metadata=ObjectMeta(name=name, namespace="default"), spec=IssuerSetSpec(issuers=issuers))
+
+
+async def signer_of(scene: Scene, certificate: str = "web") -> str:
+    """The member that its request was sent to."""
+    (request,) = await scene.requests(certificate)
+    member = read_member(request.metadata.annotations)
+    return member.name if member is not None else ""
+
+
+async def test_the_second_member_signs_while_the_first_is_not_ready(scene: Scene, world: World) -> None:
+    await world.create(ISSUERS, make_ca_issuer("broken", "missing"))
+    await world.create(ISSUER_SETS, make_set("broken", "ca"))
+    await scene.issue(issuer_ref=SET)
+    assert await world.is_ready("web")
+    assert await signer_of(scene) == "ca"
+    (request,) = await scene.requests()
+    assert request.spec.issuer_ref == SET
+    secret = await world.secret("web")
+    assert secret.metadata.annotations["cert-manager.io/issuer-kind"] == "IssuerSet"
+
+
+async def test_a_request_waits_until_a_member_can_sign(scene: Scene, world: World) -> None:
+    await world.create(ISSUERS, make_ca_issuer("broken", "missing"))
+    await world.create(ISSUER_SETS, make_set("broken", "absent"))
+    await scene.issue(issuer_ref=SET)
+    (request,) = await scene.requests()
+    ready = conditions.find(request.status.conditions, "Ready")
+    assert ready is not None
+    assert ready.message.startswith(
+        'No member of IssuerSet "both" can sign now: Issuer "broken" is not ready: '
+    )
+    assert 'Issuer "absent" does not exist in namespace default' in ready.message
+    await world.create(ISSUERS, make_ca_issuer("absent", "ca"))
+    await world.settle()
+    assert await world.is_ready("web")
+    assert await signer_of(scene) == "absent"
+
+
+async def test_a_request_waits_until_its_set_exists(scene: Scene, world: World) -> None:
+    await scene.issue(issuer_ref=SET)
+    (request,) = await scene.requests()
+    ready = conditions.find(request.status.conditions, "Ready")
+    assert ready is not None
+    assert ready.message == 'Referenced "IssuerSet" not found: issuerset.certwright.io "both" not found'
+    await world.create(ISSUER_SETS, make_set("ca"))
+    await world.settle()
+    assert await world.is_ready("web")

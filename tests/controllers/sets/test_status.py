@@ -1,0 +1,119 @@
+"""The status of a set: which member signs, and in one sentence what is wrong with the others."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from certwright.kube.api import conditions
+from certwright.kube.api.errors import ApiError
+from certwright.kube.api.meta import ObjectMeta
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet, IssuerSetSpec
+from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
+from controllers.scene import SELF_SIGNED, Scene, make_ca_issuer, make_cluster_issuer
+from controllers.sets.test_members import make_set
+from support.world import START, World
+
+
+async def ready_of(world: World, name: str = "both") -> tuple[str, str, str]:
+    """Status, reason and message of its condition Ready."""
+    found = await world.get(ISSUER_SETS, name)
+    ready = conditions.find(found.status.conditions, "Ready")
+    assert ready is not None
+    assert ready.observed_generation == found.metadata.generation
+    return ready.status, ready.reason, ready.message
+
+
+async def active_of(world: World, name: str = "both") -> str:
+    """The name of the active member."""
+    active = (await world.get(ISSUER_SETS, name)).status.active
+    return active.name if active is not None else ""
+
+
+async def test_a_set_whose_members_all_work_says_which_one_signs(scene: Scene, world: World) -> None:
+    await world.create(ISSUER_SETS, make_set("ca", "root"))
+    await world.settle()
+    assert await ready_of(world) == ("True", "AllMembersReady", 'Issuer "ca" signs')
+    assert await active_of(world) == "ca"
+
+
+async def test_a_member_that_does_not_exist_is_named_with_the_fix(scene: Scene, world: World) -> None:
+    await world.create(ISSUER_SETS, make_set("absent", "ca"))
+    await world.settle()
+    missing = (
+        'spec.issuers[0]: Issuer "absent" does not exist in namespace default; create it or remove it from '
+        "the set"
+    )
+    assert await ready_of(world) == ("True", "SomeMembersReady", f'Issuer "ca" signs; {missing}')
+    await world.client.delete(ISSUERS, "ca", "default")
+    await world.settle()
+    status, reason, message = await ready_of(world)
+    assert (status, reason) == ("False", "NoMemberReady")
+    assert message.startswith(missing)
+    assert await active_of(world) == ""
+
+
+async def test_the_set_returns_after_ten_minutes_and_reissues_nothing(scene: Scene, world: World) -> None:
+    await world.create(ISSUER_SETS, make_set("late", "ca"))
+    reference = IssuerReference(name="both", kind="IssuerSet", group="certwright.io")
+    issued = await scene.issue(issuer_ref=reference)
+    secret = await world.secret("web")
+    await world.create(ISSUERS, make_ca_issuer("late", "ca"))
+    await world.settle()
+    found = await world.get(ISSUER_SETS, "both")
+    assert found.status.return_time == START + timedelta(minutes=10)
+    await world.advance(timedelta(minutes=9))
+    assert await active_of(world) == "ca"
+    await world.advance(timedelta(minutes=2))
+    assert await active_of(world) == "late"
+    assert (await world.get(ISSUER_SETS, "both")).status.return_time is None
+    assert (await world.certificate("web")).status.revision == issued.status.revision == 1
+    assert await world.secret("web") == secret
+    assert "ActiveMemberChanged" in [one.reason for one in await world.events()]
+
+
+async def test_a_cluster_set_serves_every_namespace(scene: Scene, world: World) -> None:
+    await world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
+    member = IssuerReference(name="self", kind="ClusterIssuer")
+    found = ClusterIssuerSet(metadata=ObjectMeta(name="all"), spec=IssuerSetSpec(issuers=(member,)))
+    await world.create(CLUSTER_ISSUER_SETS, found)
+    reference = IssuerReference(name="all", kind="ClusterIssuerSet", group="certwright.io")
+    await scene.issue(issuer_ref=reference)
+    assert await world.is_ready("web")
+    assert (await world.get(CLUSTER_ISSUER_SETS, "all")).status.active == member
+
+
+def _member(**fields: str) -> IssuerReference:
+    return IssuerReference(**{"name": "x", **fields})
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ((), "spec.issuers"),
+        (
+            (_member(kind="IssuerSet", group="certwright.io"),),
+            'spec.issuers[0].kind: Invalid value: "IssuerSet": a set has issuers, not sets',
+        ),
+        ((_member(kind="Thing", group="example.com"),), "spec.issuers[0].group"),
+        ((_member(kind="Thing"),), "spec.issuers[0].kind"),
+        ((_member(name=""),), "spec.issuers[0].name"),
+        ((_member(), _member(kind="Issuer")), "spec.issuers[1]: Forbidden: each member is named once"),
+    ],
+)
+async def test_a_bad_member_is_rejected_with_its_field(
+    world: World, members: tuple[IssuerReference, ...], message: str
+) -> None:
+    meta = ObjectMeta(name="bad", namespace="default")
+    with pytest.raises(ApiError) as raised:
+        await world.create(ISSUER_SETS, IssuerSet(metadata=meta, spec=IssuerSetSpec(issuers=members)))
+    assert message in str(raised.value)
+
+
+async def test_a_cluster_set_rejects_an_issuer_of_a_namespace(world: World) -> None:
+    found = ClusterIssuerSet(metadata=ObjectMeta(name="bad"), spec=IssuerSetSpec(issuers=(_member(),)))
+    with pytest.raises(ApiError) as raised:
+        await world.create(CLUSTER_ISSUER_SETS, found)
+    assert 'spec.issuers[0].kind: Invalid value: "Issuer": must be ClusterIssuer' in str(raised.value)
