@@ -51,8 +51,12 @@ $(TOOLS)/apiextensions-apiserver:
 	@echo "building $(APIEXTENSIONS), which takes minutes the first time …"
 	@GOBIN=$(@D) go install -trimpath $(APIEXTENSIONS)
 
-go-clients: $(VENV)/.dev  ## build the clients in Go that the tests drive (needs Go; minutes, the first time)
+go-clients: $(VENV)/.dev $(TOOLS)/postquantum  ## build the clients in Go that the tests drive (needs Go; minutes, the first time)
 	@PYTHONPATH=tests $(BIN)/python -m support.go
+# Go supports ML-DSA since 1.27; an older one downloads that toolchain.
+$(TOOLS)/postquantum: $(wildcard tests/go/postquantum/*)
+	@echo "building the program that checks certificates with ML-DSA keys …"
+	@cd tests/go/postquantum && GOTOOLCHAIN=auto go build -trimpath -o $@ .
 
 # Let's Encrypt's own test server for ACME clients, and its name server.
 PEBBLE := github.com/letsencrypt/pebble/v2/cmd

@@ -308,7 +308,7 @@ def test_discovery(kubectl: Kubectl) -> None:
     ("path", "expected"),
     [
         ("certificate", "KIND:       Certificate"),
-        ("certificate.spec.privateKey.algorithm", "ENUM:\n    RSA\n    ECDSA\n    Ed25519\n"),
+        ("certificate.spec.privateKey.algorithm", "ENUM:\n    RSA\n    ECDSA\n    Ed25519\n    ML-DSA\n"),
         ("secret.stringData", "<map[string]string>"),
         ("configmap.metadata.ownerReferences", "blockOwnerDeletion"),
     ],

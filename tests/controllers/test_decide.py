@@ -22,6 +22,7 @@ from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
+from certwright.resources.operator_policy import OperatorPolicy
 from controllers.test_rules import DATA, certificate, secret, snapshot
 from support.world import START
 
@@ -32,7 +33,7 @@ BROKEN = {"tls.key": DATA["tls.key"]}
 def steps() -> tuple[Decides, ...]:
     """The steps that own a part of the status, in their order."""
     limits = Limits()
-    return (Fights(limits), Trigger(limits), Keys(), Issuing(limits), Upkeep(), Readiness())
+    return (Fights(limits), Trigger(limits), Keys(OperatorPolicy()), Issuing(limits), Upkeep(), Readiness())
 
 
 def apply(draft: Draft) -> None:
@@ -102,5 +103,5 @@ def test_a_damage_whose_status_was_not_written_does_not_count() -> None:
 def test_a_new_key_gets_the_letters_of_the_snapshot() -> None:
     issuing = showing("Issuing", "True", "DoesNotExist")
     draft = Draft(issuing)
-    Keys().decide(snapshot(certificate=issuing, secret=None, suffix="abcde"), draft)
+    Keys(OperatorPolicy()).decide(snapshot(certificate=issuing, secret=None, suffix="abcde"), draft)
     assert draft.certificate.status.next_private_key_secret_name == "web-abcde"

@@ -20,6 +20,7 @@ from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import load_private_key
 from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER
@@ -74,7 +75,7 @@ async def test_no_key_is_made_by_what_an_old_copy_of_the_certificate_says(scene:
         current, status=status, metadata=msgspec.structs.replace(current.metadata, resource_version="1")
     )
     snapshot = Snapshot(certificate=old, now=scene.world.clock.now(), facts=Facts())
-    assert await Keys().act(snapshot, effects) is Did.WROTE
+    assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
     assert await scene.next_keys() == []
     assert caches.certificates.cache.get(current.metadata.key) == current
 
@@ -85,7 +86,7 @@ async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> No
     status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="gone-x")
     gone: Certificate = msgspec.structs.replace(made, status=status)
     snapshot = Snapshot(certificate=gone, now=scene.world.clock.now(), facts=Facts())
-    assert await Keys().act(snapshot, effects) is Did.WROTE
+    assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
     assert await scene.next_keys() == []
 
 
@@ -95,9 +96,9 @@ async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_fi
     status = CertificateStatus(conditions=(ISSUING,), next_private_key_secret_name="web-new")
     issuing = msgspec.structs.replace(current, status=status)
     snapshot = Snapshot(certificate=issuing, now=scene.world.clock.now(), facts=Facts(), is_fresh=True)
-    assert await Keys().act(snapshot, effects) is Did.HANDED_ON
+    assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.HANDED_ON
     # As after a crash between the write and its news.
-    assert await Keys().act(snapshot, effects) is Did.WROTE
+    assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
     assert [key.metadata.name for key in caches.next_keys_of("default/web")] == ["web-new"]
 
 

@@ -9,9 +9,11 @@ import pytest
 
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
-from certwright.pki import keys, usages
+from certwright.pki import keys, mldsa, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
+from certwright.pki.errors import PkiError
 from certwright.resources import certificate as api
+from certwright.resources import key_algorithms
 from certwright.resources.certificate import CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.keystores import JKSKeystore, Keystores
@@ -52,10 +54,29 @@ def test_every_field_of_a_csr_plan_comes_from_the_spec() -> None:
     assert {renamed.get(name, name) for name in IN_THE_CSR} == set(CsrPlan.__dataclass_fields__)
 
 
-@pytest.mark.parametrize("algorithm", api.KEY_ALGORITHMS)
+@pytest.mark.parametrize("algorithm", key_algorithms.KEY_ALGORITHMS)
 def test_every_key_algorithm_has_a_plan(algorithm: str) -> None:
     spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
-    assert wanted.key_plan(spec).algorithm == algorithm
+    plan = wanted.key_plan(spec)
+    if algorithm in key_algorithms.ML_DSA_ALIASES:
+        assert str(plan) == f"ML-DSA-{algorithm.removeprefix('MLDSA')}"
+    else:
+        assert plan.algorithm == algorithm
+
+
+def test_what_both_sides_know_of_ml_dsa_is_the_same() -> None:
+    assert set(key_algorithms.ML_DSA_SIZES) == set(mldsa.PARAMETER_SETS)
+    assert {name for name in api.KEY_USAGES if not _may_sign_with_ml_dsa(name)} == set(
+        key_algorithms.ENCRYPTION_USAGES
+    )
+
+
+def _may_sign_with_ml_dsa(usage: str) -> bool:
+    try:
+        usages.complete((usage,), is_ca=False, only_signs=True)
+    except PkiError:
+        return False
+    return True
 
 
 def test_every_usage_is_known_to_both_sides() -> None:
@@ -64,9 +85,9 @@ def test_every_usage_is_known_to_both_sides() -> None:
 
 
 def test_every_signature_algorithm_goes_with_its_key() -> None:
-    made = {name: keys.generate(keys.KeyPlan(keys.KeyAlgorithm(name))) for name in api.KEY_ALGORITHMS}
-    for name, algorithm in api.SIGNATURE_ALGORITHMS.items():
-        keys.request_hash(made[algorithm], name)
+    for name, algorithm in key_algorithms.SIGNATURE_ALGORITHMS.items():
+        spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
+        keys.request_hash(keys.generate(wanted.key_plan(spec)), name)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +97,9 @@ def test_every_signature_algorithm_goes_with_its_key() -> None:
         (("ECDSA", 256), ("ECDSA", 384), ("spec.privateKey.size",)),
         (("ECDSA", 256), ("Ed25519", 0), ("spec.privateKey.algorithm",)),
         (("Ed25519", 0), ("Ed25519", 999), ()),
+        (("ML-DSA", 65), ("MLDSA65", 0), ()),
+        (("ML-DSA", 65), ("ML-DSA", 87), ("spec.privateKey.size",)),
+        (("ECDSA", 256), ("ML-DSA", 44), ("spec.privateKey.algorithm",)),
     ],
 )
 def test_a_key_is_compared_with_the_spec(

@@ -11,6 +11,7 @@ import pytest
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.manifests import Document, read_documents
 from certwright.resources.crds import custom_resource_definitions, dump_yaml, object_schema
+from certwright.resources.key_algorithms import KEY_ALGORITHMS
 from certwright.resources.table import CERTIFICATES, OUR_KINDS
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}
@@ -179,7 +180,7 @@ def test_metadata_and_spec_are_required_where_cert_manager_requires_them() -> No
         ),
         ("Certificate", "status.conditions.[].status", {"enum": ["True", "False", "Unknown"]}),
         ("Certificate", "spec.dnsNames", {"x-kubernetes-list-type": "atomic"}),
-        ("Certificate", "spec.privateKey.algorithm", {"enum": ["RSA", "ECDSA", "Ed25519"]}),
+        ("Certificate", "spec.privateKey.algorithm", {"enum": list(KEY_ALGORITHMS)}),
         ("Certificate", "spec.renewBeforePercentage", {"type": "integer", "format": "int32"}),
         ("Certificate", "spec.renewal.windows.[].cron", {"minLength": 1}),
         ("Certificate", "spec.isCA", {"type": "boolean"}),

@@ -164,3 +164,27 @@ def test_a_challenge_is_judged_by_its_own_solver() -> None:
     (error,) = validate("Challenge", ACME_GROUP, new, None, NOTHING)
     assert error.field == "spec.solver.http01.webroot.path"
     assert validate("Challenge", ACME_GROUP, new, None, None) == []
+
+
+ML_DSA = {"secretName": "web", "issuerRef": {"name": "ca"}, "dnsNames": ["a.example"]}
+
+
+def certificate(**key: str) -> dict[str, Any]:
+    """A Certificate with that private key."""
+    return {"metadata": {"name": "web"}, "spec": {**ML_DSA, "privateKey": key}}
+
+
+@pytest.mark.parametrize("algorithm", ["ML-DSA", "MLDSA44"])
+def test_an_ml_dsa_key_needs_the_feature_gate(algorithm: str) -> None:
+    new = certificate(algorithm=algorithm)
+    (error,) = validate("Certificate", "cert-manager.io", new, None, OperatorPolicy())
+    assert str(error) == (
+        "spec.privateKey.algorithm: Forbidden: ML-DSA is an alpha feature; have certwright started with "
+        "--feature-gates PostQuantum=true, or write RSA, ECDSA or Ed25519"
+    )
+    for policy in (OperatorPolicy(post_quantum=True), None):
+        assert validate("Certificate", "cert-manager.io", new, None, policy) == []
+    existing = certificate(algorithm="ML-DSA")
+    assert validate("Certificate", "cert-manager.io", new, existing, OperatorPolicy()) == (
+        [] if algorithm == "ML-DSA" else [error]
+    )

@@ -56,6 +56,13 @@ def _errors(
         {"privateKey": {"algorithm": "RSA", "size": 8192, "encoding": "PKCS8", "rotationPolicy": "Never"}},
         {"privateKey": {"algorithm": "Ed25519", "size": 17}, "signatureAlgorithm": "PureEd25519"},
         {"privateKey": {"algorithm": "ECDSA", "size": 521}, "signatureAlgorithm": "ECDSAWithSHA256"},
+        {
+            "privateKey": {"algorithm": "ML-DSA"},
+            "signatureAlgorithm": "PureMLDSA65",
+            "usages": ["server auth"],
+        },
+        {"privateKey": {"algorithm": "ML-DSA", "size": 87}, "signatureAlgorithm": "PureMLDSA87"},
+        {"privateKey": {"algorithm": "MLDSA44", "size": 44, "encoding": "PKCS8"}},
         {"usages": ["s/mime", "any", "netscape sgc"], "isCA": True, "revisionHistoryLimit": 1},
         {"isCA": True, "nameConstraints": {"permitted": {"ipRanges": ["10.0.0.0/8", "2001:db8::/32"]}}},
         {"keystores": {"jks": {"create": True, "password": "x"}, "pkcs12": {"create": False}}},
@@ -86,6 +93,34 @@ IDENTITIES = (
     ("spec", "field", "words"),
     [
         ({"issuerRef": {"name": ""}}, "spec.issuerRef.name", "Required value"),
+        (
+            {"privateKey": {"algorithm": "ML-DSA", "size": 256}},
+            "spec.privateKey.size",
+            'Unsupported value: 256: supported values: "44", "65", "87"',
+        ),
+        (
+            {"privateKey": {"algorithm": "MLDSA44", "size": 65}},
+            "spec.privateKey.size",
+            "65: contradicts privateKey.algorithm MLDSA44; leave it out",
+        ),
+        (
+            {"privateKey": {"algorithm": "ML-DSA"}, "signatureAlgorithm": "PureMLDSA44"},
+            "spec.signatureAlgorithm",
+            "for key algorithm MLDSA65 the allowed signature algorithms are [PureMLDSA65]",
+        ),
+        (
+            {"privateKey": {"algorithm": "ML-DSA"}, "usages": ["client auth", "key agreement"]},
+            "spec.usages[1]",
+            '"key agreement": an ML-DSA key only signs (RFC 9881 section 5); leave it out',
+        ),
+        (
+            {
+                "privateKey": {"algorithm": "ML-DSA"},
+                "keystores": {"pkcs12": {"create": True, "password": "x"}},
+            },
+            "spec.keystores.pkcs12",
+            "Forbidden: this version cannot write an ML-DSA key into a PKCS#12 file; use keystores.jks",
+        ),
         (
             {"issuerRef": {"name": "x", "kind": "Foo"}},
             "spec.issuerRef.kind",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
-from certwright.app.gates import controller_gates
+from certwright.app.gates import controller_gates, operator_policy
 from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.cache.shard_filter import Mine
@@ -124,7 +125,7 @@ async def start_controllers(
     """
     gates = controller_gates(options.feature_gates)
     try:
-        listeners = await open_listeners(options.acme)
+        listeners = await open_listeners(replace(options.acme, policy=operator_policy(options)))
     except CannotListen as error:
         raise StartError(str(error)) from error
     executor, tasks, clock = Threads(), TaskSet(), clock or SystemClock()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from certwright.app.options import StartError
+from dataclasses import replace
+
+from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers import features as of_controllers
 from certwright.kube.apiserver.base import features as of_server
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.util import gates
+from certwright.resources.operator_policy import OperatorPolicy
 
 
 def server_gates(text: str) -> FeatureGates:
@@ -18,6 +21,12 @@ def controller_gates(text: str) -> dict[str, bool]:
     """All gates of the controllers. Raises `StartError` for a gate that neither side knows."""
     wanted = _parse(text)
     return {name: wanted.get(name, default) for name, default in of_controllers.DEFAULTS.items()}
+
+
+def operator_policy(options: ControllerOptions) -> OperatorPolicy:
+    """The policy of the flags, with the gates that decide what objects may ask for. Raises `StartError`."""
+    gates_of = controller_gates(options.feature_gates)
+    return replace(options.acme.policy, post_quantum=gates_of[of_controllers.POST_QUANTUM])
 
 
 def _parse(text: str) -> dict[str, bool]:

@@ -16,7 +16,7 @@ from certwright.admission.kinds import certificate_kinds
 from certwright.app import opening, shared_files, tls_identity
 from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
-from certwright.app.gates import server_gates
+from certwright.app.gates import operator_policy, server_gates
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.stores import open_store
 from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
@@ -155,7 +155,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
 def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:
     """The policy that admission enforces. A server without controllers and without any of the flags leaves
     enforcement to the controllers elsewhere, which have their own flags."""
-    policy = options.controllers.acme.policy
+    policy = operator_policy(options.controllers)
     return policy if options.controllers.controllers or policy.allows_anything else None
 
 

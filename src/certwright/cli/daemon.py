@@ -34,7 +34,7 @@ FEATURE_GATES = click.option(
     "--feature-gates",
     metavar="GATE=BOOL,…",
     default="",
-    help="Enable or disable features, e.g. SecretsFilteredCaching=false.  [default: all on]",
+    help="Enable or disable features, e.g. SecretsFilteredCaching=false.  [default: all on, but PostQuantum]",
 )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from certwright.cli import sections
 from certwright.cli.format import at, from_now, span
-from certwright.pki import certificates, keys
+from certwright.pki import certificates, keys, spki
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 
@@ -29,7 +29,7 @@ def report(data: Mapping[str, bytes], now: datetime) -> list[str]:
 
 def facts(leaf: CertificateFacts, now: datetime) -> list[str]:
     """One certificate, field by field."""
-    plan = keys.plan_of(_public_key(leaf))
+    plan = spki.plan_of(leaf.spki)
     return sections.fields(
         [
             ("Subject", leaf.subject_text or "(none)"),
@@ -80,10 +80,3 @@ def _ca(pem: bytes | None, now: datetime) -> list[str]:
         f"{link.subject_text or '(no subject)'}, valid until {at(link.not_after)} ({_left(link, now)})"
         for link in certificates.read_chain(pem)
     ]
-
-
-def _public_key(leaf: CertificateFacts) -> keys.PublicKey:
-    public = leaf.parsed.public_key()
-    if not isinstance(public, keys.PublicKey):
-        raise PkiError("the certificate's public key is of another algorithm than RSA, ECDSA and Ed25519")
-    return public

@@ -1,4 +1,4 @@
-"""The feature gates of the controllers: cert-manager's names, and its defaults.
+"""The feature gates of the controllers: cert-manager's names and defaults, and one of our own.
 
 Source: cert-manager `internal/controller/feature/features.go`.
 """
@@ -10,5 +10,8 @@ from collections.abc import Mapping
 SECRETS_FILTERED_CACHING = "SecretsFilteredCaching"
 """Of Secrets without the label only those in use are cached (see `secrets.py`)."""
 
-DEFAULTS: Mapping[str, bool] = {SECRETS_FILTERED_CACHING: True}
-"""Every gate there is."""
+POST_QUANTUM = "PostQuantum"
+"""Alpha, beyond cert-manager: private keys of ML-DSA (see `docs/post-quantum.md`)."""
+
+DEFAULTS: Mapping[str, bool] = {SECRETS_FILTERED_CACHING: True, POST_QUANTUM: False}
+"""All gates."""

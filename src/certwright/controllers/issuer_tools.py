@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, GetSecret, ServerTools, Tools
+from certwright.resources.operator_policy import OperatorPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class IssuerTools:
-    """Makes `Tools`. `acme` and `servers` return those for issuers whose Secrets are in that namespace."""
+    """Makes `Tools`. `acme` and `servers` return those for issuers whose Secrets are in that namespace;
+    `policy` is the operator's."""
 
     toolbox: Toolbox
     acme: Callable[[str], AcmeTools]
     servers: Callable[[str], ServerTools]
+    policy: OperatorPolicy
 
     def within(self, secrets_in: str, get_secret: GetSecret) -> Tools:
         """The tools of an issuer whose Secrets are in the namespace `secrets_in` and read by `get_secret`."""
@@ -25,4 +28,5 @@ class IssuerTools:
             now=self.toolbox.now,
             acme=self.acme(secrets_in),
             servers=self.servers(secrets_in),
+            post_quantum=self.policy.post_quantum,
         )

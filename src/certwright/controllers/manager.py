@@ -110,7 +110,7 @@ class Controllers:
             gate=self._gate,
             members=Members(self._caches, issuers, self._gate, kinds=table.signer_kinds(names)),
             acme=self._acme,
-            issuer_tools=IssuerTools(toolbox, self._acme.tools, self._servers.tools),
+            issuer_tools=IssuerTools(toolbox, self._acme.tools, self._servers.tools, options.policy),
             authorities=Authorities(
                 self._caches, cluster_resource_namespace, wake=partial(queues.add, "certificates")
             ),

@@ -80,7 +80,7 @@ def _is_enabled(name: str) -> Callable[[Parts], bool]:
 def _certificates(parts: Parts) -> CertificateReconciler:
     facts = Facts()
     fights, trigger = Fights(parts.limits), Trigger(parts.limits, parts.gate)
-    keys, requests = Keys(), Requests(parts.copied_annotation_prefixes)
+    keys, requests = Keys(parts.policy), Requests(parts.copied_annotation_prefixes)
     issuing = Issuing(parts.limits, owns_secrets=parts.owner_references)
     upkeep = Upkeep(owns_secrets=parts.owner_references)
     readiness, revisions = Readiness(), Revisions()

@@ -97,6 +97,9 @@ def _wrong_url(spec: ACMEIssuer) -> Checked | None:
 
 
 def _not_orderable(csr: CsrFacts) -> Failed | None:
+    if csr.is_ml_dsa:
+        text = "ACME issuers do not order certificates for ML-DSA keys, which no public CA signs"
+        return _impossible(text, "change spec.privateKey.algorithm to RSA or ECDSA, or use a CA issuer")
     names = (*csr.dns_names, *csr.ip_addresses)
     if csr.common_name and canonical_dns_name(csr.common_name) not in map(canonical_dns_name, names):
         return _impossible(

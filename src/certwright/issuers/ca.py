@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.issuers.contract import (
     Checked,
@@ -25,15 +24,17 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
+from certwright.issuers.post_quantum import NOT_ALLOWED, refusal
 from certwright.kube.util.lru import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.errors import BadCertificate, BadCsr, BadUsage, PkiError
-from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
+from certwright.pki.keys import PrivateKey, is_slow, load_private_key, public_key_der
 from certwright.pki.signing import Addresses, sign
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import CAIssuer
 from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
+from certwright.resources.operator_policy import NO_POST_QUANTUM
 from certwright.resources.request import CertificateRequestSpec
 
 VERIFIED = "KeyPairVerified"
@@ -97,7 +98,7 @@ class CA:
         """Ready if the Secret contains the valid pair of a CA. Checks again when the CA expires."""
         name = _spec(issuer).secret_name
         now = tools.now()
-        found = self._usable(issuer, await tools.get_secret(name), now)
+        found = self._usable(issuer, await tools.get_secret(name), tools)
         if isinstance(found, Trouble):
             return Checked(
                 ready=False, reason=found.check_reason, message=_PREFIX + found.message, secrets=(name,)
@@ -111,19 +112,20 @@ class CA:
         """Sign with the pair; pending without one, because the Secret may be created or fixed."""
         spec = _spec(issuer)
         now = tools.now()
-        pair = self._usable(issuer, await tools.get_secret(spec.secret_name), now)
+        pair = self._usable(issuer, await tools.get_secret(spec.secret_name), tools)
         if isinstance(pair, Trouble):
             where = f"{issuer.namespace}/{spec.secret_name}" if issuer.namespace else spec.secret_name
             return Pending(pair.sign_reason, _pending(pair, where), secrets=(spec.secret_name,))
         request = signing.request.spec
+        if (refused := refusal(request.request, tools)) is not None:
+            return refused
 
         def work() -> bytes:
             return _sign(pair, request, _addresses(spec), now)
 
         try:
-            # An ECDSA signature takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
-            slow = isinstance(pair.key, rsa.RSAPrivateKey)
-            leaf = await tools.executor.run(work) if slow else work()
+            # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
+            leaf = await tools.executor.run(work) if is_slow(pair.key) else work()
         except (BadCsr, BadUsage) as error:
             text = f"Error signing certificate: {error}"
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_CONTRADICTION)
@@ -132,13 +134,17 @@ class CA:
         return Signed(leaf + pair.served, pair.ca_pem, warnings=_remarks(pair, request))
 
     def _usable(
-        self, issuer: IssuerView, data: Mapping[str, bytes] | None, now: datetime
+        self, issuer: IssuerView, data: Mapping[str, bytes] | None, tools: Tools
     ) -> SigningPair | Trouble:
         name = _spec(issuer).secret_name
         if data is None:
             return Trouble(_GET, _MISSING, f'secret "{name}" not found')
         found = self._pair(issuer.uid, name, data)
-        if isinstance(found, SigningPair) and found.certificate.not_after <= now:
+        if isinstance(found, Trouble):
+            return found
+        if found.certificate.is_ml_dsa and not tools.post_quantum:
+            return Trouble(NOT_ALLOWED, NOT_ALLOWED, f'the CA key in secret "{name}": {NO_POST_QUANTUM}')
+        if found.certificate.not_after <= tools.now():
             expired = f"{found.certificate.not_after:%Y-%m-%dT%H:%M:%SZ}"
             text = f'the CA certificate in secret "{name}" expired at {expired}'
             return Trouble(_INVALID, _INVALID_DATA, text)

@@ -95,13 +95,15 @@ class ServerTools:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """Side effects available to an issuer; it has no others."""
+    """Side effects available to an issuer; it has no others. `post_quantum` is the feature gate of that
+    name."""
 
     get_secret: GetSecret
     executor: Executor
     now: Callable[[], datetime]
     acme: AcmeTools | None = None
     servers: ServerTools | None = None
+    post_quantum: bool = False
 
 
 @dataclass(frozen=True, slots=True)

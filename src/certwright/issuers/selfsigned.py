@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from cryptography.hazmat.primitives.asymmetric import rsa
-
 from certwright.issuers.contract import (
     Checked,
     Failed,
@@ -22,9 +20,10 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
+from certwright.issuers.post_quantum import refusal
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import BadKey, CannotSign, PkiError
-from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
+from certwright.pki.keys import PrivateKey, is_slow, load_private_key, public_key_der
 from certwright.pki.signing import Addresses, self_sign
 from certwright.resources.issuer import SelfSignedIssuer
 from certwright.resources.names import PRIVATE_KEY_SECRET_NAME, TLS_PRIVATE_KEY_KEY
@@ -58,6 +57,8 @@ class SelfSigned:
             return found
         if (failed := _mismatch(request, found)) is not None:
             return failed
+        if (refused := refusal(request.spec.request, tools)) is not None:
+            return refused
         spec, now = issuer.spec.self_signed, tools.now()
         assert spec is not None, "table.kind_of chose this implementation because of it"
 
@@ -65,8 +66,8 @@ class SelfSigned:
             return _sign(request, found, spec, now)
 
         try:
-            # An ECDSA signature takes 200 µs, not much more than handing it to a thread; RSA up to 30 ms.
-            pem = await tools.executor.run(work) if isinstance(found, rsa.RSAPrivateKey) else work()
+            # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
+            pem = await tools.executor.run(work) if is_slow(found) else work()
         except CannotSign as error:
             return Failed("ErrorSigning", f"Error signing certificate: {error}")
         except (PkiError, ValueError) as error:

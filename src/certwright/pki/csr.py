@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import serialization
 from certwright.pki import names, sans, spki, usages
 from certwright.pki.errors import BadCsr, BadKey, BadName, border
 from certwright.pki.facts import Identity, extensions_of, identity_of, usages_of, value_of
-from certwright.pki.keys import PrivateKey, request_hash
+from certwright.pki.keys import KeyPlan, PrivateKey, plan_of, request_hash
 from certwright.pki.names import Subject
 from certwright.pki.pem import blocks
 from certwright.pki.sans import AltNames, NameConstraints, OtherName
@@ -95,7 +95,8 @@ class CsrFacts(Identity):
 def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
     """Build a PEM request for `plan`, signed with `key`. Raises `BadName`, `BadUsage`, `BadKey`."""
     subject = names.subject_name(plan.subject, plan.common_name, plan.literal_subject)
-    found = [x509.Extension(value.oid, critical, value) for value, critical in _extensions(plan, subject)]
+    extensions = _extensions(plan, subject, plan_of(key))
+    found = [x509.Extension(value.oid, critical, value) for value, critical in extensions]
     builder = x509.CertificateSigningRequestBuilder(subject, found)
     algorithm = request_hash(key, plan.signature_algorithm)
     with border(BadName, "the request cannot be encoded", detail=True):
@@ -105,7 +106,9 @@ def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
     return pem
 
 
-def _extensions(plan: CsrPlan, subject: x509.Name) -> list[tuple[x509.ExtensionType, bool]]:
+def _extensions(
+    plan: CsrPlan, subject: x509.Name, key: KeyPlan | None
+) -> list[tuple[x509.ExtensionType, bool]]:
     found: list[tuple[x509.ExtensionType, bool]] = []
     if plan.is_ca:
         # RFC 5280 §4.2.1.9: "Conforming CAs […] MUST mark the extension as critical in such certificates."
@@ -117,7 +120,9 @@ def _extensions(plan: CsrPlan, subject: x509.Name) -> list[tuple[x509.ExtensionT
         # critical."
         found.append((alternative, not subject.rdns))
     if plan.encode_usages:
-        key_usage, extended = usages.extensions(usages.complete(plan.usages, is_ca=plan.is_ca))
+        only_signs = key is not None and key.is_ml_dsa
+        effective = usages.complete(plan.usages, is_ca=plan.is_ca, only_signs=only_signs)
+        key_usage, extended = usages.extensions(effective)
         # RFC 5280 §4.2.1.3: "When present, conforming CAs SHOULD mark this extension as critical."
         found += [(key_usage, True)] if key_usage else []
         found += [(extended, False)] if extended else []

@@ -44,6 +44,11 @@ class Identity:
         """The SubjectPublicKeyInfo: compare it with `keys.public_key_der`."""
         return spki.canonical(self.spki)
 
+    @property
+    def is_ml_dsa(self) -> bool:
+        """Whether the public key is one of ML-DSA."""
+        return spki.is_ml_dsa(self.spki)
+
 
 def identity_of(
     parsed: x509.Certificate | x509.CertificateSigningRequest, found: Extensions

@@ -1,6 +1,7 @@
 """Private keys: generate, encode, parse, compare.
 
-Source: RFC 8017 (PKCS#1), RFC 5915 (SEC 1 EC keys), RFC 5958 (PKCS#8), RFC 8410 (Ed25519 in PKCS#8).
+Source: RFC 8017 (PKCS#1), RFC 5915 (SEC 1 EC keys), RFC 5958 (PKCS#8), RFC 8410 (Ed25519 in PKCS#8), RFC
+9881 (ML-DSA in PKCS#8).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from enum import StrEnum
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from certwright.pki import mldsa
 from certwright.pki.errors import BadKey, border
 
-PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
-PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey
+PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | mldsa.PrivateKey
+PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | mldsa.PublicKey
 Hash = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
 
 MIN_RSA_BITS = 2048
@@ -30,37 +32,46 @@ class KeyAlgorithm(StrEnum):
     RSA = "RSA"
     ECDSA = "ECDSA"
     ED25519 = "Ed25519"
+    ML_DSA = "ML-DSA"
 
 
 class KeyEncoding(StrEnum):
     """PEM encodings of private keys, by their names in `spec.privateKey.encoding`."""
 
     PKCS1 = "PKCS1"
-    """PKCS#1 for RSA, SEC 1 for ECDSA; Ed25519 has neither and is encoded as PKCS#8."""
+    """PKCS#1 for RSA, SEC 1 for ECDSA; Ed25519 and ML-DSA have neither and are encoded as PKCS#8."""
     PKCS8 = "PKCS8"
 
 
 _ENCODINGS = frozenset(KeyEncoding)
-_DEFAULT_BITS = {KeyAlgorithm.RSA: 2048, KeyAlgorithm.ECDSA: 256, KeyAlgorithm.ED25519: 0}
+_DEFAULT_SIZES = {
+    KeyAlgorithm.RSA: 2048,
+    KeyAlgorithm.ECDSA: 256,
+    KeyAlgorithm.ED25519: 0,
+    KeyAlgorithm.ML_DSA: 65,
+}
+_KNOWN = "RSA, ECDSA, Ed25519 and ML-DSA"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPlan:
-    """Algorithm and size of a key. `size` is in bits: RSA 2048 to 8192, ECDSA 256, 384 or 521; 0 is the
-    algorithm's default (2048, 256). It is ignored, and becomes 0, for Ed25519. Raises `BadKey` for any other
-    size."""
+    """Algorithm and size of a key. `size` is in bits: RSA 2048 to 8192, ECDSA 256, 384 or 521; for ML-DSA it
+    is the parameter set: 44, 65 or 87. 0 is the algorithm's default (2048, 256, 65). It is ignored, and
+    becomes 0, for Ed25519. Raises `BadKey` for any other size."""
 
     algorithm: KeyAlgorithm = KeyAlgorithm.RSA
     size: int = 0
 
     def __post_init__(self) -> None:
-        algorithm, size = KeyAlgorithm(self.algorithm), self.size or _DEFAULT_BITS[self.algorithm]
+        algorithm, size = KeyAlgorithm(self.algorithm), self.size or _DEFAULT_SIZES[self.algorithm]
         if algorithm is KeyAlgorithm.RSA and not MIN_RSA_BITS <= size <= MAX_RSA_BITS:
             raise BadKey(
                 f"an RSA key of {size} bits is not supported; write {MIN_RSA_BITS} to {MAX_RSA_BITS}"
             )
         if algorithm is KeyAlgorithm.ECDSA and size not in _CURVES:
             raise BadKey(f"an ECDSA key of {size} bits is not supported; write 256, 384 or 521")
+        if algorithm is KeyAlgorithm.ML_DSA and size not in mldsa.PARAMETER_SETS:
+            raise BadKey(f"ML-DSA-{size} is not a parameter set; write 44, 65 or 87")
         object.__setattr__(self, "algorithm", algorithm)
         object.__setattr__(self, "size", 0 if algorithm is KeyAlgorithm.ED25519 else size)
 
@@ -73,12 +84,20 @@ class KeyPlan:
             known = ", ".join(KeyAlgorithm)
             raise BadKey(f'"{algorithm}" is not a key algorithm; write one of {known}') from None
 
+    @property
+    def is_ml_dsa(self) -> bool:
+        """Whether it is a key of ML-DSA."""
+        return self.algorithm is KeyAlgorithm.ML_DSA
+
     def __str__(self) -> str:
+        if self.is_ml_dsa:
+            return f"{self.algorithm}-{self.size}"
         return f"{self.algorithm} {self.size}" if self.size else str(self.algorithm)
 
 
 def generate(plan: KeyPlan) -> PrivateKey:
-    """Generate a private key. Takes 10 µs for ECDSA or Ed25519, 50 ms to seconds for RSA (GIL released)."""
+    """Generate a private key. Takes 10 µs for ECDSA or Ed25519, half a millisecond for ML-DSA, 50 ms to
+    seconds for RSA (GIL released)."""
     match plan.algorithm:
         case KeyAlgorithm.RSA:
             return rsa.generate_private_key(public_exponent=_F4, key_size=plan.size)
@@ -86,16 +105,20 @@ def generate(plan: KeyPlan) -> PrivateKey:
             return ec.generate_private_key(_CURVES[plan.size]())
         case KeyAlgorithm.ED25519:
             return ed25519.Ed25519PrivateKey.generate()
+        case KeyAlgorithm.ML_DSA:
+            return mldsa.PARAMETER_SETS[plan.size].private.generate()
 
 
 def encode_private_key(key: PrivateKey, encoding: str = KeyEncoding.PKCS1) -> bytes:
-    """The key as unencrypted PEM. `encoding` is `PKCS1` or `PKCS8`; Ed25519 is always PKCS#8.
+    """The key as unencrypted PEM. `encoding` is `PKCS1` or `PKCS8`; Ed25519 and ML-DSA (seed form) are always
+    PKCS#8.
 
     Raises `BadKey` for another encoding.
     """
     if encoding not in _ENCODINGS:
         raise BadKey(f'"{encoding}" is not a key encoding; write PKCS1 or PKCS8')
-    traditional = encoding == KeyEncoding.PKCS1 and not isinstance(key, ed25519.Ed25519PrivateKey)
+    has_own_form = isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey)
+    traditional = encoding == KeyEncoding.PKCS1 and has_own_form
     form = (
         serialization.PrivateFormat.TraditionalOpenSSL if traditional else serialization.PrivateFormat.PKCS8
     )
@@ -103,7 +126,8 @@ def encode_private_key(key: PrivateKey, encoding: str = KeyEncoding.PKCS1) -> by
 
 
 def load_private_key(pem: bytes) -> PrivateKey:
-    """Parse an unencrypted private key from PEM (PKCS#1, SEC 1 or PKCS#8). Raises `BadKey`.
+    """Parse an unencrypted private key from PEM (PKCS#1, SEC 1 or PKCS#8; of ML-DSA any form with a seed).
+    Raises `BadKey`.
 
     Takes some 15 µs: checks the consistency of an RSA key's numbers, but not the primality of its primes
     (that takes 25 ms; Go's `rsa.PrivateKey.Validate` omits it too).
@@ -113,12 +137,15 @@ def load_private_key(pem: bytes) -> PrivateKey:
             key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
         except TypeError:
             raise BadKey("the private key is encrypted; an unencrypted one is needed") from None
+        except ValueError:
+            if (expanded := mldsa.load_expanded(pem)) is not None:
+                return expanded
+            raise
     if isinstance(key, rsa.RSAPrivateKey):
         _check_rsa(key)
+    if isinstance(key, PrivateKey):
         return key
-    if isinstance(key, ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
-        return key
-    raise BadKey("the private key is of another algorithm than RSA, ECDSA and Ed25519")
+    raise BadKey(f"the private key is of another algorithm than {_KNOWN}")
 
 
 def _check_rsa(key: rsa.RSAPrivateKey) -> None:
@@ -141,8 +168,10 @@ def plan_of(key: PrivateKey | PublicKey) -> KeyPlan | None:
             # P-256 and secp256k1 have the same size: the curve decides.
             size = key.key_size if isinstance(key.curve, tuple(_CURVES.values())) else -1
             algorithm = KeyAlgorithm.ECDSA
-        case _:
+        case ed25519.Ed25519PrivateKey() | ed25519.Ed25519PublicKey():
             size, algorithm = 0, KeyAlgorithm.ED25519
+        case _:
+            size, algorithm = mldsa.size_of(key), KeyAlgorithm.ML_DSA
     try:
         return KeyPlan(algorithm, size)
     except BadKey:
@@ -160,22 +189,20 @@ def matches_plan(key: PrivateKey, plan: KeyPlan) -> str | None:
 def _unusual(key: PrivateKey) -> str:
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return f"ECDSA on the curve {key.curve.name}"
-    return f"RSA {key.key_size}" if isinstance(key, rsa.RSAPrivateKey) else "Ed25519"
+    return f"RSA {key.key_size}" if isinstance(key, rsa.RSAPrivateKey) else "of an unknown algorithm"
 
 
 def public_key_of(key: PrivateKey | PublicKey) -> PublicKey:
     """The public half of a private key; a public key itself."""
-    if isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey):
-        return key.public_key()
-    return key
+    return key.public_key() if isinstance(key, PrivateKey) else key
 
 
 def load_public_key(der: bytes) -> PublicKey:
     """Parse the key in a DER SubjectPublicKeyInfo. Raises `BadKey`."""
     with border(BadKey, "the public key cannot be read"):
         key = serialization.load_der_public_key(der)
-    if not isinstance(key, rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey):
-        raise BadKey("the public key is of another algorithm than RSA, ECDSA and Ed25519")
+    if not isinstance(key, PublicKey):
+        raise BadKey(f"the public key is of another algorithm than {_KNOWN}")
     return key
 
 
@@ -196,12 +223,22 @@ def same_public_key(a: PrivateKey | PublicKey, b: PrivateKey | PublicKey) -> boo
 
 def signature_hash(key: PrivateKey) -> Hash | None:
     """The default signature hash of a CA: SHA-256 for RSA, matching the curve for ECDSA, none for Ed25519
-    (RFC 8410), which includes its hash."""
-    if isinstance(key, ed25519.Ed25519PrivateKey):
-        return None
-    if isinstance(key, rsa.RSAPrivateKey) or key.key_size <= 256:
-        return hashes.SHA256()
-    return hashes.SHA384() if key.key_size <= 384 else hashes.SHA512()
+    (RFC 8410) and ML-DSA (RFC 9881), which include their hash."""
+    match key:
+        case rsa.RSAPrivateKey():
+            return hashes.SHA256()
+        case ec.EllipticCurvePrivateKey():
+            if key.key_size <= 256:
+                return hashes.SHA256()
+            return hashes.SHA384() if key.key_size <= 384 else hashes.SHA512()
+        case _:
+            return None
+
+
+def is_slow(key: PrivateKey) -> bool:
+    """Whether a signature takes a millisecond or more: RSA (up to 30 ms) and ML-DSA (2 ms), but not ECDSA and
+    Ed25519 (200 µs with the certificate around it)."""
+    return isinstance(key, rsa.RSAPrivateKey | mldsa.PrivateKey)
 
 
 _ALGORITHMS: dict[str, tuple[type, type[Hash] | None]] = {
@@ -212,12 +249,13 @@ _ALGORITHMS: dict[str, tuple[type, type[Hash] | None]] = {
     "ECDSAWithSHA384": (ec.EllipticCurvePrivateKey, hashes.SHA384),
     "ECDSAWithSHA512": (ec.EllipticCurvePrivateKey, hashes.SHA512),
     "PureEd25519": (ed25519.Ed25519PrivateKey, None),
+    **{f"PureMLDSA{size}": (chosen.private, None) for size, chosen in mldsa.PARAMETER_SETS.items()},
 }
 """The values of `spec.signatureAlgorithm`: key algorithm and hash."""
 
 
 def uses_hash_of(signature_algorithm: str, found: object) -> bool:
-    """Whether `found`, the hash of a signature (None for Ed25519), is the one of a value of
+    """Whether `found`, the hash of a signature (None for Ed25519 and ML-DSA), is the one of a value of
     `spec.signatureAlgorithm`. An unknown value matches every hash."""
     if signature_algorithm not in _ALGORITHMS:
         return True

@@ -28,7 +28,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, modes
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.hazmat.primitives.serialization.pkcs12 import PBES
 
-from certwright.pki import der, rc2
+from certwright.pki import der, mldsa, rc2
+from certwright.pki.errors import BadKey
 from certwright.pki.keys import PrivateKey
 
 ROUNDS = 2048
@@ -92,7 +93,10 @@ def key_store(
     password: str,
     profile: Profile,
 ) -> bytes:
-    """A file with the key, its certificate (the first of `chain`) and the other certificates."""
+    """A file with the key, its certificate (the first of `chain`) and the other certificates. Raises `BadKey`
+    for an ML-DSA key, which `cryptography` cannot write into such a file."""
+    if isinstance(key, mldsa.PrivateKey):
+        raise BadKey("this version cannot write an ML-DSA key into a PKCS#12 file")
     leaf, *others = chain
     return _make(
         lambda encryption: pkcs12.serialize_key_and_certificates(

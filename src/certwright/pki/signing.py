@@ -68,10 +68,11 @@ def sign(
     """
     begin = now.replace(microsecond=0)
     _check_ca(ca_cert, begin)
-    csr = checked(csr_pem, usages, is_ca=is_ca).parsed
+    facts = checked(csr_pem, usages, is_ca=is_ca)
+    csr = facts.parsed
     end = min(_end(begin, duration), ca_cert.not_after)
     public_key = csr.public_key()
-    extensions = _extensions(csr, public_key, usages, addresses, is_ca=is_ca)
+    extensions = _extensions(csr, public_key, _effective(facts, usages, is_ca=is_ca), addresses, is_ca=is_ca)
     extensions.append((_authority(ca_cert), False))
     signer = _Signer(ca_cert.parsed.subject, ca_key, signature_hash(ca_key))
     return _issue(csr, public_key, extensions, (begin, end), signer)
@@ -99,7 +100,7 @@ def self_sign(
     # RFC 5280 §4.2.1.1: "where a CA distributes its public key in the form of a "self-signed" certificate,
     # the authority key identifier MAY be omitted." So it is.
     public_key = csr.public_key()
-    extensions = _extensions(csr, public_key, usages, addresses, is_ca=is_ca)
+    extensions = _extensions(csr, public_key, _effective(facts, usages, is_ca=is_ca), addresses, is_ca=is_ca)
     # The request's signature shows the requested hash (`spec.signatureAlgorithm`).
     signer = _Signer(csr.subject, key, _hash_of(csr, key))
     return _issue(csr, public_key, extensions, (begin, _end(begin, duration)), signer)
@@ -126,7 +127,7 @@ def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
     if csr.is_ca is not None and csr.is_ca != is_ca:
         raise BadCsr(f"the signing request says isCA {_yes(csr.is_ca)}, but {_yes(is_ca)} was expected")
     if csr.usages is not None:
-        expected = key_usages.canonical(key_usages.complete(usages, is_ca=is_ca))
+        expected = key_usages.canonical(_effective(csr, usages, is_ca=is_ca))
         if frozenset(csr.usages) != expected:
             asked, wanted = _list(csr.usages), _list(sorted(expected))
             raise BadCsr(f"the signing request has the usages {asked}, but {wanted} were expected")
@@ -134,6 +135,10 @@ def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
     if csr.name_constraints is not None and not is_ca:
         raise BadCsr("the signing request has name constraints, which only a CA certificate may have")
     return csr
+
+
+def _effective(csr: CsrFacts, usages: Iterable[str], *, is_ca: bool) -> tuple[str, ...]:
+    return key_usages.complete(usages, is_ca=is_ca, only_signs=csr.is_ml_dsa)
 
 
 def _yes(value: bool) -> str:
@@ -158,7 +163,7 @@ def _end(begin: datetime, duration: timedelta) -> datetime:
 def _extensions(
     csr: x509.CertificateSigningRequest,
     public_key: CertificatePublicKeyTypes,
-    usages: Iterable[str],
+    usages: tuple[str, ...],
     addresses: Addresses,
     *,
     is_ca: bool,
@@ -166,7 +171,7 @@ def _extensions(
     # RFC 5280 §4.2.1.9 requires BasicConstraints, critical, in CA certificates; like cert-manager we include
     # it in all, so that it is always explicit.
     found: list[_Extension] = [(x509.BasicConstraints(ca=is_ca, path_length=None), True)]
-    key_usage, extended = key_usages.extensions(key_usages.complete(usages, is_ca=is_ca))
+    key_usage, extended = key_usages.extensions(usages)
     found += [(key_usage, True)] if key_usage is not None else []
     found += [(extended, False)] if extended is not None else []
     # §4.2.1.2, method (1): "the 160-bit SHA-1 hash of the value of the BIT STRING subjectPublicKey".

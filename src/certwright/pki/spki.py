@@ -4,7 +4,7 @@ Parsing a key and encoding it again takes as long as parsing the rest of a certi
 to determine the algorithm and to compare two keys.
 
 Source: RFC 5280 §4.1 and RFC 2986 §4.1 (its position), RFC 3279 §2.3.1 (RSA), RFC 5480 §2 (ECDSA), RFC
-8410 §4 (Ed25519).
+8410 §4 (Ed25519), RFC 9881 §4 (ML-DSA).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from cryptography.hazmat.primitives import serialization
 
-from certwright.pki import der, keys
+from certwright.pki import der, keys, mldsa
 from certwright.pki.errors import BadKey, border
 from certwright.pki.keys import KeyAlgorithm, KeyPlan
 
@@ -25,6 +25,10 @@ _KINDS: Final = {
     der.sequence(_EC, der.oid("1.3.132.0.34")): KeyPlan(KeyAlgorithm.ECDSA, 384),
     der.sequence(_EC, der.oid("1.3.132.0.35")): KeyPlan(KeyAlgorithm.ECDSA, 521),
     der.sequence(der.oid("1.3.101.112")): KeyPlan(KeyAlgorithm.ED25519),
+    **{
+        der.sequence(der.oid(chosen.oid)): KeyPlan(KeyAlgorithm.ML_DSA, size)
+        for size, chosen in mldsa.PARAMETER_SETS.items()
+    },
 }
 # RFC 5480 §2.2: a compressed point is the same key in other bytes.
 _COMPRESSED: Final = (b"\x00\x02", b"\x00\x03")
@@ -65,6 +69,12 @@ def plan_of(spki: bytes) -> KeyPlan | None:
     for that, and is invalid."""
     algorithm, _ = _parts(spki)
     return _KINDS[algorithm] if algorithm in _KINDS else keys.plan_of(keys.load_public_key(spki))
+
+
+def is_ml_dsa(spki: bytes) -> bool:
+    """Whether it is a key of ML-DSA, judged by its algorithm identifier. Raises `BadKey` for other data."""
+    plan = _KINDS.get(_parts(spki)[0])
+    return plan is not None and plan.is_ml_dsa
 
 
 @lru_cache(maxsize=1024)

@@ -1,7 +1,7 @@
 """Key usages and extended key usages by their wire names.
 
-Source: RFC 5280 §4.2.1.3 (key usage) and §4.2.1.12 (extended key usage); the names are cert-manager's
-`KeyUsage` values.
+Source: RFC 5280 §4.2.1.3 (key usage) and §4.2.1.12 (extended key usage), RFC 9881 §5 (keys that only sign);
+the names are cert-manager's `KeyUsage` values.
 """
 
 from __future__ import annotations
@@ -46,17 +46,28 @@ USAGES: dict[str, Usage] = {
 """Every usage name and its meaning: the single source of the other tables."""
 
 DEFAULT_USAGES = ("digital signature", "key encipherment")
+SIGNING_USAGES = ("digital signature",)
+"""The default usages of a key that only signs."""
 CERT_SIGN = "cert sign"
 
 _BITS = tuple(dict.fromkeys(usage for usage in USAGES.values() if isinstance(usage, str)))
 _BIT_NAMES = {usage: name for name, usage in reversed(USAGES.items()) if isinstance(usage, str)}
 _OID_NAMES = {usage: name for name, usage in reversed(USAGES.items()) if isinstance(usage, ObjectIdentifier)}
 _DEPENDENT = ("encipher_only", "decipher_only")
+# RFC 9881 §5: none of these may be in the certificate of an ML-DSA key.
+_ENCRYPTION = ("key encipherment", "data encipherment", "key agreement", "encipher only", "decipher only")
 
 
-def complete(usages: Iterable[str], *, is_ca: bool) -> tuple[str, ...]:
-    """The effective usages of a spec: the default ones if none are given, with `cert sign` for a CA."""
-    given = tuple(usages) or DEFAULT_USAGES
+def complete(usages: Iterable[str], *, is_ca: bool, only_signs: bool = False) -> tuple[str, ...]:
+    """The effective usages of a spec: the default ones if none are given, with `cert sign` for a CA.
+
+    `only_signs`: the key cannot encrypt; raises `BadUsage` for usages that need encryption.
+    """
+    given = tuple(usages) or (SIGNING_USAGES if only_signs else DEFAULT_USAGES)
+    if only_signs and (excess := [name for name in given if name in _ENCRYPTION]):
+        raise BadUsage(
+            f'an ML-DSA key only signs, but the usages include "{excess[0]}" (RFC 9881 §5); leave it out'
+        )
     return (*given, CERT_SIGN) if is_ca and CERT_SIGN not in given else given
 
 

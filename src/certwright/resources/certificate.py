@@ -16,6 +16,7 @@ from msgspec import field
 from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import Condition, ObjectMeta, Struct
 from certwright.kube.util.durations import parse_duration
+from certwright.resources import key_algorithms
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.keystores import Keystores
 
@@ -50,21 +51,7 @@ KEY_USAGES: Final = (
 )
 DEFAULT_USAGES: Final = ("digital signature", "key encipherment")
 
-KEY_ALGORITHMS: Final = ("RSA", "ECDSA", "Ed25519")
-KEY_ENCODINGS: Final = ("PKCS1", "PKCS8")
 ROTATION_POLICIES: Final = ("Never", "Always")
-DEFAULT_KEY_SIZES: Final[Mapping[str, int]] = {"RSA": 2048, "ECDSA": 256}
-SIGNATURE_ALGORITHMS: Final[Mapping[str, str]] = {
-    "SHA256WithRSA": "RSA",
-    "SHA384WithRSA": "RSA",
-    "SHA512WithRSA": "RSA",
-    "ECDSAWithSHA256": "ECDSA",
-    "ECDSAWithSHA384": "ECDSA",
-    "ECDSAWithSHA512": "ECDSA",
-    "PureEd25519": "Ed25519",
-}
-"""Each signature algorithm, and its key algorithm."""
-
 OUTPUT_FORMATS: Final = ("DER", "CombinedPEM")
 RENEWAL_POLICIES: Final = ("RenewBefore", "Disabled")
 # Written with [0-9] and non-capturing-free groups only: RE2 and every JSON Schema engine read it alike.
@@ -117,32 +104,50 @@ class PrivateKeySpec(Struct, frozen=True, kw_only=True):
     encoding: Annotated[
         str,
         doc(
-            "PEM form of the key: PKCS1 (the default) or PKCS8. Ed25519 keys are always PKCS8.",
-            enum=KEY_ENCODINGS,
+            "PEM form of the key: PKCS1 (the default) or PKCS8. Ed25519 and ML-DSA keys are always PKCS8.",
+            enum=key_algorithms.KEY_ENCODINGS,
         ),
     ] = ""
     algorithm: Annotated[
-        str, doc("Algorithm of the key: RSA (the default), ECDSA or Ed25519.", enum=KEY_ALGORITHMS)
+        str,
+        doc(
+            "Algorithm of the key: RSA (the default), ECDSA or Ed25519; ML-DSA (post-quantum, FIPS 204) with "
+            "the feature gate PostQuantum. MLDSA44, MLDSA65 and MLDSA87 are ML-DSA with that size.",
+            enum=key_algorithms.KEY_ALGORITHMS,
+        ),
     ] = ""
     size: Annotated[
-        int, doc("Size in bits: RSA 2048 (the default) to 8192; ECDSA 256 (the default), 384 or 521.")
+        int,
+        doc(
+            "Size in bits: RSA 2048 (the default) to 8192; ECDSA 256 (the default), 384 or 521. Parameter "
+            "set of ML-DSA: 44, 65 (the default) or 87."
+        ),
     ] = 0
 
     @property
+    def is_ml_dsa(self) -> bool:
+        """Whether it is a key of ML-DSA."""
+        return self.algorithm_or_default == key_algorithms.ML_DSA
+
+    @property
     def algorithm_or_default(self) -> str:
-        """The algorithm, `RSA` by default."""
+        """The algorithm, `RSA` by default; `ML-DSA` for its aliases."""
+        if self.algorithm in key_algorithms.ML_DSA_ALIASES:
+            return key_algorithms.ML_DSA
         return self.algorithm or "RSA"
 
     @property
     def size_or_default(self) -> int:
-        """The size in bits: by default 2048 for RSA and 256 for ECDSA; 0 for Ed25519."""
-        default = DEFAULT_KEY_SIZES.get(self.algorithm_or_default, 0)
+        """The size in bits, or the parameter set of ML-DSA: by default 2048 for RSA, 256 for ECDSA and 65 for
+        ML-DSA; 0 for Ed25519."""
+        default = key_algorithms.DEFAULT_KEY_SIZES.get(self.algorithm_or_default, 0)
+        default = key_algorithms.ML_DSA_ALIASES.get(self.algorithm, default)
         return (self.size or default) if default else 0
 
     @property
     def encoding_or_default(self) -> str:
-        """The encoding, `PKCS1` by default; always `PKCS8` for Ed25519, which has no other."""
-        return "PKCS8" if self.algorithm == "Ed25519" else self.encoding or "PKCS1"
+        """The encoding, `PKCS1` by default; always `PKCS8` for Ed25519 and ML-DSA, which have no other."""
+        return "PKCS8" if self.algorithm == "Ed25519" or self.is_ml_dsa else self.encoding or "PKCS1"
 
     @property
     def rotation_policy_or_default(self) -> str:
@@ -286,7 +291,7 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
         doc(
             "Algorithm that the request, and a self-signed certificate, is signed with; fits the key by "
             "itself when it is left out.",
-            enum=tuple(SIGNATURE_ALGORITHMS),
+            enum=tuple(key_algorithms.SIGNATURE_ALGORITHMS),
         ),
     ] = ""
     encode_usages_in_request: Annotated[

@@ -22,22 +22,17 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.naming import check_annotations, check_labels
 from certwright.kube.util.durations import format_duration, parse_duration
-from certwright.resources import checks
+from certwright.resources import checks, private_key_rules
 from certwright.resources.certificate import (
     DEFAULT_DURATION,
-    KEY_ALGORITHMS,
-    KEY_ENCODINGS,
     KEY_USAGES,
     MINIMUM_DURATION,
     MINIMUM_RENEW_BEFORE,
     OUTPUT_FORMATS,
     RENEWAL_POLICIES,
-    ROTATION_POLICIES,
-    SIGNATURE_ALGORITHMS,
     Certificate,
     CertificateSpec,
     NameConstraintItem,
-    PrivateKeySpec,
     Renewal,
     RenewalWindow,
     SecretTemplate,
@@ -80,8 +75,7 @@ def validate(certificate: Certificate) -> list[FieldError]:
         *_lifetime(spec),
         *_renewal(spec.renewal),
         *_usages(spec.usages),
-        *_private_key(spec.key),
-        *_signature_algorithm(spec),
+        *private_key_rules.validate(spec),
         *_keystores(spec),
         *_output_formats(spec),
         *_name_constraints(spec),
@@ -279,31 +273,6 @@ def _usages(usages: tuple[str, ...]) -> list[FieldError]:
         not_supported(f"spec.usages[{number}]", usage, KEY_USAGES)
         for number, usage in enumerate(usages)
         if usage not in KEY_USAGES
-    ]
-
-
-def _private_key(key: PrivateKeySpec) -> list[FieldError]:
-    path = "spec.privateKey"
-    errors = checks.check_one_of(key.algorithm, f"{path}.algorithm", KEY_ALGORITHMS)
-    errors += checks.check_one_of(key.encoding, f"{path}.encoding", KEY_ENCODINGS)
-    errors += checks.check_one_of(key.rotation_policy, f"{path}.rotationPolicy", ROTATION_POLICIES)
-    if key.size and key.algorithm_or_default == "RSA" and not 2048 <= key.size <= 8192:
-        errors.append(invalid(f"{path}.size", key.size, "must be between 2048 and 8192 for rsa keyAlgorithm"))
-    if key.size and key.algorithm == "ECDSA" and key.size not in (256, 384, 521):
-        errors.append(not_supported(f"{path}.size", key.size, ("256", "384", "521")))
-    return errors
-
-
-def _signature_algorithm(spec: CertificateSpec) -> list[FieldError]:
-    wanted, path = spec.signature_algorithm, "spec.signatureAlgorithm"
-    if errors := checks.check_one_of(wanted, path, tuple(SIGNATURE_ALGORITHMS)):
-        return errors
-    key = spec.key.algorithm_or_default
-    if not wanted or SIGNATURE_ALGORITHMS[wanted] == key:
-        return []
-    fitting = " ".join(name for name, algorithm in SIGNATURE_ALGORITHMS.items() if algorithm == key)
-    return [
-        invalid(path, wanted, f"for key algorithm {key} the allowed signature algorithms are [{fitting}]")
     ]
 
 

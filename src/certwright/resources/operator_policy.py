@@ -2,7 +2,8 @@
 
 An Issuer or a Challenge may be written by a tenant, who must not run programs, write files or reach servers
 by plain http on the operator's machine. Admission, the condition of an Issuer and the solvers themselves
-enforce the same policy; the flags are in `docs/acme.md`."""
+enforce the same policy; the flags are in `docs/acme.md`. The feature gate of ML-DSA keys is enforced in the
+same places, and by the issuers that sign in this process."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from typing import Final
 
 from certwright.kit.outgoing import ALLOW_HTTP_FLAG, HTTPS_ONLY, BadUrl, ServerRules, parse_server_url, quote
 from certwright.kube.api.errors import FieldError, forbidden, invalid
+from certwright.resources.certificate import CertificateSpec
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.solver import Solver
 
@@ -20,6 +22,8 @@ EXEC_FLAG: Final = "--exec-solver"
 WEBROOT_FLAG: Final = "--webroot"
 DNS01_ENDPOINTS: Final = ("cloudflare",)
 """Providers whose endpoint the operator can replace: names of fields of `dns01`."""
+POST_QUANTUM_FLAG: Final = "--feature-gates PostQuantum=true"
+NO_POST_QUANTUM: Final = f"ML-DSA is an alpha feature; have certwright started with {POST_QUANTUM_FLAG}"
 _LONGEST_SHOWN: Final = 200
 
 
@@ -50,6 +54,7 @@ class OperatorPolicy:
     `exec_solvers` maps the name of each program to its whole command line, `exec_environment` is the
     environment of the programs beside `ACME_*`. `webroots` are absolute directories. `dns01_endpoints`
     are URLs that replace those of DNS hosts' APIs, by the name of the provider's field; http is allowed.
+    `post_quantum` is the feature gate of that name.
     """
 
     exec_solvers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -57,11 +62,12 @@ class OperatorPolicy:
     webroots: tuple[str, ...] = ()
     dns01_endpoints: Mapping[str, str] = field(default_factory=dict)
     servers: ServerRules = HTTPS_ONLY
+    post_quantum: bool = False
 
     @property
     def allows_anything(self) -> bool:
         """Whether the operator has set any of the flags."""
-        return bool(self.exec_solvers or self.webroots or self.servers.allow_http)
+        return bool(self.exec_solvers or self.webroots or self.servers.allow_http or self.post_quantum)
 
     def command_of(self, command: Sequence[str]) -> tuple[str, ...] | None:
         """The command line to run for `exec.command`: one that the operator has named, selected by the whole
@@ -100,6 +106,14 @@ def issuer_violations(spec: IssuerSpec, policy: OperatorPolicy | None) -> list[V
 def solver_violations(solver: Solver, path: str, policy: OperatorPolicy | None) -> list[Violation]:
     """The same for one solver at `path`."""
     return list(_of_solver(solver, path, policy))
+
+
+def certificate_violations(spec: CertificateSpec, policy: OperatorPolicy | None) -> list[Violation]:
+    """The settings of a Certificate that the policy forbids."""
+    if policy is None or policy.post_quantum or not spec.key.is_ml_dsa:
+        return []
+    why = f"{NO_POST_QUANTUM}, or write RSA, ECDSA or Ed25519"
+    return [Violation("spec.privateKey.algorithm", spec.key.algorithm, why, POST_QUANTUM_FLAG)]
 
 
 def new_violations(new: Sequence[Violation], old: Sequence[Violation]) -> list[FieldError]:

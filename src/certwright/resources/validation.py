@@ -20,6 +20,7 @@ from certwright.resources import (
     order_rules,
     request_rules,
 )
+from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
@@ -52,6 +53,10 @@ _RULES: Final[dict[tuple[str, str], Callable[[Any], list[FieldError]]]] = {
 }
 
 
+def _of_certificate(certificate: Certificate, policy: OperatorPolicy | None) -> list[Violation]:
+    return operator_policy.certificate_violations(certificate.spec, policy)
+
+
 def _of_issuer(issuer: Issuer | ClusterIssuer, policy: OperatorPolicy | None) -> list[Violation]:
     return operator_policy.issuer_violations(issuer.spec, policy)
 
@@ -61,6 +66,7 @@ def _of_challenge(challenge: Challenge, policy: OperatorPolicy | None) -> list[V
 
 
 _VIOLATIONS: Final[dict[tuple[str, str], Callable[[Any, OperatorPolicy | None], list[Violation]]]] = {
+    ("Certificate", GROUP): _of_certificate,
     ("Issuer", GROUP): _of_issuer,
     ("ClusterIssuer", GROUP): _of_issuer,
     ("Challenge", ACME_GROUP): _of_challenge,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from joserfc import jwk, jws
 from joserfc.errors import SecurityWarning
 
@@ -39,9 +39,11 @@ class AccountKey:
             self.algorithm, self._jose = "RS256", jwk.RSAKey(key, key)
         elif isinstance(key, ec.EllipticCurvePrivateKey):
             self.algorithm, self._jose = _EC_ALGORITHMS[key.curve.key_size], jwk.ECKey(key, key)
-        else:
+        elif isinstance(key, ed25519.Ed25519PrivateKey):
             # RFC 8037 §3.1; today's servers do not know the newer name "Ed25519" of RFC 9864.
             self.algorithm, self._jose = "EdDSA", jwk.OKPKey(key, key)
+        else:
+            raise BadKey("an ACME account cannot have an ML-DSA key; use RSA, ECDSA or Ed25519")
         self._sign = _signer(self.algorithm)
         self.public: dict[str, Any] = dict(self._jose.as_dict(private=False))
         self.public.pop("kid", None)

@@ -169,7 +169,7 @@ class Effects:
     async def new_key(self, plan: keys.KeyPlan) -> bytes:
         """A new private key as PEM (PKCS#8)."""
         if plan.algorithm is keys.KeyAlgorithm.RSA:
-            # Tens of milliseconds to seconds: not on the event loop. The others take 10 µs.
+            # Tens of milliseconds to seconds: not on the event loop. The others take less than one.
             key = await self._executor.run(lambda: keys.generate(plan))
         else:
             key = keys.generate(plan)

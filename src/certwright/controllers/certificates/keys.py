@@ -26,6 +26,7 @@ from certwright.kube.util.ids import bounded_name
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
+from certwright.resources.operator_policy import OperatorPolicy, certificate_violations
 from certwright.resources.table import CERTIFICATES
 
 _LONGEST_NAME = 253
@@ -36,7 +37,10 @@ SUFFIX_LENGTH: Final = 5
 
 
 class Keys:
-    """Keeps exactly one next-key Secret while issuing, and none otherwise."""
+    """Keeps exactly one next-key Secret while issuing, and none otherwise; `policy` is the operator's."""
+
+    def __init__(self, policy: OperatorPolicy) -> None:
+        self._policy = policy
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Choose the name of the next-key Secret, or clear it when there is no issuance."""
@@ -65,6 +69,8 @@ class Keys:
             return Did.WROTE
         if snapshot.named_key is not None:
             return Did.NOTHING
+        if violations := certificate_violations(snapshot.certificate.spec, self._policy):
+            raise Blocked("NotAllowed", str(violations[0]))
         # A stale copy may show an issuance that is over, or a Certificate that is deleted.
         if not snapshot.is_fresh and not await effects.is_current(snapshot.certificate):
             return Did.WROTE

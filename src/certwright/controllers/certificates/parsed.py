@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cryptography.hazmat.primitives.asymmetric import rsa
-
 from certwright.controllers.cache.transforms import NeedsWhole, UnsignedRequest, WithheldKey
 from certwright.kube.util.lru import Lru
 from certwright.pki import keys, spki
@@ -49,7 +47,7 @@ class KeyFacts:
     @property
     def is_slow(self) -> bool:
         """Whether signing with it takes a millisecond or more."""
-        return isinstance(self.key, rsa.RSAPrivateKey)
+        return keys.is_slow(self.key)
 
 
 class Compared(NamedTuple):

@@ -1,0 +1,3 @@
+module certwright.test/postquantum
+
+go 1.27.0
