@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from certwright.controllers.acme.setup import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate, load_private_key, plan_of, public_key_der
-from certwright.resources.certificate import PrivateKeySpec
+from certwright.resources.certificate import Certificate, PrivateKeySpec
+from certwright.resources.issuer import Issuer
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.keystores import JKSKeystore, Keystores
 from certwright.resources.operator_policy import OperatorPolicy
@@ -24,7 +25,7 @@ from controllers.scene import Scene, make_ca_issuer, make_certificate, make_issu
 from support.programs import tool
 from support.world import World, make_world
 
-GATE_ON = {"acme": AcmeOptions(policy=OperatorPolicy(post_quantum=True))}
+GATE_ON = AcmeOptions(policy=OperatorPolicy(post_quantum=True))
 ML_DSA = PrivateKeySpec(algorithm="ML-DSA")
 RSA = PrivateKeySpec(algorithm="RSA")
 ECDSA = PrivateKeySpec(algorithm="ECDSA")
@@ -33,7 +34,7 @@ ECDSA = PrivateKeySpec(algorithm="ECDSA")
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     """A world with the gate on."""
-    async with make_world(**GATE_ON) as made:
+    async with make_world(acme=GATE_ON) as made:
         yield made
 
 
@@ -60,9 +61,9 @@ async def judge(world: World, folder: Path) -> str:
     return report.decode()
 
 
-def message(obj: object, kind: str) -> str:
+def message(obj: Certificate | CertificateRequest | Issuer, kind: str) -> str:
     """The message of that condition of an object."""
-    found = conditions.find(obj.status.conditions, kind)  # type: ignore[attr-defined] # any object with a status
+    found = conditions.find(obj.status.conditions, kind)
     assert found is not None
     return found.message
 
@@ -117,7 +118,7 @@ async def test_a_self_signed_certificate_is_issued_once(
     assert leaf.usages == ("digital signature",)
     assert (await world.certificate("web")).status.revision == 1
     # After a restart, the key in the Secret still matches the spec.
-    await world.start_controllers(**GATE_ON)
+    await world.start_controllers(acme=GATE_ON)
     assert (await world.certificate("web")).status.revision == 1
 
 
@@ -178,7 +179,7 @@ async def test_without_the_gate_a_certificate_waits_with_the_reason() -> None:
             "--feature-gates PostQuantum=true, or write RSA, ECDSA or Ed25519"
         )
         assert await Scene(world).requests() == []
-        await world.start_controllers(**GATE_ON)
+        await world.start_controllers(acme=GATE_ON)
         assert await world.is_ready("web")
 
 
@@ -192,7 +193,7 @@ async def test_without_the_gate_a_request_fails_with_the_reason() -> None:
 
 
 async def test_without_the_gate_an_ml_dsa_ca_is_not_ready() -> None:
-    async with make_world(**GATE_ON) as world:
+    async with make_world(acme=GATE_ON) as world:
         await world.create(ISSUERS, make_issuer("self"))
         await add_ca(Scene(world), "root", "self", ML_DSA)
         assert conditions.is_true((await world.get(ISSUERS, "root")).status.conditions, "Ready")
