@@ -198,7 +198,8 @@ async def test_without_the_gate_an_ml_dsa_ca_is_not_ready() -> None:
         await add_ca(Scene(world), "root", "self", ML_DSA)
         assert conditions.is_true((await world.get(ISSUERS, "root")).status.conditions, "Ready")
         await world.start_controllers()
-        assert message(await world.get(ISSUERS, "root"), "Ready") == (
+        issuer = await world.get(ISSUERS, "root")
+        assert message(issuer, "Ready") == (
             'Error getting keypair for CA issuer: the CA key in secret "root": ML-DSA is an alpha feature; '
             "have certwright started with --feature-gates PostQuantum=true"
         )
