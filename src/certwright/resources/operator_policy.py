@@ -20,7 +20,12 @@ from certwright.resources.solver import Solver
 
 EXEC_FLAG: Final = "--exec-solver"
 WEBROOT_FLAG: Final = "--webroot"
-DNS01_ENDPOINTS: Final = ("cloudflare",)
+DNS01_ENDPOINTS: Final = (
+    "acmeDNS",
+    "cloudflare",
+    "digitalocean",
+    "powerDNS",
+)
 """Providers whose endpoint the operator can replace: names of fields of `dns01`."""
 POST_QUANTUM_FLAG: Final = "--feature-gates PostQuantum=true"
 NO_POST_QUANTUM: Final = f"ML-DSA is an alpha feature; have certwright started with {POST_QUANTUM_FLAG}"
@@ -166,6 +171,8 @@ def _of_url(path: str, url: str, policy: OperatorPolicy | None) -> Iterator[Viol
 def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iterator[Violation]:
     if solver.dns01 is not None and solver.dns01.acme_dns is not None:
         yield from _of_url(f"{path}.dns01.acmeDNS.host", solver.dns01.acme_dns.host, policy)
+    if solver.dns01 is not None and solver.dns01.power_dns is not None:
+        yield from _of_url(f"{path}.dns01.powerDNS.host", solver.dns01.power_dns.host, policy)
     if policy is None:
         return
     if solver.exec is not None and policy.command_of(solver.exec.command) is None:

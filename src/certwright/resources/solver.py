@@ -262,6 +262,16 @@ class AcmeDNS(Struct, frozen=True, kw_only=True):
     account_secret_ref: Annotated[SecretKeySelector, doc("Where the accounts (JSON) are found.")]
 
 
+class PowerDNS(Struct, frozen=True, kw_only=True):
+    """A PowerDNS Authoritative Server, by its HTTP API. Not in cert-manager."""
+
+    host: Annotated[str, doc("URL of the server, without /api/v1.", minLength=1)]
+    api_key_secret_ref: Annotated[SecretKeySelector, doc("Where the API key is found.")]
+    server_id: Annotated[str, doc("ID of the server; localhost when it is left out.")] = field(
+        default="", name="serverID"
+    )
+
+
 class RFC2136DNS(Struct, frozen=True, kw_only=True):
     """Dynamic updates (RFC 2136), signed with TSIG (RFC 8945)."""
 
@@ -301,6 +311,9 @@ class DNS01Solver(Struct, frozen=True, kw_only=True):
     azure_dns: Annotated[AzureDNS | None, doc("Azure DNS.")] = field(default=None, name="azureDNS")
     digitalocean: Annotated[DigitalOceanDNS | None, doc("DigitalOcean.")] = None
     acme_dns: Annotated[AcmeDNS | None, doc("An acme-dns server.")] = field(default=None, name="acmeDNS")
+    power_dns: Annotated[PowerDNS | None, doc("PowerDNS's HTTP API. Not in cert-manager.")] = field(
+        default=None, name="powerDNS"
+    )
     rfc2136: Annotated[RFC2136DNS | None, doc("Dynamic updates (RFC 2136).")] = None
     webhook: Annotated[WebhookDNS | None, doc("A solver of another provider.")] = None
     nameservers: Annotated[

@@ -29,6 +29,7 @@ from certwright.resources.solver import (
     DNS01Solver,
     HTTP01Ingress,
     HTTP01Solver,
+    PowerDNS,
     Route53DNS,
     Solver,
     WebhookDNS,
@@ -42,6 +43,7 @@ _PROVIDERS: Final = {
     "azure_dns": "azureDNS",
     "digitalocean": "digitalocean",
     "acme_dns": "acmeDNS",
+    "power_dns": "powerDNS",
     "rfc2136": "rfc2136",
     "webhook": "webhook",
 }
@@ -125,6 +127,9 @@ def _provider(provider: object, path: str) -> list[FieldError]:
             return checks.check_secret_key(provider.token_secret_ref, f"{path}.tokenSecretRef")
         case AcmeDNS():
             errors = checks.check_secret_key(provider.account_secret_ref, f"{path}.accountSecretRef")
+            return errors + _needs(provider.host, f"{path}.host", "give the URL of the server")
+        case PowerDNS():
+            errors = checks.check_secret_key(provider.api_key_secret_ref, f"{path}.apiKeySecretRef")
             return errors + _needs(provider.host, f"{path}.host", "give the URL of the server")
         case RFC2136DNS():
             return _rfc2136(provider, path)

@@ -28,9 +28,11 @@ class Task:
 
 class SolverError(Exception):
     """Presenting or cleaning up failed. The text is one sentence: what was tried, what came back, and how to
-    fix it. A retry may succeed, at `not_before` if that is given."""
+    fix it. A retry may succeed, from `not_before` on if that is given."""
 
-    not_before: datetime | None = None
+    def __init__(self, message: str = "", *, not_before: datetime | None = None) -> None:
+        super().__init__(message)
+        self.not_before = not_before
 
 
 class SolverNotAllowed(SolverError):

@@ -232,6 +232,7 @@ async def _dns01(
             endpoints=surroundings.policy.dns01_endpoints,
             environment=os.environ,
             ambient=surroundings.ambient_credentials,
+            rules=surroundings.policy.servers,
         )
         settings = await settings_of(spec, field, values)
         return HostedSolver(surroundings.hosts.get(settings), names, follow=follow)
@@ -246,8 +247,6 @@ _LATER = {
     "cloud_dns": "cloudDNS",
     "route53": "route53",
     "azure_dns": "azureDNS",
-    "digitalocean": "digitalocean",
-    "acme_dns": "acmeDNS",
 }
 
 

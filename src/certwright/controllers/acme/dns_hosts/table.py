@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from certwright.controllers.acme.dns_hosts.values import HostValues
 
 HOSTS: Final = {
+    "acme_dns": "acmeDNS",
     "cloudflare": "cloudflare",
+    "digitalocean": "digitalocean",
+    "power_dns": "powerDNS",
 }
 """Fields of `DNS01Solver` whose provider is a DNS host, and their YAML names."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
 from certwright.issuers.contract import GetSecret, GetToken
-from certwright.kit.outgoing import ServerRules
+from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.resources.references import SecretKeySelector
 
 
@@ -19,7 +19,8 @@ class HostValues:
     `path` is the provider's field, for errors. `endpoints` are the operator's, by the provider's name
     (`--dns01-endpoint`); `environment` is this process's. `get_token` requests a token of a ServiceAccount
     in the namespace of the issuer's Secrets; None: this process cannot. `ambient`: whether the credentials
-    of this process (environment, metadata server, workload identity) may be used for this issuer.
+    of this process (environment, metadata server, workload identity) may be used for this issuer. `rules` are
+    those for servers that a manifest names.
     """
 
     path: str
@@ -28,6 +29,7 @@ class HostValues:
     endpoints: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     ambient: bool = False
+    rules: ServerRules = HTTPS_ONLY
 
     async def secret(self, reference: SecretKeySelector, name: str) -> bytes:
         """The entry of the Secret that the field `name` refers to. Raises `SolverError` if it is missing or
@@ -66,3 +68,8 @@ class HostValues:
             (self.environment[one] for one in variables if self.environment.get(one)), ""
         )
         return Endpoint(url, ServerRules(allow_http=True)) if url else default
+
+    def named_endpoint(self, provider: str, url: str) -> Endpoint:
+        """The endpoint that the manifest names, by the operator's general rules; the operator's flag replaces
+        it."""
+        return self.endpoint(provider, Endpoint(url, self.rules))

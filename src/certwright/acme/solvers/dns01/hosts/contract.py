@@ -17,11 +17,11 @@ from certwright.kit.outgoing import HttpClient, ServerRules
 
 
 class Throttled(SolverError):
-    """The API accepts no request before `until`: a rate limit, or a `Retry-After`."""
+    """The API accepts no request with these credentials before `until`: a rate limit, or a `Retry-After`."""
 
     def __init__(self, message: str, until: datetime) -> None:
-        super().__init__(message)
-        self.until = self.not_before = until
+        super().__init__(message, not_before=until)
+        self.until = until
 
 
 class CredentialsRejected(SolverError):

@@ -36,12 +36,13 @@ class _NoZone(Exception):
 
 
 class HostSession:
-    """A host and what all challenges with its credentials share. `zone`: the one that the manifest names."""
+    """A host and what all challenges with its credentials share. `zone`: the one that the manifest names;
+    None: zones are looked up."""
 
     def __init__(self, host: DnsHost, now: Callable[[], datetime], zone: HostedZone | None = None) -> None:
         self.host = host
         self._now = now
-        self._zone = zone
+        self.zone = zone
         self._zones: Recent[str, HostedZone] = Recent(_ZONES_REMEMBERED_S, now=lambda: now().timestamp())
         self._queues: dict[tuple[str, str], _Queue] = {}
         self._pause: Throttled | None = None
@@ -59,8 +60,8 @@ class HostSession:
 
     async def find_zone(self, candidates: Sequence[str]) -> HostedZone:
         """The first of these zones that the account has. Raises `SolverError` if it has none."""
-        if self._zone is not None:
-            return self._zone
+        if self.zone is not None:
+            return self.zone
         for name in candidates:
             with suppress(_NoZone):
                 return await self._zones.get(name, partial(self._find_zone, name))

@@ -35,7 +35,8 @@ class HostedSolver:
 
     async def _edit(self, task: Task, *, adds: bool) -> str:
         name = await record_name(task.identifier, self._names, follow=self._follow)
-        return await self._session.edit(await zone_candidates(name, self._names), Edit(name, task.key, adds))
+        candidates = () if self._session.zone is not None else await zone_candidates(name, self._names)
+        return await self._session.edit(candidates, Edit(name, task.key, adds))
 
     async def is_pending(self) -> bool:
         """Whether the host has not yet brought what was presented to all of its name servers. Raises

@@ -1,0 +1,148 @@
+"""DigitalOcean's API, version 2: one record for each value.
+
+Source: API reference of domains and domain records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+import msgspec
+
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
+from certwright.acme.solvers.dns01.hosts.contract import (
+    DnsHost,
+    Edit,
+    EditsTogether,
+    HostedZone,
+    Outside,
+    ZoneGone,
+)
+from certwright.kit.outgoing import HttpAnswer
+
+ENDPOINT: Final = Endpoint("https://api.digitalocean.com/v2")
+_TTL_S: Final = 30
+_PAGE: Final = 200
+_MOST_PAGES: Final = 100
+
+
+class _Record(msgspec.Struct):
+    id: int
+    data: str = ""
+
+
+class _Pages(msgspec.Struct):
+    next: str = ""
+
+
+class _Links(msgspec.Struct):
+    pages: _Pages = msgspec.field(default_factory=_Pages)
+
+
+class _Records(msgspec.Struct):
+    domain_records: list[_Record]
+    links: _Links = msgspec.field(default_factory=_Links)
+
+
+class _Failure(msgspec.Struct):
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigitalOceanSettings:
+    """A personal access token with the scopes for domains."""
+
+    token: str = field(repr=False)
+    endpoint: Endpoint = ENDPOINT
+    zone: HostedZone | None = None
+
+    def connect(self, outside: Outside) -> DigitalOcean:
+        """See `HostSettings`."""
+        return DigitalOcean(self, outside)
+
+
+class DigitalOcean(DnsHost):
+    """See `DnsHost`."""
+
+    edits_together = EditsTogether(_PAGE, of_one_name=True)
+
+    def __init__(self, settings: DigitalOceanSettings, outside: Outside) -> None:
+        self._api = HostApi("DigitalOcean", settings.endpoint, outside, explain=_reason)
+        self._headers = (("authorization", f"Bearer {settings.token}"),)
+
+    async def verify(self) -> None:
+        """See `DnsHost`."""
+        await self._call("GET", "/domains", "list the domains", query={"per_page": "1"})
+
+    async def find_zone(self, name: str) -> HostedZone | None:
+        """See `DnsHost`."""
+        answer = await self._call(
+            "GET", f"/domains/{quote(name, safe='')}", f"find the domain {name}", allowed=(404,)
+        )
+        return HostedZone(name, name) if answer.status != 404 else None
+
+    async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
+        """See `DnsHost`."""
+        name = edits[0].name
+        there = await self._list(zone, name)
+        for edit in edits:
+            found = [record.id for record in there if record.data == edit.value]
+            if edit.adds and not found:
+                await self._add(zone, edit)
+            elif not edit.adds:
+                for number in found:
+                    what = f"remove the TXT record {name}"
+                    await self._call("DELETE", f"{_records(zone)}/{number}", what, allowed=(404,))
+        return ""
+
+    async def _add(self, zone: HostedZone, edit: Edit) -> None:
+        relative = edit.name[: -len(zone.name) - 1] if edit.name != zone.name else "@"
+        record = {"type": "TXT", "name": relative, "data": edit.value, "ttl": _TTL_S}
+        await self._call("POST", _records(zone), f"add the TXT record {edit.name}", body=record)
+
+    async def _list(self, zone: HostedZone, name: str) -> list[_Record]:
+        """All TXT records of a name: only the filtered list is complete, and it may have several pages."""
+        what = f"list the TXT records {name}"
+        found: list[_Record] = []
+        page = "1"
+        for _ in range(_MOST_PAGES):
+            query = {"type": "TXT", "name": name, "per_page": str(_PAGE), "page": page}
+            answer = await self._call("GET", _records(zone), what, query=query, allowed=(404,))
+            if answer.status == 404:
+                raise ZoneGone(str(self._api.failure(answer, what)))
+            listed = self._api.parse(answer, _Records, what)
+            found += listed.domain_records
+            # Only the number: the URL as such would be followed with the token.
+            following = parse_qs(urlsplit(listed.links.pages.next).query).get("page", [""])[0]
+            if not following or following == page:
+                break
+            page = following
+        return found
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        allowed: Sequence[int] = (),
+    ) -> HttpAnswer:
+        return await self._api.call(
+            method, path, what=what, query=query, body=body, headers=self._headers, allowed=allowed
+        )
+
+
+def _records(zone: HostedZone) -> str:
+    return f"/domains/{quote(zone.id, safe='')}/records"
+
+
+def _reason(answer: HttpAnswer) -> str:
+    try:
+        return msgspec.json.decode(answer.body, type=_Failure).message
+    except msgspec.DecodeError:
+        return ""

@@ -1,0 +1,100 @@
+"""PowerDNS Authoritative Server on loopback, with its HTTP API and dynamic updates signed with TSIG."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from support.programs import free_port, spawn, stop, wait_for
+from support.questions import answers
+
+KEY = "powerdns-api-key"
+TSIG_SECRET = "NTgwODMzMzU0MTZhYmE0NTk0MzI3NDk2NzY2Zjk1YTA="
+_SCHEMA = Path("/usr/share/pdns-backend-sqlite3/schema/schema.sqlite3.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class PowerDnsServer:
+    """A PowerDNS that is running."""
+
+    port: int
+    api_port: int
+
+    @property
+    def url(self) -> str:
+        """The URL of the HTTP API."""
+        return f"http://127.0.0.1:{self.api_port}"
+
+    @property
+    def address(self) -> str:
+        """Host and port of the name server."""
+        return f"127.0.0.1:{self.port}"
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is None or not _SCHEMA.exists():
+        reason = f"{name} is not installed (Debian: pdns-server, pdns-backend-sqlite3)"
+        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
+            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
+        pytest.skip(reason)
+    return found
+
+
+@contextlib.contextmanager
+def running_powerdns(zones: Sequence[str] = ("example.org",)) -> Iterator[PowerDnsServer]:
+    """A PowerDNS with these zones; the TSIG key `certwright` (hmac-sha256) may update them."""
+    program, util = _program("pdns_server"), _program("pdnsutil")
+    with tempfile.TemporaryDirectory(prefix="pdns-") as name:
+        folder = Path(name)
+        database = folder / "pdns.sqlite3"
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            connection.executescript(_SCHEMA.read_text())
+        port, api_port = free_port(), free_port()
+        settings = {
+            "launch": "gsqlite3",
+            "gsqlite3-database": database,
+            "local-address": "127.0.0.1",
+            "local-port": port,
+            "webserver": "yes",
+            "webserver-address": "127.0.0.1",
+            "webserver-port": api_port,
+            "api": "yes",
+            "api-key": KEY,
+            "dnsupdate": "yes",
+            "allow-dnsupdate-from": "127.0.0.0/8",
+            "socket-dir": folder,
+            "cache-ttl": 0,
+            "query-cache-ttl": 0,
+            "negquery-cache-ttl": 0,
+            "zone-cache-refresh-interval": 0,
+        }
+        (folder / "pdns.conf").write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+        def run(*words: str) -> None:
+            subprocess.run([util, f"--config-dir={folder}", *words], check=True, capture_output=True)
+
+        run("import-tsig-key", "certwright", "hmac-sha256", TSIG_SECRET)
+        for zone in zones:
+            run("create-zone", zone, f"ns1.{zone}")
+            run("add-record", zone, "ns1", "A", "127.0.0.1")
+            run("set-meta", zone, "TSIG-ALLOW-DNSUPDATE", "certwright")
+        log = folder / "log"
+        with log.open("wb") as out:
+            process = spawn([program, f"--config-dir={folder}", "--daemon=no", "--guardian=no"], out)
+            try:
+                for zone in zones:
+                    wait_for(partial(answers, port, zone, "SOA"), process, log, what=f"have the zone {zone}")
+                yield PowerDnsServer(port, api_port)
+            finally:
+                stop(process)
