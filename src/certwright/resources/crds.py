@@ -20,6 +20,7 @@ import msgspec
 from certwright import __version__
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.kube.api.yaml_writer import write_yaml
 from certwright.resources.crd_rules import with_rules
 from certwright.resources.names import VERSION_LABEL
 from certwright.resources.pod import QUANTITY_PATTERN
@@ -64,9 +65,6 @@ def custom_resource_definitions() -> list[dict[str, Any]]:
 
 def dump_yaml() -> str:
     """All definitions as one YAML text, ready for `kubectl apply -f -`."""
-    # Imported here because a server never prints YAML, and PyYAML would add 20 ms to its startup.
-    from certwright.kube.api.yaml_writer import write_yaml
-
     return "".join(f"---\n{write_yaml(crd)}" for crd in custom_resource_definitions())
 
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from certwright.acme.protocol.challenges import ALPN_PROTOCOL
 from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
 from certwright.acme.solvers.contract import NotYet, Ready, Task
-from certwright.acme.solvers.tlsalpn01 import Listener, TlsCheck
+from certwright.acme.solvers.tlsalpn01 import Listener
+from certwright.acme.solvers.tlsalpn01_check import TlsCheck
 
 TASK = Task(type="tls-alpn-01", identifier="127.0.0.1", token="t", key="t.print", uid="u")
 NAMED = Task(type="tls-alpn-01", identifier="localhost", token="t", key="t.print", uid="u")

@@ -9,7 +9,7 @@ from certwright.acme.solvers.contract import Check, CheckSettings
 from certwright.acme.solvers.dns01.check import DnsCheck
 from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers
-from certwright.acme.solvers.tlsalpn01 import TlsCheck
+from certwright.acme.solvers.tlsalpn01_check import TlsCheck
 
 NamesOf = Callable[[CheckSettings], NameServers]
 """Returns the name servers for a configuration. Callers with the same one share them, and so their cache of

@@ -21,6 +21,7 @@ import dns.rcode
 import dns.rdatatype
 import dns.rrset
 
+from certwright.acme.solvers.addresses import DNS_PORT, parse_server
 from certwright.acme.solvers.datagrams import exchange
 from certwright.kube.util.recent import Recent
 
@@ -30,7 +31,6 @@ _TIMEOUT_S = 5.0
 # Zones and their servers rarely change, and many certificates of one zone arrive together.
 _REMEMBERED_S = 30.0
 _MOST_ALIASES = 16
-_DNS_PORT = 53
 
 
 class LookupFailed(Exception):
@@ -62,7 +62,7 @@ class NameServers:
     Raises `ValueError` with a sentence for a malformed server.
     """
 
-    def __init__(self, servers: Sequence[str] = (), *, authority_port: int = _DNS_PORT) -> None:
+    def __init__(self, servers: Sequence[str] = (), *, authority_port: int = DNS_PORT) -> None:
         self._servers = tuple(parse_server(server) for server in servers)
         self._authority_port = authority_port
         self._zones: Recent[str, str] = Recent(_REMEMBERED_S)
@@ -156,25 +156,6 @@ class NameServers:
             except LookupFailed as error:
                 failures.append(str(error))
         raise LookupFailed("; ".join(failures) or "no name server is configured")
-
-
-def parse_server(text: str) -> tuple[str, int]:
-    """Parse host and port of `host`, `host:port`, `v6` or `[v6]:port`; the default port is 53.
-
-    Raises `ValueError` with a sentence.
-    """
-    plain = text.strip()
-    if plain.startswith("["):
-        host, _, tail = plain[1:].partition("]")
-    elif plain.count(":") == 1:
-        host, _, number = plain.partition(":")
-        tail = f":{number}"
-    else:
-        host, tail = plain, ""
-    port = tail.removeprefix(":") if tail else str(_DNS_PORT)
-    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise ValueError(f'"{text}" is not a name server; write it as 192.0.2.1:53 or [2001:db8::1]:53')
-    return host, int(port)
 
 
 def _system_servers() -> tuple[tuple[str, int], ...]:

@@ -16,17 +16,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certwright.acme.protocol.challenges import ACME_IDENTIFIER_OID, ALPN_PROTOCOL, server_name, tls_digest
 from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
-from certwright.acme.solvers.contract import NotYet, Ready, Task
-from certwright.acme.solvers.names import LookupFailed, NameServers
+from certwright.acme.solvers.contract import Task
 from certwright.kit.loop_thread import SideLoop
-from certwright.kube.util.encoding import in_brackets
-from certwright.kube.util.insecure_tls import unverified_tls
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _TIMEOUT_S = 10.0
 _CHUNK = 64 * 1024
 _TURNS_TO_OPEN = 4
-_EXTENSION = x509.ObjectIdentifier(ACME_IDENTIFIER_OID)
+EXTENSION = x509.ObjectIdentifier(ACME_IDENTIFIER_OID)
 # An ASN.1 OCTET STRING of 32 bytes (RFC 8737 §3).
 _OCTETS_32 = b"\x04\x20"
 
@@ -195,15 +192,18 @@ def challenge_certificate(task: Task) -> tuple[bytes, bytes]:
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=7))
         .add_extension(x509.SubjectAlternativeName([_general_name(task.identifier)]), critical=False)
-        .add_extension(
-            x509.UnrecognizedExtension(_EXTENSION, _OCTETS_32 + tls_digest(task.key)), critical=True
-        )
+        .add_extension(x509.UnrecognizedExtension(EXTENSION, extension_value(task)), critical=True)
         .sign(key, hashes.SHA256())
     )
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return built.public_bytes(serialization.Encoding.PEM), private
+
+
+def extension_value(task: Task) -> bytes:
+    """The value of the extension `acmeIdentifier`, which proves control of the name (RFC 8737 §3)."""
+    return _OCTETS_32 + tls_digest(task.key)
 
 
 def _general_name(identifier: str) -> x509.GeneralName:
@@ -224,49 +224,3 @@ def _context_for(task: Task) -> ssl.SSLContext:
         os.fsync(file.fileno())
         context.load_cert_chain(file.name)
     return context
-
-
-class TlsCheck:
-    """Self-check: connects as the CA does and checks the certificate. `names` None uses the system."""
-
-    def __init__(self, *, port: int = 443, names: NameServers | None = None) -> None:
-        self._port = port
-        self._names = names
-
-    async def check(self, task: Task) -> Ready | NotYet:
-        """See `Check`."""
-        where = f"{in_brackets(task.identifier)}:{self._port}"
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                der = await self._certificate(task)
-        except TimeoutError:
-            return NotYet(f"{where} did not answer within {_TIMEOUT_S:g} s")
-        except (OSError, LookupFailed) as error:
-            return NotYet(f"no TLS connection with {ALPN_PROTOCOL} to {where}: {error}")
-        if der is None:
-            return NotYet(f"{where} does not speak {ALPN_PROTOCOL}: another server answers there")
-        return Ready() if _proves(der, task) else NotYet(f"{where} shows another certificate than the proof")
-
-    async def _certificate(self, task: Task) -> bytes | None:
-        context = unverified_tls()
-        context.set_alpn_protocols([ALPN_PROTOCOL])
-        host = (await self._names.addresses(task.identifier))[0] if self._names else task.identifier
-        name = server_name(task.identifier)
-        _, writer = await asyncio.open_connection(host, self._port, ssl=context, server_hostname=name)
-        try:
-            session = writer.get_extra_info("ssl_object")
-            if session.selected_alpn_protocol() != ALPN_PROTOCOL:
-                return None
-            der: bytes | None = session.getpeercert(binary_form=True)
-            return der
-        finally:
-            writer.close()
-
-
-def _proves(der: bytes, task: Task) -> bool:
-    try:
-        found = x509.load_der_x509_certificate(der).extensions.get_extension_for_oid(_EXTENSION)
-    except (ValueError, x509.ExtensionNotFound):
-        return False
-    value = found.value
-    return isinstance(value, x509.UnrecognizedExtension) and value.value == _OCTETS_32 + tls_digest(task.key)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certwright.acme.ratelimits.published import BadLimits, Chosen, read_limits
+from certwright.acme.solvers.addresses import parse_server
+from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import yaml_reader
 from certwright.resources.operator_policy import OperatorPolicy
 
 if TYPE_CHECKING:
-    # Loaded only where something listens: see `open_listeners`.
     from certwright.acme.solvers.http01 import Responder
-    from certwright.acme.solvers.tlsalpn01 import Listener
 
 Address = tuple[str, int]
 """Host and port; an empty host is every address of this machine."""
@@ -101,8 +101,7 @@ def _read_limits(path: Path) -> Chosen:
 
 
 async def _responder(address: Address) -> Responder:
-    # Here, not above: it loads a web server, which most processes do without.
-    from certwright.acme.solvers.http01 import Responder
+    from certwright.acme.solvers.http01 import Responder  # loads a web server: 12 MB
 
     made = Responder()
     try:
@@ -115,8 +114,6 @@ async def _responder(address: Address) -> Responder:
 async def _listener(settings: AcmeSettings) -> Listener | None:
     if settings.tlsalpn01_listen is None:
         return None
-    from certwright.acme.solvers.tlsalpn01 import Listener  # see `_responder`
-
     made = Listener(backend=settings.tlsalpn01_backend)
     try:
         await made.listen(*settings.tlsalpn01_listen)
@@ -137,8 +134,6 @@ def _cannot(flag: str, address: Address, error: OSError) -> CannotListen:
 def _check_nameservers(flag: str, servers: tuple[str, ...]) -> None:
     if not servers:
         return
-    from certwright.acme.solvers.names import parse_server  # see `_responder`
-
     for server in servers:
         try:
             parse_server(server)

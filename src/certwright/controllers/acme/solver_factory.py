@@ -1,7 +1,6 @@
 """Solver factory: the solver and the self-check for a Challenge's spec, with values from Secrets.
 
-Loaded with the first Challenge only. The HTTP server and client are loaded only where this process uses them,
-because they take 15 MB.
+Loaded with the first Challenge only, because the libraries for DNS and HTTP take 14 MB.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.solvers.addresses import parse_server
+from certwright.acme.solvers.checking import make_check
 from certwright.acme.solvers.contract import (
     Check,
     CheckSettings,
@@ -26,7 +27,7 @@ from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.acme.solvers.dns01.hosts.solver import AfterChange, HostedSolver
 from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
-from certwright.acme.solvers.names import NameServers, parse_server
+from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.program import Program
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
 from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
@@ -174,8 +175,6 @@ def _check_settings(challenge: Challenge, surroundings: Surroundings) -> CheckSe
 def _check(settings: CheckSettings, surroundings: Surroundings) -> Check:
     if surroundings.make_check is not None:
         return surroundings.make_check(settings)
-    from certwright.acme.solvers.checking import make_check  # see the module's text
-
     return make_check(settings, lambda one: _names(one.servers, surroundings))
 
 

@@ -12,7 +12,7 @@ from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.apiserver.representations import discovery
-from certwright.kube.apiserver.representations.other_forms import convert_plain
+from certwright.kube.apiserver.representations.encodings import convert_plain
 from certwright.kube.util.http_messages import Request, Response
 
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)

@@ -60,7 +60,7 @@ from certwright.kube.apiserver.model.namespaces import BOOTSTRAP, Namespaces
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.kube.apiserver.model.routes import Line, Route, read_line
 from certwright.kube.apiserver.paths import Paths
-from certwright.kube.apiserver.representations.other_forms import convert, convert_failure
+from certwright.kube.apiserver.representations.encodings import convert, convert_failure
 from certwright.kube.apiserver.requests import forms
 from certwright.kube.apiserver.requests.options import check_timeout
 from certwright.kube.apiserver.verbs import deletes

@@ -13,7 +13,6 @@ from certwright.kube.apiserver.cel import ast as cel_ast
 from certwright.kube.apiserver.cel import error_texts, literals
 from certwright.kube.apiserver.cel import functions as cel_functions
 from certwright.kube.apiserver.cel.environment import (
-    BASE_FILES,
     BINDINGS,
     DURATION,
     OLD,
@@ -22,16 +21,15 @@ from certwright.kube.apiserver.cel.environment import (
     CompileError,
     EvaluationError,
     Expression,
-    FieldDescriptor,
+    base_files,
     bound,
-    cel,
     config,
-    descriptor_pb2,
     new_pool,
     overload,
     type_named,
 )
 from certwright.kube.apiserver.cel.functions import Function
+from certwright.kube.apiserver.cel.library import cel, descriptor, descriptor_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +44,12 @@ class Field:
 class Types:
     """The types that one schema needs, made as messages in a separate pool."""
 
-    _SCALARS: ClassVar[dict[str, int]] = {
-        "string": FieldDescriptor.TYPE_STRING,
-        "int": FieldDescriptor.TYPE_INT64,
-        "double": FieldDescriptor.TYPE_DOUBLE,
-        "bool": FieldDescriptor.TYPE_BOOL,
-        "bytes": FieldDescriptor.TYPE_BYTES,
+    _SCALARS: ClassVar[dict[str, str]] = {
+        "string": "TYPE_STRING",
+        "int": "TYPE_INT64",
+        "double": "TYPE_DOUBLE",
+        "bool": "TYPE_BOOL",
+        "bytes": "TYPE_BYTES",
     }
     _KNOWN: ClassVar[dict[str, str]] = {
         "timestamp": TIMESTAMP,
@@ -63,7 +61,7 @@ class Types:
 
     def __init__(self) -> None:
         self._file = descriptor_pb2.FileDescriptorProto(name="self.proto", syntax="proto2")
-        self._file.dependency.extend(BASE_FILES)
+        self._file.dependency.extend(base_files())
         self._count = 0
 
     def message(self, fields: Iterable[Field], maps: Mapping[str, str]) -> str:
@@ -93,11 +91,12 @@ class Types:
         return made.field.add(name=name, number=len(made.field) + 1)
 
     def _set_kind(self, field: Any, kind: str, *, repeated: bool = False) -> None:
-        field.label = FieldDescriptor.LABEL_REPEATED if repeated else FieldDescriptor.LABEL_OPTIONAL
+        types = descriptor.FieldDescriptor
+        field.label = types.LABEL_REPEATED if repeated else types.LABEL_OPTIONAL
         if kind in self._SCALARS:
-            field.type = self._SCALARS[kind]
+            field.type = getattr(types, self._SCALARS[kind])
         else:
-            field.type = FieldDescriptor.TYPE_MESSAGE
+            field.type = types.TYPE_MESSAGE
             field.type_name = "." + self._KNOWN.get(kind, kind)
 
     def checker(self, of_self: str, parts: Mapping[str, str]) -> Checker:

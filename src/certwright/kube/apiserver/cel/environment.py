@@ -1,6 +1,4 @@
-"""CEL environment of Kubernetes; the one module that knows which library evaluates it.
-
-Import it only when there is a rule to compile: the library and its messages take 12 MB.
+"""CEL environment of Kubernetes, on the library of `library.py`.
 
 A rule is compiled twice. Once with the types of the schema, when a CustomResourceDefinition is checked: the
 error texts are those of Kubernetes. And once with dynamic types, to be evaluated on plain dicts.
@@ -21,26 +19,25 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 from certwright.kube.apiserver.cel import error_texts, rewrite
 from certwright.kube.apiserver.cel import functions as cel_functions
 from certwright.kube.apiserver.cel import meter as cel_meter
 from certwright.kube.apiserver.cel.functions import Carried, Function
+from certwright.kube.apiserver.cel.library import (
+    cel,
+    descriptor,
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.cel.replacements import REPLACEMENTS
-
-# Neither library has types for mypy.
-cel: Any = import_module("cel_expr_python.cel")
-descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
-descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
-duration_pb2: Any = import_module("google.protobuf.duration_pb2")
-message_factory: Any = import_module("google.protobuf.message_factory")
-struct_pb2: Any = import_module("google.protobuf.struct_pb2")
-timestamp_pb2: Any = import_module("google.protobuf.timestamp_pb2")
-wrappers_pb2: Any = import_module("google.protobuf.wrappers_pb2")
-FieldDescriptor: Any = import_module("google.protobuf.descriptor").FieldDescriptor
 
 EXTENSIONS = {
     "optional": "latest",
@@ -110,8 +107,11 @@ PACKAGE = "kubernetes"
 """Of the types that CEL does not have."""
 _VALUE = "Value"
 _BASE = (struct_pb2, timestamp_pb2, duration_pb2, wrappers_pb2)
-BASE_FILES = tuple(module.DESCRIPTOR.name for module in _BASE)
-"""The files of messages that every pool has."""
+
+
+def base_files() -> list[str]:
+    """The files of messages that every pool has."""
+    return [module.DESCRIPTOR.name for module in _BASE]
 
 
 def new_pool() -> Any:
@@ -134,11 +134,8 @@ def _carriers_file() -> Any:
     for name in cel_functions.CARRIERS:
         file.message_type.add(name=name)
     value = file.message_type.add(name=_VALUE)
-    text, optional, repeated = (
-        FieldDescriptor.TYPE_STRING,
-        FieldDescriptor.LABEL_OPTIONAL,
-        FieldDescriptor.LABEL_REPEATED,
-    )
+    types = descriptor.FieldDescriptor
+    text, optional, repeated = types.TYPE_STRING, types.LABEL_OPTIONAL, types.LABEL_REPEATED
     value.field.add(name="type", number=1, type=text, label=optional)
     value.field.add(name="raw", number=2, type=text, label=repeated)
     return file

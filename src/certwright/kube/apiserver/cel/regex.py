@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib import import_module
 from typing import Any
 
+from certwright.kube.apiserver.cel.library import cel
 from certwright.kube.util.memo import remembering
-
-# The library has no types for mypy.
-cel: Any = import_module("cel_expr_python.cel")
 
 _CONFIG = "name: regex\nextensions:\n- name: regex\n  version: latest\n- name: optional\n  version: latest\n"
 

@@ -11,14 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
 from typing import Any
 
-# The library has no types for mypy.
-descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
-descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
-message_factory: Any = import_module("google.protobuf.message_factory")
-Field: Any = import_module("google.protobuf.descriptor").FieldDescriptor
+from certwright.kube.apiserver.cel.library import descriptor, descriptor_pb2, descriptor_pool, message_factory
 
 TICK = "k8s.tick"
 """The function that every loop calls with its condition, and that returns it."""
@@ -57,20 +52,21 @@ _MESSAGES: dict[str, dict[str, tuple[int, str]]] = {
         "result": (7, "Expr"),
     },
 }
-_SCALARS = {"bytes": Field.TYPE_BYTES, "string": Field.TYPE_STRING, "int64": Field.TYPE_INT64}
 
 
 @cache
 def _classes() -> dict[str, Any]:
+    types = descriptor.FieldDescriptor
+    scalars = {"bytes": types.TYPE_BYTES, "string": types.TYPE_STRING, "int64": types.TYPE_INT64}
     file = descriptor_pb2.FileDescriptorProto(name="cel_expr.proto", package="expr", syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
-            label = Field.LABEL_REPEATED if kind.endswith("*") else Field.LABEL_OPTIONAL
+            label = types.LABEL_REPEATED if kind.endswith("*") else types.LABEL_OPTIONAL
             made = message.field.add(name=field, number=number, label=label)
             kind = kind.removesuffix("*")
-            made.type = _SCALARS.get(kind, Field.TYPE_MESSAGE)
-            if kind not in _SCALARS:
+            made.type = scalars.get(kind, types.TYPE_MESSAGE)
+            if kind not in scalars:
                 made.type_name = f".expr.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)

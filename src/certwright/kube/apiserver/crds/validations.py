@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
 from certwright.kube.apiserver.base import field_paths
 from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
-
-if TYPE_CHECKING:
-    from certwright.kube.apiserver.cel.checker import Checker
+from certwright.kube.apiserver.cel import schema as cel_schema
+from certwright.kube.apiserver.cel.checker import Checker
+from certwright.kube.apiserver.cel.environment import CompileError
 
 Schema = Mapping[str, Any]
 
@@ -139,10 +139,6 @@ def _field_path_errors(path: str, value: str, schema: Schema) -> list[FieldError
 
 
 def _compile_errors(place: _Place, rules: list[tuple[str, Mapping[str, Any]]]) -> list[FieldError]:
-    # Imported here because CEL takes 12 MB, and most servers never compile a rule.
-    from certwright.kube.apiserver.cel import schema as cel_schema
-    from certwright.kube.apiserver.cel.environment import CompileError
-
     try:
         checker = cel_schema.checker(place.schema, root=place.root)
     except CompileError as error:
@@ -157,8 +153,6 @@ def _compile_errors(place: _Place, rules: list[tuple[str, Mapping[str, Any]]]) -
 
 def _check(checker: Checker, rule: Mapping[str, Any], name: str) -> tuple[bool, str]:
     """Whether the expression in this field of the rule uses `oldSelf`, and its error."""
-    from certwright.kube.apiserver.cel.environment import CompileError  # see above
-
     is_rule = name == "rule"
     try:
         checked = checker.check(rule[name], optional_old=bool(rule.get("optionalOldSelf")))

@@ -57,16 +57,25 @@ async def convert(call: Call, response: Response) -> Response:
 
 async def convert_failure(request: Request, response: Response) -> Response:
     """The `Status` of a failed request, in the form that the client accepts."""
+    if not _may_want_other(request):
+        return response
     wire = failure_wire(request.headers.get("accept", ""))
     return response if wire == JSON else await _convert_whole(request, response, wire)
 
 
 async def convert_plain(request: Request, response: Response) -> Response:
     """A document without another shape, in the form that the client accepts."""
+    if not _may_want_other(request):
+        return response
     wire = plain_wire(request.headers.get("accept", ""))
     if response.headers.get("content-type") != JSON or wire == JSON:
         return response
     return await _convert_whole(request, response, wire)
+
+
+def _may_want_other(request: Request) -> bool:
+    accept = request.headers.get("accept", "")
+    return "protobuf" in accept or "yaml" in accept
 
 
 async def _convert_whole(request: Request, response: Response, wire: str) -> Response:

@@ -20,6 +20,7 @@ from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
 from certwright.kube.apiserver.model.objects import Json, encode_json
 from certwright.kube.apiserver.model.offload import LARGE
+from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.apiserver.requests import json_errors
 
 _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
@@ -193,9 +194,6 @@ def unrecognized(call: Call, detail: str) -> BadRequest:
 
 def _read_protobuf(call: Call) -> Json:
     """The object in a protobuf body; a missing apiVersion or kind is the path's."""
-    # Only Go clients send these: the tables are not loaded for others.
-    from certwright.kube.apiserver.protobuf import codec
-
     definition = call.definition
     try:
         return codec.decode(call.request.body, api_version=definition.api_version, kind=definition.kind)
@@ -221,9 +219,6 @@ def read_options(call: Call, kind: str) -> Any:
             raise BadRequest(f"couldn't get version/kind; json parse error: {error}") from None
     if media == YAML:
         return read_yaml(body)[0]
-    # As above.
-    from certwright.kube.apiserver.protobuf import codec
-
     return codec.decode(body, api_version="v1", kind=kind)
 
 

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from certwright.kube.api.errors import BadRequest, FieldError, invalid
 from certwright.kube.apiserver.base.ratchet import Ratchet
+from certwright.kube.apiserver.cel import rules as cel_rules
+from certwright.kube.apiserver.cel.rules import Node
 from certwright.kube.apiserver.schemas.check import compile_check
 from certwright.kube.apiserver.schemas.embedded import Malformed
 from certwright.kube.apiserver.schemas.quick import Look, compile_look
 from certwright.kube.apiserver.schemas.scalars import Check
 from certwright.kube.apiserver.schemas.walk import Walk, compile_walk
 from certwright.kube.util.lazy_attribute import made_once
-
-if TYPE_CHECKING:
-    from certwright.kube.apiserver.cel.rules import Node
 
 _BLOCKING = frozenset(
     {
@@ -201,17 +200,12 @@ class Schema:
     def _break_rules(
         self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError]
     ) -> list[FieldError]:
-        # Imported here because CEL takes 12 MB, and most servers never see a rule.
-        from certwright.kube.apiserver.cel import rules as cel_rules
-
         if self._rules is None:
             return []
         return cel_rules.run_rules(self._rules, obj, old, kept)
 
     @made_once
     def _rules(self) -> Node | None:
-        from certwright.kube.apiserver.cel import rules as cel_rules
-
         return cel_rules.compile_rules(self.openapi, root=True, known=self._known_rules)
 
     @made_once

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from certwright.kube.api.errors import Details, FieldError, Forbidden, invalid, required
+from certwright.kube.apiserver.cel import authz, environment
+from certwright.kube.apiserver.cel.authz import Question
+from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.model.authorization import Action, Authorizer
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
 from certwright.kube.apiserver.webhooks.config import Hook
 from certwright.kube.util.http_messages import Identity
-
-if TYPE_CHECKING:
-    from certwright.kube.apiserver.cel.authz import Question
-    from certwright.kube.apiserver.cel.meter import Meter
 
 _VARIABLES = ("object", "oldObject", "request", "authorizer", "authorizer.requestResource")
 _MAX_KEPT = 1000
@@ -67,10 +66,6 @@ class Conditions:
 
     def _all_hold(self, hook: Hook, call: Call, data: Json, errors: list[str], seconds: float) -> bool:
         """Whether none is false."""
-        # See `_value`.
-        from certwright.kube.apiserver.cel import authz
-        from certwright.kube.apiserver.cel.meter import Meter
-
         meter = Meter(seconds, pauses=seconds == _ASIDE_S)
         route = call.route
         data["authorizer"] = authz.AUTHORIZER
@@ -96,9 +91,6 @@ class Conditions:
         return self._authorizer().explain(user, action)
 
     def _value(self, expression: str, data: Json, errors: list[str], meter: Meter) -> Any:
-        # The library takes 12 MB: only servers with conditions load it.
-        from certwright.kube.apiserver.cel import environment
-
         try:
             compiled = self._compiled.get(expression)
             if compiled is None:
@@ -116,9 +108,6 @@ class Conditions:
 
 def errors_of(conditions: Iterable[Json], path: str) -> list[FieldError]:
     """The errors of a webhook's match conditions: expressions that do not compile."""
-    # See `Conditions._value`.
-    from certwright.kube.apiserver.cel import environment
-
     errors: list[FieldError] = []
     for index, condition in enumerate(conditions):
         expression = condition.get("expression", "")
