@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import errors
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
@@ -21,6 +22,7 @@ from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
+from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.signing_request import (
     CertificateSigningRequest,
     CertificateSigningRequestSpec,
@@ -389,3 +391,16 @@ async def test_a_request_that_is_deleted_while_it_waits_is_forgotten(world: Worl
     await world.create(ISSUERS, make_issuer("late"))
     await world.advance(timedelta(minutes=5))
     assert (await world.client.list(CERTIFICATE_SIGNING_REQUESTS)).items == []
+
+
+async def test_an_ml_dsa_key_is_signed_behind_the_feature_gate(world: World) -> None:
+    usages = ("digital signature", "server auth")
+    plan = CsrPlan(common_name="mine", usages=usages)
+    key = generate(KeyPlan.of("ML-DSA"))
+    refused = await ask(world, CA_ISSUER, plan=plan, key=key, usages=usages)
+    assert failed(refused)[0] == "NotAllowed"
+    assert "ML-DSA is an alpha feature" in failed(refused)[1]
+    await world.client.delete(CERTIFICATE_SIGNING_REQUESTS, "mine")
+    await world.start_controllers(enabled=BOTH, acme=AcmeOptions(policy=OperatorPolicy(post_quantum=True)))
+    signed = await ask(world, CA_ISSUER, plan=plan, key=key, usages=usages)
+    assert read_certificate(signed.status.certificate).is_ml_dsa
