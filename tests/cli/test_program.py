@@ -184,7 +184,7 @@ def test_version_names_the_version() -> None:
     assert f"certwright {__version__} " in out
 
 
-def test_crds_prints_the_six_definitions() -> None:
+def test_crds_prints_all_definitions() -> None:
     from certwright.kube.api.manifests import Document, read_documents
 
     status, out, _ = invoke("crds")
@@ -197,6 +197,8 @@ def test_crds_prints_the_six_definitions() -> None:
         "certificaterequests.cert-manager.io",
         "issuers.cert-manager.io",
         "clusterissuers.cert-manager.io",
+        "issuersets.certwright.io",
+        "clusterissuersets.certwright.io",
         "orders.acme.cert-manager.io",
         "challenges.acme.cert-manager.io",
     }

@@ -108,7 +108,7 @@ class Controllers:
             queues=queues,
             issuers=issuers,
             gate=self._gate,
-            members=Members(self._caches, issuers, self._gate, kinds=table.signer_kinds(names)),
+            members=self._make_members(issuers, names),
             acme=self._acme,
             issuer_tools=IssuerTools(toolbox, self._acme.tools, self._servers.tools, options.policy),
             authorities=Authorities(
@@ -153,6 +153,10 @@ class Controllers:
         row.add_handlers(parts, reconciler, queue.add)
         idle = self._idle_turns if row.yields_when_idle else None
         return Controller(row.name, reconciler.reconcile, queue, workers=row.workers(workers), idle=idle)
+
+    def _make_members(self, issuers: KnownIssuers, enabled: frozenset[str]) -> Members:
+        kinds, now = table.signer_kinds(enabled), self._clock.now
+        return Members(self._caches, issuers, self._gate, kinds=kinds, now=now)
 
     def _make_gate(self, issuers: KnownIssuers, attempts_per_hour: int) -> IssuerGate:
         own = share_of(attempts_per_hour, self._mine)

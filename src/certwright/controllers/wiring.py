@@ -23,6 +23,7 @@ from certwright.controllers.cache.event_handlers import (
     sharing,
     wake_challenges,
     wake_orders,
+    wake_orders_with_member,
     wake_refused,
     wake_requests,
     wake_sets,
@@ -277,6 +278,7 @@ def _order_handlers(parts: Parts, _orders: OrderReconciler, add: Add) -> None:
     parts.acme.ledgers.start(add)
     parts.acme.wake_order = wake_orders(parts.caches, add)
     wake_with_issuer(parts.caches, add, parts.caches.orders_for)
+    wake_orders_with_member(parts.caches, add)
     wake_with_secrets(parts.caches.secrets, add, parts.acme.dependents)
 
 
@@ -360,7 +362,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
     Row(
         "orders",
         "Orders",
-        lambda parts: parts.acme.orders(),
+        lambda parts: parts.acme.orders(parts.members),
         _order_handlers,
         runs=_is_enabled(table.ORDERS),
         precedence=_order_precedence,

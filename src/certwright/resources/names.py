@@ -53,7 +53,11 @@ ACME_SERVER: Final = "certwright.io/acme-server"
 ACME_ACCOUNT: Final = "certwright.io/acme-account"
 """On an Order: the directory URL of its ACME server, and the URL of the account."""
 ACME_SUPERSEDED: Final = "certwright.io/acme-superseded"
-"""On an Order that ended because its issuer uses another server or account: `true`."""
+"""On an Order that ended because its issuer uses another server or account, or because the IssuerSet of its
+request sends that to another member: `true`."""
+MEMBER_NOT_BEFORE: Final = "certwright.io/member-not-before"
+"""On a superseded Order of a request to an IssuerSet: the request is not sent to this member again before
+this time (RFC 3339)."""
 ACME_PROBLEM: Final = "certwright.io/acme-problem"
 """On an Order that failed, and on a Challenge that waits after an error: the type of the server's problem
 document without its prefix (RFC 8555 §6.7)."""
@@ -65,7 +69,17 @@ On a failed CertificateRequest: an issuer of another group accepts the next one 
 RETRY: Final = "certwright.io/retry"
 """On a Certificate that waits: its retry record as JSON. See `resources/retry.py`."""
 STATE: Final = frozenset(
-    {ACME_SERVER, ACME_ACCOUNT, ACME_SUPERSEDED, ACME_PROBLEM, ACME_ATTEMPTS, NOT_BEFORE, RETRY}
+    {
+        ISSUER_SET_MEMBER,
+        ACME_SERVER,
+        ACME_ACCOUNT,
+        ACME_SUPERSEDED,
+        MEMBER_NOT_BEFORE,
+        ACME_PROBLEM,
+        ACME_ATTEMPTS,
+        NOT_BEFORE,
+        RETRY,
+    }
 )
 """State of one object; never copied to another."""
 ACME_LIMITS_LABEL: Final = "certwright.io/acme-limits"

@@ -58,7 +58,8 @@ def test_the_groups_are_listed_one_by_one(registry: Registry) -> None:
         "acme.cert-manager.io",
     )
     assert {group["name"]: group["preferredVersion"]["groupVersion"] for group in groups} == {
-        name: f"{name}/v1" for name in names
+        **{name: f"{name}/v1" for name in names},
+        "certwright.io": "certwright.io/v1alpha1",
     }
     assert ask(registry, "/apis/cert-manager.io")["kind"] == "APIGroup"
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.requests.members import sent_to
 from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.kube.api.meta import ObjectKey, controller_of
@@ -98,7 +99,9 @@ class CircuitGate:
         if owner is None:
             return None
         if isinstance(waits, Order):
-            return self._get_request(ObjectKey(namespace, owner.name))
+            request = self._get_request(ObjectKey(namespace, owner.name))
+            is_of_set = request is not None and request.spec.issuer_ref.is_set
+            return sent_to(request, waits.spec.issuer_ref) if request is not None and is_of_set else request
         order = self._get_order(ObjectKey(namespace, owner.name))
         return self._request_of(order) if order is not None else None
 

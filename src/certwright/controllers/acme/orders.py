@@ -36,6 +36,7 @@ from certwright.controllers.acme.order_state import (
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.own_writes import working_on
+from certwright.controllers.requests.members import Departure, Members
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.issuers.contract import IssuerView
 from certwright.kit.outgoing import quote
@@ -53,7 +54,7 @@ from certwright.pki.errors import PkiError
 from certwright.resources import migration, names
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
-from certwright.resources.retry import with_not_before
+from certwright.resources.retry import rfc3339, with_not_before
 from certwright.resources.table import CHALLENGES, ORDERS
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class OrderReconciler:
         limited: RefusedFor,
         distrust: Callable[[IssuerView], None],
         downloaded: Downloaded,
+        members: Members,
         status: StatusWriter[Order],
         client: Client,
         recorder: Recorder,
@@ -118,6 +120,7 @@ class OrderReconciler:
         self._limited = limited
         self._distrust = distrust
         self._downloaded = downloaded
+        self._members = members
         self._status = status
         self._client = client
         self._recorder = recorder
@@ -145,6 +148,15 @@ class OrderReconciler:
             return await self._wait(order, Wait(problem))
         if former := migration.order_annotations(order):
             order = await self._annotate(order, former)
+        if (departure := await self._members.leaves(order)) is not None:
+            return await self._depart(order, departure)
+        result = await self._go_on(order)
+        patience = self._members.patience_ends(order)
+        if patience is not None and (result.wake_at is None or patience < result.wake_at):
+            return Result(wake_at=patience)
+        return result
+
+    async def _go_on(self, order: Order) -> Result:
         way = await self._resolve_issuer(order)
         if isinstance(way, Wait):
             if way.is_final:
@@ -153,6 +165,11 @@ class OrderReconciler:
         if is_of_another_account(order.metadata.annotations, _account_of(way)):
             return await self._supersede(order, way)
         return await self._go(order, way)
+
+    async def _depart(self, order: Order, departure: Departure) -> Result:
+        """End an Order of a request to a set, so that another member signs; nothing counts as a failure."""
+        marks = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: rfc3339(departure.not_before)}
+        return await self._fail(await self._annotate(order, marks), "errored", departure.why)
 
     async def _supersede(self, order: Order, way: Way) -> Result:
         """End an Order of a server or account that the issuer no longer uses: no other server knows it, and
@@ -233,6 +250,9 @@ class OrderReconciler:
         if not order.status.url:
             names_other = bool(order.spec.replaces) and not memory.replaces_nothing
             if (wait := await self._circuit_gate.admit(order, way, names_other)) is not None:
+                until = None if wait.is_brief else wait.until
+                if (departure := await self._members.leaves(order, until=until)) is not None:
+                    return await self._depart(order, departure)
                 return await self._wait(order, wait)
             order = await self._place(await self._about_to_ask(order, memory), way, memory)
             self._circuit_gate.placed(order)
@@ -443,6 +463,8 @@ class OrderReconciler:
             self._circuit_gate.answered(order)
         else:
             self._circuit_gate.troubled(order, error, named)
+        if (departure := await self._members.leaves(order, has_failed=True, until=named)) is not None:
+            return await self._depart(order, departure)
         if named is not None:
             why = with_not_before(str(error), until)
         else:

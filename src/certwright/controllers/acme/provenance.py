@@ -12,7 +12,7 @@ A refusal is a sentence for `status.reason`; it may end when the owner appears o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeGuard
 
 from msgspec.structs import replace
@@ -43,11 +43,12 @@ _REMEMBERED: Final = 256
 
 
 class _Judged(NamedTuple):
-    """A verdict on an Order, and its subject: the Order's generation, its owner, the owner's revision."""
+    """A verdict on an Order, and its subject: the Order's generation, its owner, the owner's revision (with
+    that of the sets, of which the owner may name one)."""
 
     generation: int
     owner: OwnerReference | None
-    revision: int | None
+    revision: Hashable
     problem: str
     ordered: frozenset[Name]
 
@@ -73,9 +74,10 @@ class Provenance:
             cached = self._judged.put(meta.uid, _Judged(meta.generation, owner, revision, problem, ordered))
         return cached
 
-    def _revision_of(self, owner: OwnerReference | None, namespace: str) -> int | None:
+    def _revision_of(self, owner: OwnerReference | None, namespace: str) -> Hashable:
         if _is(owner, CERTIFICATE_REQUESTS.kind, CERTIFICATE_REQUESTS.group):
-            return self._caches.requests.cache.revision(ObjectKey(namespace, owner.name))
+            revision = self._caches.requests.cache.revision(ObjectKey(namespace, owner.name))
+            return revision, self._caches.sets.changes
         informer = self._caches.signing_requests
         if owner is None or informer is None:
             return None
@@ -144,7 +146,12 @@ class Provenance:
         existing = request.status.conditions
         if not conditions.is_true(existing, reasons.APPROVED) or conditions.is_true(existing, reasons.DENIED):
             return f"Refused: {called} is not approved"
-        if differs := difference(order.spec, request.spec.request, request.spec.issuer_ref):
+        issuer = request.spec.issuer_ref
+        if issuer.is_set:
+            if not self._caches.sets.has_member(issuer, order.metadata.namespace, order.spec.issuer_ref):
+                return f'Refused: spec.issuerRef is not a member of {issuer.kind} "{issuer.name}"'
+            issuer = order.spec.issuer_ref
+        if differs := difference(order.spec, request.spec.request, issuer):
             return f"Refused: {differs} of {called.rstrip(',')}"
         return ""
 

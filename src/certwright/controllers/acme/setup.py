@@ -26,6 +26,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.shard_members import Sharing
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.requests.members import Members
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.servers import Servers
 from certwright.controllers.toolbox import Toolbox
@@ -150,8 +151,8 @@ class Acme:
         caches = self._caches
         return CircuitGate(self._gate, self.ledgers.admit, caches.requests.cache.get, caches.orders.cache.get)
 
-    def orders(self) -> OrderReconciler:
-        """The reconciler of Orders."""
+    def orders(self, members: Members) -> OrderReconciler:
+        """The reconciler of Orders; `members` chooses the issuers of those that are for sets."""
         caches = self._caches
         self._orders = OrderReconciler(
             orders=caches.orders,
@@ -165,6 +166,7 @@ class Acme:
             limited=self.ledgers.limited,
             distrust=self._distrust,
             downloaded=self._hear_of_renewal,
+            members=members,
             status=StatusWriter(self._client, caches.orders),
             client=self._client,
             recorder=self._recorder,

@@ -149,6 +149,18 @@ def wake_with_member(caches: Caches, add: Add) -> None:
     on_member_change(caches, enqueue)
 
 
+def wake_orders_with_member(caches: Caches, add: Add) -> None:
+    """Enqueue the open Orders of requests to a set when one of its members changes: another one may sign."""
+
+    def enqueue(found: AnySet) -> None:
+        for request in caches.requests_for(value_of(found)):
+            for order in caches.orders_of(request.metadata):
+                if not order.status.is_final:
+                    add(order.metadata.key)
+
+    on_member_change(caches, enqueue)
+
+
 def wake_requests(caches: Caches, add: Add) -> None:
     """Enqueue CertificateRequests for their own events, and for those of their Orders that matter to them."""
 

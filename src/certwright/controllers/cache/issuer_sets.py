@@ -48,6 +48,19 @@ class IssuerSets:
                 client, CLUSTER_ISSUER_SETS, clock, indexers={_BY_MEMBER: _members}, is_optional=True
             )
 
+        self.changes = 0
+        """How many changes of sets were seen: what was derived from them is valid while it stays."""
+        for informer in self.informers:
+            informer.add_handler(self._count)
+
+    def _count(self, _old: AnySet | None, _new: AnySet | None) -> None:
+        self.changes += 1
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no set exists."""
+        return not any(len(informer.cache) for informer in self.informers)
+
     @property
     def informers(self) -> Sequence[Informer[Any]]:
         """Both, or the one of the namespace."""
@@ -58,14 +71,6 @@ class IssuerSets:
         if reference.kind == ISSUER_SETS.kind:
             return self.namespaced.cache.get(ObjectKey(namespace, reference.name))
         return self.cluster.cache.get(ObjectKey("", reference.name)) if self.cluster is not None else None
-
-    def revision_of(self, reference: IssuerReference, namespace: str) -> int | None:
-        """The cached revision of that set; None where it does not exist."""
-        if reference.kind == ISSUER_SETS.kind:
-            return self.namespaced.cache.revision(ObjectKey(namespace, reference.name))
-        return (
-            self.cluster.cache.revision(ObjectKey("", reference.name)) if self.cluster is not None else None
-        )
 
     def has_member(self, reference: IssuerReference, namespace: str, member: IssuerReference) -> bool:
         """Whether that set exists and has that member."""

@@ -96,15 +96,7 @@ class RequestReconciler:
         """Sign what `draft` allows, write the result, send its Events."""
         is_stored = draft is request
         if draft.spec.issuer_ref.is_set and awaits_signature(draft):
-            member = self._members.choose(draft)
-            if isinstance(member, NoMember):
-                answer = self._signing.pending(draft, member.reason, member.message)
-            else:
-                request = await self._record_member(request, member)
-                draft = msgspec.structs.replace(draft, metadata=request.metadata)
-                answer = await self._answer(key, sent_to(draft, member), is_stored=is_stored)
-                whole = msgspec.structs.replace(answer.request, spec=draft.spec)
-                answer = dataclasses.replace(answer, request=whole)
+            request, answer = await self._answer_for_set(key, request, draft, is_stored=is_stored)
         else:
             answer = await self._answer(key, draft, is_stored=is_stored)
         try:
@@ -113,6 +105,20 @@ class RequestReconciler:
             return Result()
         self._report(request, written, answer)
         return Result(wake_at=answer.again_at)
+
+    async def _answer_for_set(
+        self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest, *, is_stored: bool
+    ) -> tuple[CertificateRequest, Answer]:
+        """The request, which names the member now, and that member's answer."""
+        member = await self._members.choose(draft)
+        if isinstance(member, NoMember):
+            answer = self._signing.pending(draft, member.reason, member.message)
+            return request, dataclasses.replace(answer, again_at=member.again_at)
+        request = await self._record_member(request, member)
+        draft = msgspec.structs.replace(draft, metadata=request.metadata)
+        answer = await self._answer(key, sent_to(draft, member), is_stored=is_stored)
+        whole = msgspec.structs.replace(answer.request, spec=draft.spec)
+        return request, dataclasses.replace(answer, request=whole)
 
     async def _record_member(
         self, request: CertificateRequest, member: IssuerReference

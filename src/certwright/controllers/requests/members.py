@@ -1,14 +1,15 @@
 """The member of an IssuerSet that signs a request: the first that can, in the order of the set.
 
-A request stays with its member while that works, and while an Order of it exists there. It leaves for
-failures that the circuit breaker counts as the issuer's, and for rate limits; never for what is about its
-names.
+A request stays with the member that it was sent to while that works, and as long as its Order exists there.
+It leaves for failures that the circuit breaker counts as the issuer's, and for rate limits; never for what is
+about its names. An Order that the CA has taken is given up only after the CA has been failing for a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Collection
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -17,30 +18,57 @@ from certwright.controllers.cache.issuer_sets import AnySet, members_of
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.table import kind_of
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.resources import names, reasons
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set_member import read_member
+from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
+from certwright.resources.retry import parse_moment
+
+AVOIDED_FOR: Final = timedelta(minutes=1)
+"""How long a request is not sent again to a member that failed it."""
+PATIENCE: Final = timedelta(minutes=10)
+"""How long a member may be failing until the orders that it has taken are given up."""
+# Shorter waits for a rate limit are not worth another CA.
+_SHORT_WAIT: Final = timedelta(minutes=1)
+# Since when an issuer that does not exist cannot sign.
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Forbids = Callable[[IssuerReference, CertificateRequest], Awaitable[str]]
+"""Why CAA records forbid that member to issue for the request, in a sentence; empty: they do not, as far as
+known."""
 
 
 class Trouble(NamedTuple):
-    """Why a member cannot sign, after its name in a sentence, and what to do; `is_missing`: the issuer does
-    not exist."""
+    """Why a member cannot sign, after its name in a sentence, and what to do; `since` when, if known."""
 
     why: str
     fix: str = ""
-    is_missing: bool = False
+    since: datetime | None = None
 
 
 class NoMember(NamedTuple):
-    """No member can sign a request now: the Event's reason, and a sentence."""
+    """No member can sign a request now: the Event's reason, a sentence, and when to look again (None: when
+    something changes)."""
 
     reason: str
     message: str
+    again_at: datetime | None = None
+
+
+class Departure(NamedTuple):
+    """An Order is given up for another member: why, and until when its member is avoided."""
+
+    why: str
+    not_before: datetime
 
 
 def sent_to(request: CertificateRequest, member: IssuerReference) -> CertificateRequest:
     """The request as that member receives it: it names the member instead of the set."""
-    return msgspec.structs.replace(request, spec=msgspec.structs.replace(request.spec, issuer_ref=member))
+    spec = msgspec.structs.replace(request.spec, issuer_ref=member)
+    return msgspec.structs.replace(request, spec=spec)
 
 
 def words_of(member: IssuerReference) -> str:
@@ -48,51 +76,144 @@ def words_of(member: IssuerReference) -> str:
     return f'{member.kind_or_default} "{member.name}"'
 
 
+async def _forbids_nothing(member: IssuerReference, request: CertificateRequest) -> str:
+    del member, request
+    return ""
+
+
 class Members:
     """Chooses members. `kinds` are the kinds of issuers that sign here."""
 
     def __init__(
-        self, caches: Caches, issuers: KnownIssuers, gate: IssuerGate, *, kinds: Collection[str]
+        self,
+        caches: Caches,
+        issuers: KnownIssuers,
+        gate: IssuerGate,
+        *,
+        kinds: Collection[str],
+        now: Callable[[], datetime],
+        forbids: Forbids = _forbids_nothing,
     ) -> None:
         self._caches = caches
         self._issuers = issuers
         self._gate = gate
         self._kinds = kinds
+        self._now = now
+        self._forbids = forbids
 
     def trouble_of(self, member: IssuerReference, namespace: str) -> Trouble | None:
         """Why a member of a set in that namespace signs nothing now; None: it works, or may be tried."""
-        state = self._issuers.find(member, namespace)
-        if state is None:
+        state, issuer = self._issuers.find(member, namespace), self._issuers.object_of(member, namespace)
+        if state is None or issuer is None:
             where = f" in namespace {namespace}" if member.kind_or_default == "Issuer" else ""
-            return Trouble(f"does not exist{where}", "create it or remove it from the set", is_missing=True)
+            return Trouble(f"does not exist{where}", "create it or remove it from the set", _LONG_AGO)
         kind = kind_of(state.view.spec)
         if kind.lower() not in self._kinds:
             return Trouble("is of a type that this process does not sign for", "see --controllers")
         if state.ready is None:
             return Trouble("has not been checked yet")
         if not state.ready:
-            return Trouble(f"is not ready: {state.message}" if state.message else "is not ready")
+            ready = conditions.find(issuer.status.conditions, reasons.READY)
+            since = ready.last_transition_time if ready is not None else None
+            why = f"is not ready: {state.message}" if state.message else "is not ready"
+            return Trouble(why, since=since)
         breaker = self._gate.breaker_of(member, namespace)
         if breaker is not None and breaker.is_open and breaker.probe_at is not None:
-            return Trouble("is failing")
+            return Trouble("is failing", since=breaker.opened_at)
         return None
 
-    def choose(self, request: CertificateRequest) -> IssuerReference | NoMember:
-        """The member that the request is sent to."""
+    async def choose(
+        self, request: CertificateRequest, *, without: IssuerReference | None = None
+    ) -> IssuerReference | NoMember:
+        """The member that the request is sent to, another than `without`."""
         reference, namespace = request.spec.issuer_ref, request.metadata.namespace
         found = self._caches.sets.find(reference, namespace)
         if found is None:
             text = f'{reference.kind.lower()}.{reference.group} "{reference.name}" not found'
             return NoMember("IssuerNotFound", f'Referenced "{reference.kind}" not found: {text}')
-        troubles = []
+        if without is None and (fixed := self._fixed_member(request, found)) is not None:
+            return fixed
+        troubles: list[str] = []
+        moments: list[datetime] = []
+        forbidden: list[IssuerReference] = []
         for member in self._in_order(request, found):
-            trouble = self.trouble_of(member, namespace)
-            if trouble is None:
+            if without is not None and member.same_issuer(without):
+                continue
+            why = self._trouble_for(request, member, moments)
+            if not why and (why := await self._forbids(member, request)):
+                forbidden.append(member)
+            if not why and self._gate.may_join(sent_to(request, member)):
                 return member
-            troubles.append(f"{words_of(member)} {trouble.why}")
+            troubles.append(f"{words_of(member)} {why or 'is failing'}")
+        if forbidden and without is None:
+            # The CA has the last word on its CAA records, and its refusal is reported like any other.
+            return forbidden[0]
         why = "; ".join(troubles) or "it has no members"
         text = f'No member of {reference.kind} "{reference.name}" can sign now: {why}'
-        return NoMember("IssuerNotReady", text)
+        return NoMember("IssuerNotReady", text, min(moments, default=None))
+
+    async def leaves(
+        self, order: Order, *, has_failed: bool = False, until: datetime | None = None
+    ) -> Departure | None:
+        """Why an Order is given up so that another member signs; None: it goes on. `has_failed`: its member
+        has just failed it; `until`: it must wait that long for a rate limit."""
+        request = self._request_of(order)
+        if request is None or not request.spec.issuer_ref.is_set:
+            return None
+        member, now = order.spec.issuer_ref, self._now()
+        why = self._reason_to_leave(order, member, has_failed=has_failed, until=until)
+        if not why or isinstance(await self.choose(request, without=member), NoMember):
+            return None
+        self._gate.leave(sent_to(request, member))
+        reference = request.spec.issuer_ref
+        sentence = f'{words_of(member)} {why}; {reference.kind} "{reference.name}" has another member sign'
+        return Departure(sentence, max(until or now, now + AVOIDED_FOR))
+
+    def patience_ends(self, order: Order) -> datetime | None:
+        """When an Order that its failing member has taken may be given up; None: no such Order."""
+        request = self._request_of(order)
+        if request is None or not request.spec.issuer_ref.is_set or not order.status.url:
+            return None
+        trouble = self.trouble_of(order.spec.issuer_ref, order.metadata.namespace)
+        return trouble.since + PATIENCE if trouble is not None and trouble.since is not None else None
+
+    def _reason_to_leave(
+        self, order: Order, member: IssuerReference, *, has_failed: bool, until: datetime | None
+    ) -> str:
+        now = self._now()
+        trouble = self.trouble_of(member, order.metadata.namespace)
+        if order.status.url:
+            since = trouble.since if trouble is not None else None
+            return trouble.why if trouble is not None and since and since + PATIENCE <= now else ""
+        if until is not None and until - now > _SHORT_WAIT:
+            return "has reached a rate limit"
+        if has_failed:
+            return "has not accepted the order"
+        if trouble is not None:
+            return trouble.why
+        request = self._request_of(order)
+        is_held = request is not None and not self._gate.may_join(sent_to(request, member))
+        return "is failing" if is_held else ""
+
+    def _request_of(self, order: Order) -> CertificateRequest | None:
+        owner = controller_of(order.metadata)
+        if owner is None or self._caches.sets.is_empty:
+            return None
+        return self._caches.requests.cache.get(ObjectKey(order.metadata.namespace, owner.name))
+
+    def _fixed_member(self, request: CertificateRequest, found: AnySet) -> IssuerReference | None:
+        """The member that the request stays with whatever its state: it has an Order there, or is being
+        processed there."""
+        members = members_of(found)
+        has_begun = [
+            order.spec.issuer_ref
+            for order in self._caches.orders_of(request.metadata)
+            if order.metadata.annotations.get(names.ACME_SUPERSEDED) != "true"
+        ]
+        if names.VENAFI_PICKUP_ID in request.metadata.annotations:
+            recorded = read_member(request.metadata.annotations)
+            has_begun += [recorded] if recorded is not None else []
+        return next((one for one in members if any(map(one.same_issuer, has_begun))), None)
 
     def _in_order(self, request: CertificateRequest, found: AnySet) -> list[IssuerReference]:
         """The members, in the order in which this request tries them: first the one that it was sent to, then
@@ -101,3 +222,25 @@ class Members:
         first = (read_member(request.metadata.annotations), found.status.active)
         order = [one for wanted in first if wanted for one in members if one.same_issuer(wanted)]
         return list(dict.fromkeys([*order, *members]))
+
+    def _trouble_for(
+        self, request: CertificateRequest, member: IssuerReference, moments: list[datetime]
+    ) -> str:
+        """Why this request is not sent to the member now; if that ends at a certain time, adds it to
+        `moments`."""
+        if (trouble := self.trouble_of(member, request.metadata.namespace)) is not None:
+            return trouble.why
+        avoided_until = self._avoided_until(request, member)
+        if avoided_until is None or avoided_until <= self._now():
+            return ""
+        moments.append(avoided_until)
+        return "has failed this request or limits it"
+
+    def _avoided_until(self, request: CertificateRequest, member: IssuerReference) -> datetime | None:
+        failed_at = self._gate.failed_at(sent_to(request, member))
+        moments = [failed_at + AVOIDED_FOR] if failed_at is not None else []
+        for order in self._caches.orders_of(request.metadata):
+            text = order.metadata.annotations.get(names.MEMBER_NOT_BEFORE, "")
+            moment = parse_moment(text) if order.spec.issuer_ref.same_issuer(member) else None
+            moments += [moment] if moment is not None else []
+        return max(moments, default=None)

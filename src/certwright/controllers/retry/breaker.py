@@ -97,6 +97,7 @@ class _Failure(NamedTuple):
 
     cause: Cause
     is_taken: bool
+    at: datetime
 
 
 class Circuit(Generic[K]):
@@ -241,6 +242,22 @@ class Circuit(Generic[K]):
             self.asked(key, now)
         return hold
 
+    def failed_at(self, key: K) -> datetime | None:
+        """When the certificate's last attempt failed, if the issuer has not worked since."""
+        failure = self._failing.get(key)
+        return failure.at if failure is not None else None
+
+    def may_join(self, key: K, not_after: datetime | None, now: datetime) -> bool:
+        """Whether a certificate that has another issuer to go to may use this one: it works, or this is its
+        next trial. One that may not does not wait here."""
+        if not self._limit or not self.is_open:
+            return True
+        has_waited = key in self._waiting
+        hold = self.may_begin(key, not_after, now)
+        if hold is not None and not has_waited:
+            self._waiting.remove(key)
+        return hold is None
+
     # --- what happens ---------------------------------------------------------------------------------------
 
     def asked(self, key: K, now: datetime) -> None:
@@ -298,7 +315,7 @@ class Circuit(Generic[K]):
             return []
         was_trial = self.is_open and key in self._in_flight
         self._end(key)
-        self._failing[key] = _Failure(cause, is_taken)
+        self._failing[key] = _Failure(cause, is_taken, now)
         self._is_doubted = True
         self.message = message or self.message
         self._in_a_row += 1
@@ -346,12 +363,16 @@ class Circuit(Generic[K]):
         self._waiting.remove(key)
         return released
 
-    def forget(self, key: K) -> None:
-        """The certificate does not exist any more."""
+    def leave(self, key: K) -> None:
+        """The certificate goes to another issuer: it neither waits here nor has the next trial."""
         self._end(key)
         self._waiting.remove(key)
         self._called.discard(key)
         self._slots.pop(key, None)
+
+    def forget(self, key: K) -> None:
+        """The certificate does not exist any more."""
+        self.leave(key)
         self._failing.pop(key, None)
 
     def resume(self, waited: Iterable[tuple[K, datetime | None]], now: datetime) -> list[Released[K]]:

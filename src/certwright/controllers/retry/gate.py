@@ -160,6 +160,23 @@ class IssuerGate:
         recovered = found.recovered_at
         return not found.is_open and recovered is not None and since is not None and recovered >= since
 
+    def may_join(self, request: CertificateRequest) -> bool:
+        """Whether a request that has another issuer to go to may go to this one. See `Circuit.may_join`."""
+        found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
+        return found is None or found.may_join(*self._whose(request), self._now())
+
+    def failed_at(self, request: CertificateRequest) -> datetime | None:
+        """When the last attempt for the request's Certificate failed at its issuer, which has not worked
+        since."""
+        found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
+        return found.failed_at(subject_of(request)) if found is not None else None
+
+    def leave(self, request: CertificateRequest) -> None:
+        """The request goes to another issuer."""
+        found = self._circuit_of(request.spec.issuer_ref, request.metadata.namespace)
+        if found is not None:
+            found.leave(subject_of(request))
+
     async def record(self, request: CertificateRequest) -> None:
         """Return when the next attempt is recorded. Raises what writes to the API raise."""
         await self._save(_issuer_key(request.spec.issuer_ref, request.metadata.namespace))

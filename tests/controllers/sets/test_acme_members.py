@@ -1,0 +1,210 @@
+"""A set with two ACME servers and a CA: one fails, another signs; nothing is ordered twice without need."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from acme.fake_ca import FakeCa, Refusal
+from certwright.acme.protocol.messages import Action
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectMeta
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSetSpec
+from certwright.resources.issuer_set_member import read_member
+from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
+from controllers.acme.fake_world import FakeWorld, fake_world
+from controllers.scene import SELF_SIGNED, make_cluster_issuer
+
+SET = {"name": "all", "kind": "ClusterIssuerSet", "group": "certwright.io"}
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeWorld]:
+    """A world with a set of two ACME servers."""
+    async with set_world("acme", "second") as made:
+        yield made
+
+
+@asynccontextmanager
+async def set_world(*members: str) -> AsyncIterator[FakeWorld]:
+    """A world with the ACME servers `acme` and `second`, the ClusterIssuer `self`, and a set of `members`."""
+    async with fake_world() as fake:
+        other = fake.second_ca()
+        await fake.issuer()
+        await fake.issuer("second", server=other.directory)
+        await fake.world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
+        issuers = tuple(IssuerReference(name=one, kind="ClusterIssuer") for one in members)
+        found = ClusterIssuerSet(metadata=ObjectMeta(name="all"), spec=IssuerSetSpec(issuers=issuers))
+        await fake.world.create(CLUSTER_ISSUER_SETS, found)
+        await fake.world.settle()
+        yield fake
+
+
+def second_of(fake: FakeWorld) -> FakeCa:
+    """The CA of `second`."""
+    return fake.others[0]
+
+
+def ordered(ca: FakeCa) -> int:
+    """How many orders the CA was sent."""
+    return ca.counted()[Action.NEW_ORDER]
+
+
+async def issue(fake: FakeWorld, *certificates: str) -> None:
+    """Make Certificates whose issuer is the set."""
+    for name in certificates:
+        await fake.issue(name, f"{name}.example.org", issuerRef=SET)
+
+
+async def signer_of(fake: FakeWorld, certificate: str = "web") -> str:
+    """The member that the last request of the Certificate was sent to."""
+    found = [one for one in await fake.requests() if one.metadata.name.startswith(f"{certificate}-")]
+    member = read_member(found[-1].metadata.annotations)
+    return member.name if member is not None else ""
+
+
+async def active_of(fake: FakeWorld) -> str:
+    """The active member of the set."""
+    active = (await fake.world.get(CLUSTER_ISSUER_SETS, "all")).status.active
+    return active.name if active is not None else ""
+
+
+async def test_the_order_names_the_member_and_the_request_the_set(fake: FakeWorld) -> None:
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=10))
+    assert await fake.world.is_ready("web")
+    (order,), (request,) = await fake.orders(), await fake.requests()
+    assert order.spec.issuer_ref.name == "acme"
+    assert request.spec.issuer_ref == IssuerReference(**SET)
+    assert ordered(second_of(fake)) == 0
+
+
+@pytest.mark.parametrize("answers", [0, 503])
+async def test_another_member_signs_while_the_first_fails(fake: FakeWorld, answers: int) -> None:
+    fake.ca.is_away, fake.ca.status_while_away = True, answers
+    certificates = [f"web{number}" for number in range(10)]
+    await issue(fake, *certificates)
+    await fake.world.advance(timedelta(seconds=30))
+    assert all([await fake.world.is_ready(one) for one in certificates])
+    assert {await signer_of(fake, one) for one in certificates} == {"second"}
+    assert ordered(second_of(fake)) == 10
+    assert await active_of(fake) == "second"
+    # Nothing counts as a failure.
+    assert {(await fake.certificate(one)).status.failed_issuance_attempts for one in certificates} == {None}
+
+
+async def test_the_set_returns_when_the_first_member_works_again(fake: FakeWorld) -> None:
+    fake.ca.is_away = True
+    await issue(fake, *(f"web{number}" for number in range(5)))
+    await fake.world.advance(timedelta(minutes=1))
+    fake.ca.is_away = False
+    await fake.world.advance(timedelta(minutes=5))
+    await issue(fake, "soon")
+    await fake.world.advance(timedelta(seconds=10))
+    assert await signer_of(fake, "soon") == "second"
+    await fake.world.advance(timedelta(minutes=10))
+    assert await active_of(fake) == "acme"
+    await issue(fake, "later")
+    await fake.world.advance(timedelta(seconds=10))
+    assert await signer_of(fake, "later") == "acme"
+    assert await fake.world.is_ready("later")
+    requests = await fake.requests()
+    assert len(requests) == 7
+
+
+async def test_a_rate_limit_of_one_server_sends_the_request_to_another(fake: FakeWorld) -> None:
+    fake.ca.refuse(Action.NEW_ORDER, "rateLimited", "too many certificates", status=429, retry_after="3600")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=30))
+    assert await fake.world.is_ready("web")
+    assert await signer_of(fake) == "second"
+    assert ordered(fake.ca) == 1
+
+
+async def test_a_refused_name_is_not_tried_at_another_server(fake: FakeWorld) -> None:
+    fake.ca.verdicts["web.example.org"] = Refusal("caa", "CAA forbids it")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=30))
+    assert not await fake.world.is_ready("web")
+    assert (await fake.certificate()).status.failed_issuance_attempts == 1
+    assert ordered(second_of(fake)) == 0
+
+
+async def test_a_refused_request_is_not_tried_at_another_server(fake: FakeWorld) -> None:
+    fake.ca.refuse(Action.NEW_ORDER, "rejectedIdentifier", "not that name", status=400)
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=30))
+    assert (await fake.certificate()).status.failed_issuance_attempts == 1
+    assert ordered(second_of(fake)) == 0
+
+
+async def test_an_order_that_the_server_has_taken_is_given_up_only_after_ten_minutes(fake: FakeWorld) -> None:
+    fake.ca.slow.add("web.example.org")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=5))
+    assert ordered(fake.ca) == 1
+    fake.ca.is_away = True
+    await issue(fake, *(f"web{number}" for number in range(4)))
+    await fake.world.advance(timedelta(minutes=8))
+    assert not await fake.world.is_ready("web")
+    assert await fake.world.is_ready("web3")
+    await fake.world.advance(timedelta(minutes=5))
+    assert await fake.world.is_ready("web")
+    assert await signer_of(fake) == "second"
+
+
+async def test_an_order_that_the_server_has_taken_goes_on_there_after_a_short_outage(fake: FakeWorld) -> None:
+    fake.ca.slow.add("web.example.org")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=5))
+    fake.ca.is_away = True
+    await fake.world.advance(timedelta(minutes=3))
+    fake.ca.is_away = False
+    for found in fake.ca.authorizations.values():
+        fake.ca.decide(found)
+    await fake.world.advance(timedelta(minutes=2))
+    assert await fake.world.is_ready("web")
+    assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 0)
+
+
+async def test_a_restart_keeps_the_request_where_it_is(fake: FakeWorld) -> None:
+    fake.ca.slow.add("web.example.org")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=5))
+    await fake.start()
+    await fake.world.advance(timedelta(seconds=30))
+    for found in fake.ca.authorizations.values():
+        fake.ca.decide(found)
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+    assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 0)
+
+
+async def test_while_no_member_works_the_request_waits_and_continues_with_the_first_that_does(
+    fake: FakeWorld,
+) -> None:
+    fake.ca.is_away = second_of(fake).is_away = True
+    certificates = [f"web{number}" for number in range(8)]
+    await issue(fake, *certificates)
+    await fake.world.advance(timedelta(minutes=20))
+    assert not any([await fake.world.is_ready(one) for one in certificates])
+    assert ordered(fake.ca) <= 12
+    assert ordered(second_of(fake)) <= 12
+    second_of(fake).is_away = False
+    await fake.world.advance(timedelta(minutes=15))
+    assert all([await fake.world.is_ready(one) for one in certificates])
+
+
+async def test_a_ca_of_our_own_signs_while_both_servers_fail() -> None:
+    async with set_world("acme", "second", "self") as fake:
+        fake.ca.is_away = second_of(fake).is_away = True
+        await issue(fake, *(f"web{number}" for number in range(6)))
+        await fake.world.advance(timedelta(minutes=3))
+        assert all([await fake.world.is_ready(f"web{number}") for number in range(6)])
+        ready = conditions.find((await fake.world.get(CLUSTER_ISSUER_SETS, "all")).status.conditions, "Ready")
+        assert ready is not None
+        assert 'ClusterIssuer "acme" is failing' in ready.message
