@@ -1,6 +1,6 @@
-"""The annotation of a request to an IssuerSet that names the member it was sent to.
+"""The member of an IssuerSet that a request is sent to, and the annotation that records it.
 
-The owner of a request may write it: a member counts only while the set has it.
+The owner of a request may write the annotation: a member counts only while the set has it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import msgspec
 
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import GROUP, ISSUER_SET_MEMBER
+from certwright.resources.request import CertificateRequest
 
 
 def read_member(annotations: Mapping[str, str]) -> IssuerReference | None:
@@ -26,3 +27,9 @@ def write_member(member: IssuerReference) -> dict[str, str]:
     """The annotation for that member, with its defaults filled in."""
     value = {"name": member.name, "kind": member.kind_or_default, "group": GROUP}
     return {ISSUER_SET_MEMBER: msgspec.json.encode(value).decode()}
+
+
+def sent_to(request: CertificateRequest, member: IssuerReference) -> CertificateRequest:
+    """The request as that member receives it: it names the member instead of the set."""
+    spec = msgspec.structs.replace(request.spec, issuer_ref=member)
+    return msgspec.structs.replace(request, spec=spec)

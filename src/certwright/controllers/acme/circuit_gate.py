@@ -8,12 +8,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from certwright.controllers.acme.ways import Wait, Way
-from certwright.controllers.requests.members import sent_to
 from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources.causes import Cause
 from certwright.resources.challenge import Challenge
+from certwright.resources.issuer_set_member import sent_to
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 

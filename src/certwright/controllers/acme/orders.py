@@ -36,7 +36,7 @@ from certwright.controllers.acme.order_state import (
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.own_writes import working_on
-from certwright.controllers.requests.members import Departure, Members
+from certwright.controllers.requests.departures import Departure, Departures
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.issuers.contract import IssuerView
 from certwright.kit.outgoing import quote
@@ -102,7 +102,7 @@ class OrderReconciler:
         limited: RefusedFor,
         distrust: Callable[[IssuerView], None],
         downloaded: Downloaded,
-        members: Members,
+        members: Departures,
         status: StatusWriter[Order],
         client: Client,
         recorder: Recorder,

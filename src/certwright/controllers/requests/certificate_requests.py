@@ -17,7 +17,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
-from certwright.controllers.requests.members import Members, NoMember, sent_to
+from certwright.controllers.requests.members import Members, NoMember
 from certwright.controllers.requests.signing import (
     ISSUED_EVENT,
     Answer,
@@ -33,7 +33,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import reasons
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set_member import write_member
+from certwright.resources.issuer_set_member import sent_to, write_member
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 

@@ -11,10 +11,9 @@ from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-import msgspec
-
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.issuer_sets import AnySet, members_of
+from certwright.controllers.requests.departures import Departure
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.table import kind_of
@@ -22,7 +21,7 @@ from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources import names, reasons
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set_member import read_member
+from certwright.resources.issuer_set_member import read_member, sent_to
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import parse_moment
@@ -56,19 +55,6 @@ class NoMember(NamedTuple):
     reason: str
     message: str
     again_at: datetime | None = None
-
-
-class Departure(NamedTuple):
-    """An Order is given up for another member: why, and until when its member is avoided."""
-
-    why: str
-    not_before: datetime
-
-
-def sent_to(request: CertificateRequest, member: IssuerReference) -> CertificateRequest:
-    """The request as that member receives it: it names the member instead of the set."""
-    spec = msgspec.structs.replace(request.spec, issuer_ref=member)
-    return msgspec.structs.replace(request, spec=spec)
 
 
 def words_of(member: IssuerReference) -> str:
@@ -155,8 +141,7 @@ class Members:
     async def leaves(
         self, order: Order, *, has_failed: bool = False, until: datetime | None = None
     ) -> Departure | None:
-        """Why an Order is given up so that another member signs; None: it goes on. `has_failed`: its member
-        has just failed it; `until`: it must wait that long for a rate limit."""
+        """See `Departures`."""
         request = self._request_of(order)
         if request is None or not request.spec.issuer_ref.is_set:
             return None
@@ -170,7 +155,7 @@ class Members:
         return Departure(sentence, max(until or now, now + AVOIDED_FOR))
 
     def patience_ends(self, order: Order) -> datetime | None:
-        """When an Order that its failing member has taken may be given up; None: no such Order."""
+        """See `Departures`."""
         request = self._request_of(order)
         if request is None or not request.spec.issuer_ref.is_set or not order.status.url:
             return None
