@@ -6,9 +6,9 @@
 May import:   every package but cli
 Does not hold:  any `if` about the domain
 Modules:      options (settings of a process), opening (directory, tokens, port), stores (the store of
-              --store), encryption (the key of the Secrets), shared_files (files that servers on one store
-              share), backup, server (the daemon), controllers (the controllers in any process),
-              gates (--feature-gates), closers (shutdown actions), loop (the event loop)
+              --store), etcd, encryption (the key of the Secrets), shared_files (files that servers on one
+              store share), backup, server (the daemon), controllers (the controllers in any process),
+              revocation, gates (--feature-gates), closers (shutdown actions), loop (the event loop)
 """
 
 from certwright.app.backup import back_up, restore

@@ -15,7 +15,7 @@ from certwright.app import opening, shared_files
 from certwright.app.closers import Closers
 from certwright.app.encryption import new_seal
 from certwright.app.options import ServeOptions, StartError
-from certwright.app.stores import check_row, etcd_access, etcd_mark, is_etcd, sqlite_path
+from certwright.app.stores import check_row, etcd_of, is_etcd, sqlite_path
 from certwright.kube.apiserver.model.objects import at_revision
 from certwright.kube.store.backup_file import BackupReader, BackupWriter, Header
 from certwright.kube.store.contract import Encode, Row, Store, StoreError
@@ -76,10 +76,7 @@ async def _back_up(options: ServeOptions, file: Path) -> Summary:
 def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump]:
     if not is_etcd(options):
         return dump_sqlite(sqlite_path(options), seal, check_row)
-    access = etcd_access(options)
-    from certwright.kube.store.etcd.dump import dump_etcd  # needs grpcio, see `stores`
-
-    return dump_etcd(access, options.etcd.prefix, seal, check_row)
+    return etcd_of(options).dump(seal, check_row)
 
 
 async def _with_identity(dump: Dump, data_dir: Path) -> AsyncIterator[Row]:
@@ -152,12 +149,10 @@ async def _target(options: ServeOptions, backup: BackupReader, *, force: bool) -
         async with replacing(sqlite_path(options), seal, begin_at=begin_at, force=force) as store:
             yield store
         return
-    access = etcd_access(options)
-    from certwright.kube.store.etcd.dump import refilling  # needs grpcio, see `stores`
-
-    async with refilling(access, options.etcd.prefix, seal, force=force) as shared:
+    etcd = etcd_of(options)
+    async with etcd.refilling(seal, force=force) as shared:
         yield shared
-    etcd_mark(options).remove()
+    etcd.remove_mark()
 
 
 def _summary(header: Header, objects: int, seal: Seal) -> Summary:

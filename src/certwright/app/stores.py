@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,13 @@ from certwright.app.encryption import new_seal
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
 from certwright.kube.apiserver.model import objects
 from certwright.kube.store.contract import Row, Store, StoreError
-from certwright.kube.store.mark import MarkFile
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.store.sqlite.store import open_sqlite
 
 if TYPE_CHECKING:
-    from certwright.kube.store.etcd.client import Access
+    from certwright.app.etcd import Etcd
 
 _SCHEMES = ("etcd://", "etcds://")
-_PORT = 2379
 
 
 async def open_store(options: ServeOptions) -> Store:
@@ -30,7 +27,7 @@ async def open_store(options: ServeOptions) -> Store:
         return MemoryStore()
     try:
         if is_etcd(options):
-            return await _open_etcd(options)
+            return await etcd_of(options).open(new_seal(options), check_row)
         return await open_sqlite(sqlite_path(options), seal=new_seal(options), check=check_row)
     except StoreError as error:
         raise StartError(str(error)) from error
@@ -78,71 +75,14 @@ def _meant(text: str) -> str:
     return f"not a path; write ./{text} for a file of that name, or memory, or etcd://HOST:PORT"
 
 
-async def _open_etcd(options: ServeOptions) -> Store:
-    access = etcd_access(options)
-    from certwright.kube.store.etcd.store import open_etcd  # see `etcd_access`
-
-    return await open_etcd(
-        access,
-        seal=new_seal(options),
-        check=check_row,
-        prefix=options.etcd.prefix,
-        compact_every_s=options.etcd.compaction_interval.total_seconds(),
-        marks=etcd_mark(options),
-    )
-
-
-def etcd_mark(options: ServeOptions) -> MarkFile:
-    """The file in which a server records its store in etcd."""
-    return MarkFile(
-        options.data_dir / "etcd.mark",
-        f"what {options.store} holds below {options.etcd.prefix}",
-        remedy="restore a snapshot of etcd",
-    )
-
-
-def etcd_access(serve_options: ServeOptions) -> Access:
-    """Access to the configured etcd. Raises `StartError`."""
-    where, options = serve_options.store or "", serve_options.etcd
+def etcd_of(options: ServeOptions) -> Etcd:
+    """The configured etcd. Raises `StartError`."""
     # Our child processes never use its channels, and it need not log every program that is started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
-    # Imported here because grpcio is an extra and costs 20 MB, and no other store needs it.
     try:
-        from certwright.kube.store.etcd.client import Access
+        from certwright.app.etcd import Etcd  # needs grpcio, which is an extra and takes 12 MB
     except ImportError as error:
         raise StartError(
-            f"--store {where} needs the package grpcio ({error}): install certwright[etcd]"
+            f"--store {options.store} needs the package grpcio ({error}): install certwright[etcd]"
         ) from error
-    scheme, _, members = where.partition("://")
-    access = Access(
-        tuple(_member(member) for member in members.rstrip("/").split(",")),
-        tls=scheme == "etcds",
-        ca_file=options.ca_file,
-        cert_file=options.cert_file,
-        key_file=options.key_file,
-    )
-    if (options.cert_file is None) != (options.key_file is None):
-        raise StartError("--etcd-certfile and --etcd-keyfile go together")
-    if not access.tls and (options.ca_file or options.cert_file):
-        raise StartError(f"--store {where}: certificates need TLS; begin it with etcds://")
-    return _with_user(access, options)
-
-
-def _member(text: str) -> str:
-    """`HOST:PORT`, with the default port if it is missing."""
-    host, _, port = text.rpartition(":")
-    if not text or (port and host and not (port.isdigit() or text.endswith("]"))):
-        raise StartError("--store etcd://HOST:PORT[,HOST:PORT…]: one member at least, without paths")
-    return text if host and port.isdigit() else f"{text}:{_PORT}"
-
-
-def _with_user(access: Access, options: EtcdOptions) -> Access:
-    if options.user is None:
-        return access
-    if options.password_file is None:
-        raise StartError("--etcd-user needs --etcd-password-file")
-    try:
-        password = options.password_file.read_text().strip("\r\n")
-    except OSError as error:
-        raise StartError(f"--etcd-password-file {options.password_file}: {error.strerror}") from error
-    return replace(access, user=options.user, password=password)
+    return Etcd(options)

@@ -1,20 +1,14 @@
-"""The ACME clients of this process, made when the first is needed.
-
-The HTTP client for ACME servers takes 25 MB: a process without ACME issuers never loads it.
-"""
+"""The ACME clients of this process, made when the first is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from certwright.acme.protocol.client import MakeTransport, Observer, Registry
+from certwright.acme.protocol.transport import TlsOptions, Transport
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
-
-if TYPE_CHECKING:
-    from certwright.acme.protocol.client import MakeTransport, Observer, Registry
-    from certwright.acme.protocol.transport import TlsOptions, Transport
-    from certwright.kube.util.executor import Executor
+from certwright.kube.util.executor import Executor
 
 
 class AcmeClients:
@@ -44,8 +38,6 @@ class AcmeClients:
     def registry(self) -> Registry:
         """The clients, by server, key and trust."""
         if self._registry is None:
-            from certwright.acme.protocol.client import Registry  # see the module's text
-
             self._registry = Registry(
                 self._make_transport, now=self._now, observe=self._observe, executor=self._executor
             )
@@ -57,7 +49,7 @@ class AcmeClients:
             await self._registry.close()
 
     def _over_http(self, tls: TlsOptions) -> Transport:
-        from certwright.acme.protocol.https import HttpTransport  # see the module's text
+        from certwright.acme.protocol.https import HttpTransport  # loads aiohttp: 9 MB, 0.1 s
 
         return HttpTransport(
             tls, user_agent=self._user_agent, now=self._now, timeout_s=self._timeout_s, rules=self._rules

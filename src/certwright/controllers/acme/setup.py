@@ -8,6 +8,8 @@ from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from certwright.acme.protocol.errors import AcmeError
+from certwright.controllers.acme import order_client
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.challenge_plan import ShownFor
 from certwright.controllers.acme.challenges import ChallengeReconciler
@@ -244,8 +246,6 @@ class Acme:
     async def probe(self, issuer: ObjectKey) -> str:
         """GET the directory of an ACME issuer. Returns why that failed, in a sentence; empty: it was
         answered."""
-        from certwright.acme.protocol.errors import AcmeError  # loaded with the first ACME issuer
-
         way = await self._ways.find(
             reference_to(issuer), ObjectMeta(namespace=issuer.namespace, name=issuer.name)
         )
@@ -347,6 +347,4 @@ class Acme:
 
 
 def _shown_with(key: AccountKey) -> ShownFor:
-    from certwright.controllers.acme import order_client  # loaded with the first Order
-
     return partial(order_client.shown_for, key)
