@@ -8,8 +8,7 @@ import sys
 def main() -> None:
     """Run the command line and exit with its status: 0 done, 1 failed, 2 wrong use, 130 Ctrl-C."""
     try:
-        # Here, so that Ctrl-C while it loads ends as quietly as any later one.
-        from certwright.cli.main import program
+        from certwright.cli.main import program  # Ctrl-C while it loads ends as quietly as any later one
     except KeyboardInterrupt:
         sys.exit(130)
     program(prog_name="certwright")
