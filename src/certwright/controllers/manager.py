@@ -156,7 +156,8 @@ class Controllers:
 
     def _make_members(self, issuers: KnownIssuers, enabled: frozenset[str]) -> Members:
         kinds, now = table.signer_kinds(enabled), self._clock.now
-        return Members(self._caches, issuers, self._gate, kinds=kinds, now=now)
+        forbids = self._acme.forbids
+        return Members(self._caches, issuers, self._gate, kinds=kinds, now=now, forbids=forbids)
 
     def _make_gate(self, issuers: KnownIssuers, attempts_per_hour: int) -> IssuerGate:
         own = share_of(attempts_per_hour, self._mine)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from certwright.resources.issuer_set_member import read_member
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 from controllers.scene import SELF_SIGNED, make_cluster_issuer
+from support.bind import Bind, running_bind
 
 SET = {"name": "all", "kind": "ClusterIssuerSet", "group": "certwright.io"}
 
@@ -30,9 +33,9 @@ async def fake() -> AsyncIterator[FakeWorld]:
 
 
 @asynccontextmanager
-async def set_world(*members: str) -> AsyncIterator[FakeWorld]:
+async def set_world(*members: str, **options: Any) -> AsyncIterator[FakeWorld]:
     """A world with the ACME servers `acme` and `second`, the ClusterIssuer `self`, and a set of `members`."""
-    async with fake_world() as fake:
+    async with fake_world(**options) as fake:
         other = fake.second_ca()
         await fake.issuer()
         await fake.issuer("second", server=other.directory)
@@ -208,3 +211,39 @@ async def test_a_ca_of_our_own_signs_while_both_servers_fail() -> None:
         ready = conditions.find((await fake.world.get(CLUSTER_ISSUER_SETS, "all")).status.conditions, "Ready")
         assert ready is not None
         assert 'ClusterIssuer "acme" is failing' in ready.message
+
+
+@pytest.fixture(scope="module")
+def bind() -> Iterator[Bind]:
+    """Records that let only the second CA issue for one name, and no CA for another."""
+    records = 'web CAA 0 issue "second.example"\nnone CAA 0 issue ";"'
+    with running_bind(["example.org"], records={"example.org": records}) as running:
+        yield running
+
+
+async def until_ready(fake: FakeWorld, certificate: str) -> None:
+    """Let it be issued, with questions to a real name server."""
+    async with asyncio.timeout(30):
+        while not await fake.world.is_ready(certificate):
+            await asyncio.sleep(0.01)
+            await fake.world.advance(timedelta(seconds=1))
+
+
+async def test_caa_records_choose_the_server(bind: Bind) -> None:
+    async with set_world("acme", "second", "self", dns01_nameservers=(bind.address,)) as fake:
+        fake.ca.meta = {"caaIdentities": ["first.example"]}
+        second_of(fake).meta = {"caaIdentities": ["second.example"]}
+        await fake.start()
+        await issue(fake, "web", "none", "else")
+        for certificate in ("web", "none", "else"):
+            await until_ready(fake, certificate)
+        assert [await signer_of(fake, one) for one in ("web", "none", "else")] == ["second", "self", "acme"]
+
+
+async def test_a_failed_lookup_of_caa_records_excludes_no_server() -> None:
+    async with set_world("acme", "second", dns01_nameservers=("127.0.0.1:1",)) as fake:
+        fake.ca.meta = {"caaIdentities": ["first.example"]}
+        await fake.start()
+        await issue(fake, "web")
+        await until_ready(fake, "web")
+        assert await signer_of(fake) == "acme"

@@ -22,6 +22,7 @@ import dns.rdatatype
 import dns.rrset
 
 from certwright.acme.solvers.addresses import DNS_PORT, parse_server
+from certwright.acme.solvers.caa import Record
 from certwright.acme.solvers.datagrams import exchange
 from certwright.kube.util.recent import Recent
 
@@ -71,6 +72,13 @@ class NameServers:
     async def txt(self, name: str) -> Answer:
         """The TXT values of a name as a recursive server returns them, aliases followed."""
         return await self._recursively(name, dns.rdatatype.TXT)
+
+    async def caa(self, name: str) -> tuple[Record, ...]:
+        """The CAA records of a name as a recursive server returns them, aliases followed. Raises
+        `LookupFailed`."""
+        answer = await self._recursively(name, dns.rdatatype.CAA)
+        parts = (value.split(" ", 2) for value in answer.values)
+        return tuple(Record(int(flags), tag, value) for flags, tag, value in parts)
 
     async def addresses(self, name: str) -> tuple[str, ...]:
         """The addresses of a host. Raises `LookupFailed` if it has none."""
@@ -220,6 +228,10 @@ def _of_type(sections: Iterable[dns.rrset.RRset], kind: dns.rdatatype.RdataType,
             if kind == dns.rdatatype.TXT:
                 # A long value arrives in strings of 255 bytes, to be concatenated.
                 values.append(b"".join(item.strings).decode(errors="replace"))
+            elif kind == dns.rdatatype.CAA:
+                # Its text form quotes and escapes the value.
+                tag, value = (part.decode(errors="replace") for part in (item.tag, item.value))
+                values.append(f"{item.flags} {tag} {value}")
             else:
                 values.append(item.to_text())
     return values

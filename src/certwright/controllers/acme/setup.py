@@ -40,16 +40,20 @@ from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
 from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.util.clock import Clock
 from certwright.pki.certificates import CertificateFacts
+from certwright.pki.csr import read_csr
+from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
-from certwright.resources.issuer_ref import reference_to
+from certwright.resources.issuer_ref import IssuerReference, reference_to
 from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
     from certwright.acme.protocol.client import AcmeClient
     from certwright.acme.protocol.jws import AccountKey
+    from certwright.controllers.acme.caa_check import CaaCheck
     from certwright.controllers.acme.solver_factory import Means, Surroundings
 
 # How long an existing certificate waits for its server's renewal information.
@@ -317,6 +321,25 @@ class Acme:
         namespace = self._issuers.secrets_of(challenge.spec.issuer_ref, challenge.metadata.namespace)
         get_secret = self._reader(challenge.metadata.key).within(namespace)
         return await solver_factory.means_of(challenge, self._surroundings, get_secret, namespace)
+
+    async def forbids(self, member: IssuerReference, request: CertificateRequest) -> str:
+        """See `Forbids`: checks the CAA records of the request's names, if the member is an ACME issuer."""
+        issuer = self._issuers.object_of(member, request.metadata.namespace)
+        if issuer is None or issuer.spec.acme is None:
+            return ""
+        way = await self._ways.find(member, request.metadata)
+        try:
+            csr = read_csr(request.spec.request)
+        except PkiError:
+            # Signing reports it.
+            return ""
+        return "" if isinstance(way, Wait) else await self._caa_check.problem(way, csr.dns_names)
+
+    @cached_property
+    def _caa_check(self) -> CaaCheck:
+        from certwright.controllers.acme import caa_check  # see the module
+
+        return caa_check.check_at(self._options.dns01_nameservers)
 
     @cached_property
     def _surroundings(self) -> Surroundings:
