@@ -22,11 +22,19 @@ EXEC_FLAG: Final = "--exec-solver"
 WEBROOT_FLAG: Final = "--webroot"
 DNS01_ENDPOINTS: Final = (
     "acmeDNS",
+    "akamai",
+    "azureDNS",
+    "azureDNS-login",
+    "azureDNS-metadata",
+    "cloudDNS",
+    "cloudDNS-metadata",
+    "cloudDNS-token",
     "cloudflare",
     "digitalocean",
     "powerDNS",
 )
-"""Providers whose endpoint the operator can replace: names of fields of `dns01`."""
+"""Endpoints that the operator can replace: names of fields of `dns01`, and the services that exchange their
+credentials for tokens."""
 POST_QUANTUM_FLAG: Final = "--feature-gates PostQuantum=true"
 NO_POST_QUANTUM: Final = f"ML-DSA is an alpha feature; have certwright started with {POST_QUANTUM_FLAG}"
 _LONGEST_SHOWN: Final = 200

@@ -242,10 +242,7 @@ async def _dns01(
 
 
 _LATER = {
-    "akamai": "akamai",
-    "cloud_dns": "cloudDNS",
     "route53": "route53",
-    "azure_dns": "azureDNS",
 }
 
 

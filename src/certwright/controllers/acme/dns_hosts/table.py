@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 HOSTS: Final = {
     "acme_dns": "acmeDNS",
+    "akamai": "akamai",
+    "azure_dns": "azureDNS",
+    "cloud_dns": "cloudDNS",
     "cloudflare": "cloudflare",
     "digitalocean": "digitalocean",
     "power_dns": "powerDNS",

@@ -67,7 +67,20 @@ class HostValues:
         url = self.endpoints.get(provider) or next(
             (self.environment[one] for one in variables if self.environment.get(one)), ""
         )
+        return self.replaced(url, default)
+
+    def replaced(self, url: str, default: Endpoint) -> Endpoint:
+        """The operator's URL, http allowed; the default if it is empty."""
         return Endpoint(url, ServerRules(allow_http=True)) if url else default
+
+    def require_ambient(self, fields: str) -> None:
+        """Raises `SolverError` unless this process's own credentials may be used in place of `fields`."""
+        if not self.ambient:
+            raise SolverError(
+                f"{self.path}: no credentials are given, and ambient ones are not allowed for this issuer; "
+                f"give {fields}, or start certwright with --issuer-ambient-credentials (for a ClusterIssuer "
+                "--cluster-issuer-ambient-credentials)"
+            )
 
     def named_endpoint(self, provider: str, url: str) -> Endpoint:
         """The endpoint that the manifest names, by the operator's general rules; the operator's flag replaces

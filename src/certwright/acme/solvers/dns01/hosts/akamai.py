@@ -1,0 +1,165 @@
+"""Akamai Edge DNS: all values of a name are one record set, without a version.
+
+Source: API reference "Edge DNS Zone Management v2"; "EdgeGrid authentication" (EG1-HMAC-SHA256).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
+from certwright.acme.solvers.dns01.hosts.contract import (
+    DnsHost,
+    Edit,
+    EditsConflict,
+    EditsTogether,
+    HostedZone,
+    Outside,
+)
+from certwright.kit.outgoing import HttpAnswer
+
+_TTL_S: Final = 300
+_MOST_EDITS: Final = 50
+# Of a body only so much is signed.
+_SIGNED_BODY: Final = 131_072
+
+
+class _RecordSet(msgspec.Struct):
+    rdata: list[str] = msgspec.field(default_factory=list)
+    ttl: int = _TTL_S
+
+
+class _Failure(msgspec.Struct):
+    title: str = ""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AkamaiSettings:
+    """The three credentials of an API client. `endpoint` is `https://` and the client's host."""
+
+    endpoint: Endpoint
+    client_token: str
+    access_token: str = field(repr=False)
+    client_secret: str = field(repr=False)
+    zone: HostedZone | None = None
+
+    def connect(self, outside: Outside) -> Akamai:
+        """See `HostSettings`."""
+        return Akamai(self, outside)
+
+
+class Akamai(DnsHost):
+    """See `DnsHost`."""
+
+    edits_together = EditsTogether(_MOST_EDITS, of_one_name=True)
+
+    def __init__(self, settings: AkamaiSettings, outside: Outside) -> None:
+        # An object names the endpoint: its answers are not quoted.
+        self._api = HostApi("Akamai", settings.endpoint, outside)
+        self._settings = settings
+        self._now = outside.now
+
+    async def verify(self) -> None:
+        """See `DnsHost`."""
+        await self._call("GET", "/zones?page=1&pageSize=1&showAll=false", "list the zones")
+
+    async def find_zone(self, name: str) -> HostedZone | None:
+        """See `DnsHost`."""
+        path = f"/zones/{quote(name, safe='')}"
+        answer = await self._call("GET", path, f"find the zone {name}", allowed=(404,))
+        return HostedZone(name, name) if answer.status != 404 else None
+
+    async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
+        """See `DnsHost`."""
+        name = edits[0].name
+        what = f"change the TXT record {name}"
+        path = f"/zones/{quote(zone.id, safe='')}/names/{quote(name, safe='')}/types/TXT"
+        answer = await self._call("GET", path, what, allowed=(404,))
+        there = self._api.parse(answer, _RecordSet, what) if answer.status != 404 else None
+        before = there.rdata if there is not None else []
+        values = {value.strip('"'): value for value in before}
+        for edit in edits:
+            if edit.adds:
+                values.setdefault(edit.value, f'"{edit.value}"')
+            else:
+                values.pop(edit.value, None)
+        if list(values.values()) == before:
+            return ""
+        if not values:
+            await self._call("DELETE", path, what, allowed=(404,))
+            return ""
+        ttl = there.ttl if there is not None else _TTL_S
+        body: dict[str, Any] = {"name": name, "type": "TXT", "ttl": ttl, "rdata": list(values.values())}
+        method = "POST" if there is None else "PUT"
+        answer = await self._call(method, path, what, body=msgspec.json.encode(body), allowed=(404, 409))
+        if answer.status >= 400:
+            # The set was created, or deleted, since it was read.
+            raise EditsConflict(str(self._api.failure(answer, what)))
+        return ""
+
+    async def _call(
+        self, method: str, path: str, what: str, *, body: bytes = b"", allowed: Sequence[int] = ()
+    ) -> HttpAnswer:
+        path = f"/config-dns/v2{path}"
+        headers = [("authorization", self._signed(method, path, body))]
+        if body:
+            headers.append(("content-type", "application/json"))
+        return await self._api.call(
+            method, path, what=what, body=body, headers=tuple(headers), allowed=allowed
+        )
+
+    def _signed(self, method: str, path: str, body: bytes) -> str:
+        settings = self._settings
+        url = settings.endpoint.url.rstrip("/") + path
+        return edgegrid_header(
+            method,
+            url,
+            body,
+            client_token=settings.client_token,
+            access_token=settings.access_token,
+            client_secret=settings.client_secret,
+            now=self._now(),
+            nonce=str(uuid.uuid4()),
+        )
+
+
+def edgegrid_header(
+    method: str,
+    url: str,
+    body: bytes,
+    *,
+    client_token: str,
+    access_token: str,
+    client_secret: str,
+    now: datetime,
+    nonce: str,
+) -> str:
+    """The `Authorization` header of a request ("EdgeGrid authentication": EG1-HMAC-SHA256)."""
+    timestamp = now.astimezone(UTC).strftime("%Y%m%dT%H:%M:%S+0000")
+    unsigned = (
+        f"EG1-HMAC-SHA256 client_token={client_token};access_token={access_token};"
+        f"timestamp={timestamp};nonce={nonce};"
+    )
+    parts = urlsplit(url)
+    target = parts.path + (f"?{parts.query}" if parts.query else "")
+    content = (
+        base64.b64encode(hashlib.sha256(body[:_SIGNED_BODY]).digest()).decode() if method == "POST" else ""
+    )
+    signed = "\t".join((method, parts.scheme, parts.netloc, target, "", content, unsigned))
+    key = _hmac(client_secret, timestamp)
+    return f"{unsigned}signature={_hmac(key, signed)}"
+
+
+def _hmac(key: str, text: str) -> str:
+    return base64.b64encode(hmac.new(key.encode(), text.encode(), hashlib.sha256).digest()).decode()

@@ -1,0 +1,224 @@
+"""Google Cloud DNS: changes are atomic, and name the exact record sets that they replace.
+
+Most names have no other values. So a batch is sent as if the record sets were ours alone, and only after a
+conflict the sets are read.
+
+Source: API reference of Cloud DNS, version 1: `managedZones`, `resourceRecordSets`, `changes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
+from certwright.acme.solvers.dns01.hosts.contract import (
+    DnsHost,
+    Edit,
+    EditsConflict,
+    EditsTogether,
+    HostedZone,
+    Outside,
+    ZoneGone,
+)
+from certwright.acme.solvers.dns01.hosts.google_login import GoogleLogin
+from certwright.acme.solvers.dns01.hosts.tokens import TokenCache
+from certwright.kit.outgoing import HttpAnswer
+
+ENDPOINT: Final = Endpoint("https://dns.googleapis.com")
+_TTL_S: Final = 60
+# Cloud DNS takes 1000 record sets in a change; reading each after a conflict should not take minutes.
+_MOST_EDITS: Final = 100
+_CONFLICTS: Final = (404, 409, 412)
+
+
+class _Zone(msgspec.Struct, rename="camel"):
+    name: str
+    dns_name: str = ""
+    visibility: str = "public"
+
+
+class _Zones(msgspec.Struct, rename="camel"):
+    managed_zones: list[_Zone] = msgspec.field(default_factory=list)
+
+
+class _RecordSet(msgspec.Struct):
+    name: str
+    type: str = "TXT"
+    ttl: int = _TTL_S
+    rrdatas: list[str] = msgspec.field(default_factory=list)
+
+
+class _RecordSets(msgspec.Struct):
+    rrsets: list[_RecordSet] = msgspec.field(default_factory=list)
+
+
+class _Change(msgspec.Struct):
+    id: str = ""
+    status: str = "done"
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+
+
+class _Failure(msgspec.Struct):
+    error: _Error = msgspec.field(default_factory=_Error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudDnsSettings:
+    """`zone` has the name of the managed zone as its ID."""
+
+    project: str
+    login: GoogleLogin
+    endpoint: Endpoint = ENDPOINT
+    zone: HostedZone | None = None
+
+    def connect(self, outside: Outside) -> CloudDns:
+        """See `HostSettings`."""
+        return CloudDns(self, outside)
+
+
+class CloudDns(DnsHost):
+    """See `DnsHost`."""
+
+    edits_together = EditsTogether(_MOST_EDITS)
+
+    def __init__(self, settings: CloudDnsSettings, outside: Outside) -> None:
+        self._api = HostApi("Cloud DNS", settings.endpoint, outside, explain=_reason)
+        self._tokens = TokenCache(lambda: settings.login.fetch(outside), outside.now)
+        self._zones = f"/dns/v1/projects/{quote(settings.project, safe='')}/managedZones"
+
+    async def verify(self) -> None:
+        """See `DnsHost`."""
+        await self._call("GET", "", "list the managed zones", query={"maxResults": "1"})
+
+    async def find_zone(self, name: str) -> HostedZone | None:
+        """See `DnsHost`. A private zone is not visible to a CA."""
+        what = f"find the zone {name}"
+        answer = await self._call("GET", "", what, query={"dnsName": f"{name}."})
+        found = self._api.parse(answer, _Zones, what).managed_zones
+        public = [zone for zone in found if zone.visibility == "public" and zone.dns_name == f"{name}."]
+        return HostedZone(name, public[0].name) if public else None
+
+    async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
+        """See `DnsHost`."""
+        additions, removals = _alone(edits)
+        change = await self._send(zone, additions, removals)
+        if change is None:
+            additions, removals = await self._read(zone, edits)
+            if not additions and not removals:
+                return ""
+            change = await self._send(zone, additions, removals)
+        if change is None:
+            raise EditsConflict("Cloud DNS: another client has changed the same TXT records")
+        return "" if change.status == "done" else f"{zone.id}/{change.id}"
+
+    async def is_pending(self, change: str) -> bool:
+        """See `DnsHost`."""
+        zone, _, number = change.rpartition("/")
+        what = "report the state of a change"
+        answer = await self._call("GET", f"/{quote(zone, safe='')}/changes/{quote(number, safe='')}", what)
+        return self._api.parse(answer, _Change, what).status != "done"
+
+    async def _send(
+        self, zone: HostedZone, additions: Sequence[_RecordSet], removals: Sequence[_RecordSet]
+    ) -> _Change | None:
+        """Send a change; None: the record sets are not what it expects."""
+        names = sorted({one.name.rstrip(".") for one in (*additions, *removals)})
+        what = f"change the TXT records {', '.join(names)}"
+        body: dict[str, Any] = {"additions": additions, "deletions": removals}
+        path = f"/{quote(zone.id, safe='')}/changes"
+        answer = await self._call("POST", path, what, body=body, allowed=_CONFLICTS)
+        if answer.status < 300:
+            return self._api.parse(answer, _Change, what)
+        if answer.status == 404 and "managedZone" in _reason(answer):
+            raise ZoneGone(str(self._api.failure(answer, what)))
+        return None
+
+    async def _read(
+        self, zone: HostedZone, edits: Sequence[Edit]
+    ) -> tuple[list[_RecordSet], list[_RecordSet]]:
+        """Additions and removals for the record sets as they are now."""
+        additions, removals = [], []
+        for name in dict.fromkeys(edit.name for edit in edits):
+            there = await self._record_set(zone, name)
+            before = there.rrdatas if there is not None else []
+            values = dict.fromkeys(before)
+            for edit in edits:
+                if edit.name == name and edit.adds:
+                    values[_quoted(edit.value)] = None
+                elif edit.name == name:
+                    values.pop(_quoted(edit.value), None)
+            if list(values) == before:
+                continue
+            if there is not None:
+                removals.append(there)
+            if values:
+                ttl = there.ttl if there is not None else _TTL_S
+                additions.append(_RecordSet(f"{name}.", ttl=ttl, rrdatas=list(values)))
+        return additions, removals
+
+    async def _record_set(self, zone: HostedZone, name: str) -> _RecordSet | None:
+        what = f"read the TXT record {name}"
+        path = f"/{quote(zone.id, safe='')}/rrsets"
+        answer = await self._call(
+            "GET", path, what, query={"name": f"{name}.", "type": "TXT"}, allowed=(404,)
+        )
+        if answer.status == 404:
+            raise ZoneGone(str(self._api.failure(answer, what)))
+        found = self._api.parse(answer, _RecordSets, what).rrsets
+        return next((one for one in found if one.type == "TXT" and one.name == f"{name}."), None)
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        what: str,
+        *,
+        query: dict[str, str] | None = None,
+        body: object = None,
+        allowed: Sequence[int] = (),
+    ) -> HttpAnswer:
+        async def send(token: str) -> HttpAnswer:
+            return await self._api.call(
+                method,
+                f"{self._zones}{path}",
+                what=what,
+                query=query,
+                body=body,
+                headers=(("authorization", f"Bearer {token}"),),
+                allowed=allowed,
+            )
+
+        return await self._tokens.use(send)
+
+
+def _alone(edits: Sequence[Edit]) -> tuple[list[_RecordSet], list[_RecordSet]]:
+    """Additions and removals if the record sets contain nothing but these values."""
+    additions: dict[str, list[str]] = {}
+    removals: dict[str, list[str]] = {}
+    for edit in edits:
+        values = (additions if edit.adds else removals).setdefault(edit.name, [])
+        if _quoted(edit.value) not in values:
+            values.append(_quoted(edit.value))
+    return (
+        [_RecordSet(f"{name}.", rrdatas=values) for name, values in additions.items()],
+        [_RecordSet(f"{name}.", rrdatas=values) for name, values in removals.items()],
+    )
+
+
+def _quoted(value: str) -> str:
+    return f'"{value}"'
+
+
+def _reason(answer: HttpAnswer) -> str:
+    try:
+        return msgspec.json.decode(answer.body, type=_Failure).error.message
+    except msgspec.DecodeError:
+        return ""

@@ -1,0 +1,72 @@
+"""Settings of Google Cloud DNS."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01.hosts import clouddns, google_login
+from certwright.acme.solvers.dns01.hosts.api import Endpoint
+from certwright.acme.solvers.dns01.hosts.contract import HostedZone
+from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.resources.solver import CloudDNS
+
+
+class _KeyFile(msgspec.Struct):
+    """The fields of a service account's key file that are used. Its URLs are not."""
+
+    client_email: str
+    private_key: str
+    private_key_id: str = ""
+    type: str = "service_account"
+
+
+async def settings(spec: CloudDNS, values: HostValues) -> clouddns.CloudDnsSettings:
+    """Raises `SolverError`."""
+    name = spec.hosted_zone_name
+    return clouddns.CloudDnsSettings(
+        project=spec.project,
+        login=await _login(spec, values),
+        endpoint=values.endpoint("cloudDNS", clouddns.ENDPOINT),
+        # The name of the DNS zone is not needed: Cloud DNS takes whole names.
+        zone=HostedZone("", name) if name else None,
+    )
+
+
+async def _login(spec: CloudDNS, values: HostValues) -> google_login.GoogleLogin:
+    # An API elsewhere means credentials elsewhere, too, unless the operator names their place.
+    elsewhere = values.endpoints.get("cloudDNS", "").rstrip("/")
+    tokens = values.endpoint(
+        "cloudDNS-token", values.replaced(elsewhere and f"{elsewhere}/token", google_login.TOKENS)
+    )
+    if spec.service_account_secret_ref is not None:
+        content = await values.secret(spec.service_account_secret_ref, "serviceAccountSecretRef")
+        return _key(content, f"{values.path}.serviceAccountSecretRef", tokens)
+    values.require_ambient("serviceAccountSecretRef")
+    if path := values.environment.get("GOOGLE_APPLICATION_CREDENTIALS"):
+        try:
+            content = await asyncio.to_thread(Path(path).read_bytes)
+        except OSError as error:
+            raise SolverError(
+                f"the file of GOOGLE_APPLICATION_CREDENTIALS cannot be read: {error.strerror}"
+            ) from error
+        return _key(content, "GOOGLE_APPLICATION_CREDENTIALS", tokens)
+    host = values.environment.get("GCE_METADATA_HOST", "")
+    metadata = values.replaced(elsewhere or (host and f"http://{host}"), google_login.METADATA)
+    return google_login.MetadataServer(metadata=values.endpoint("cloudDNS-metadata", metadata))
+
+
+def _key(content: bytes, where: str, tokens: Endpoint) -> google_login.ServiceAccountKey:
+    try:
+        found = msgspec.json.decode(content, type=_KeyFile)
+    except msgspec.DecodeError:
+        # The reason could quote the key.
+        found = None
+    if found is None or found.type != "service_account":
+        raise SolverError(f"{where}: the content is not the key file (JSON) of a service account")
+    return google_login.ServiceAccountKey(
+        email=found.client_email, key_id=found.private_key_id, key_pem=found.private_key, tokens=tokens
+    )

@@ -1,0 +1,113 @@
+"""Google Cloud DNS, against a fake of it, of the token service and of the metadata server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from certwright.acme.solvers.contract import NotYet, Ready, SolverError
+from certwright.acme.solvers.dns01.hosts.api import Endpoint
+from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings
+from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, HostedZone, Outside
+from certwright.acme.solvers.dns01.hosts.google_login import MetadataServer, ServiceAccountKey
+from certwright.acme.solvers.dns01.hosts.session import HostSession
+from certwright.acme.solvers.dns01.hosts.solver import AfterChange
+from certwright.kit.outgoing import ServerRules
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
+from support.dns.clouddns import EMAIL, KEY_ID, PROJECT, FakeCloudDns
+
+HTTP = ServerRules(allow_http=True)
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeCloudDns]:
+    host = FakeCloudDns(ZONE)
+    host.add(ZONE, f"_acme-challenge.{SHARED}", OF_OTHERS)
+    async with host.running():
+        yield host
+
+
+@pytest.fixture
+def key(fake: FakeCloudDns) -> ServiceAccountKey:
+    tokens = Endpoint(f"{fake.url}/token", HTTP)
+    return ServiceAccountKey(email=EMAIL, key_id=KEY_ID, key_pem=fake.key_file["private_key"], tokens=tokens)
+
+
+@pytest.fixture
+def settings(fake: FakeCloudDns, key: ServiceAccountKey) -> CloudDnsSettings:
+    return CloudDnsSettings(project=PROJECT, login=key, endpoint=Endpoint(fake.url, HTTP))
+
+
+def session_of(settings: CloudDnsSettings, outside: Outside) -> HostSession:
+    return HostSession(settings.connect(outside), outside.now, settings.zone)
+
+
+async def test_it_behaves_as_a_dns_host(
+    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
+) -> None:
+    async def see(name: str) -> set[str]:
+        return fake.values(name)
+
+    await check_dns_host(lambda: session_of(settings, outside), see)
+
+
+async def test_the_requests_do_not_grow_with_the_names(
+    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
+) -> None:
+    session = session_of(settings, outside)
+    await asyncio.gather(*(solver_of(session).present(task(f"n{n}.{ZONE}", "v")) for n in range(100)))
+    zones = f"/dns/v1/projects/{PROJECT}/managedZones"
+    assert fake.calls == {"POST /token": 1, f"GET {zones}": 1, f"POST {zones}/{{zone}}/changes": 1}
+
+
+async def test_a_change_is_awaited_and_not_sent_again(
+    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
+) -> None:
+    one, solver = task(f"a.{ZONE}", "v"), solver_of(session_of(settings, outside))
+    await solver.present(one)
+    check = AfterChange(solver, None)
+    assert isinstance(await check.check(one), NotYet)
+    assert isinstance(await check.check(one), Ready)
+    assert isinstance(await check.check(one), Ready)
+    assert sum(number for call, number in fake.calls.items() if call.startswith("POST /dns")) == 1
+
+
+async def test_the_metadata_server_gives_tokens_too(
+    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
+) -> None:
+    login = MetadataServer(metadata=Endpoint(fake.url, HTTP))
+    await session_of(replace(settings, login=login), outside).verify()
+
+
+async def test_the_named_zone_is_not_looked_up(
+    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
+) -> None:
+    named = replace(settings, zone=HostedZone("", fake.zones[ZONE].id))
+    await solver_of(session_of(named, outside)).present(task(f"a.{ZONE}", "v"))
+    assert fake.values(f"_acme-challenge.a.{ZONE}")
+    assert not [call for call in fake.calls if call.endswith("managedZones")]
+
+
+async def test_a_key_of_another_account_is_refused(
+    settings: CloudDnsSettings, key: ServiceAccountKey, outside: Outside
+) -> None:
+    other = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    login = replace(key, key_pem=other.decode())
+    with pytest.raises(CredentialsRejected, match="Invalid JWT Signature"):
+        await session_of(replace(settings, login=login), outside).verify()
+
+
+async def test_a_key_that_is_none_is_named_and_not_quoted(
+    settings: CloudDnsSettings, key: ServiceAccountKey, outside: Outside
+) -> None:
+    session = session_of(replace(settings, login=replace(key, key_pem="half a key")), outside)
+    with pytest.raises(SolverError, match="not an RSA key in PEM") as caught:
+        await session.verify()
+    assert "half a key" not in str(caught.value)
