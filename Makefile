@@ -79,7 +79,18 @@ e2e: $(VENV)/.dev pebble $(TOOLS)/cert-manager-e2e  ## cert-manager's own end-to
 $(TOOLS)/cert-manager-controller: $(wildcard tests/go/certmanager/*)
 	@echo "building cert-manager's controllers, which takes minutes the first time …"
 	@cd tests/go/certmanager && go build -trimpath -o $@ .
-third-party: $(VENV)/.dev $(TOOLS)/cert-manager-controller  ## cert-manager's controllers on our API server (needs Go; minutes; ARGS='--certificates 500')
+APPROVER_POLICY := github.com/cert-manager/approver-policy/cmd@v0.28.0
+$(TOOLS)/approver-policy:
+	@echo "building approver-policy, which takes ten minutes the first time …"
+	@mkdir -p $@.d && GOBIN=$@.d go install -trimpath $(APPROVER_POLICY) && mv $@.d/cmd $@ && rmdir $@.d
+TRUST_MANAGER := github.com/cert-manager/trust-manager/cmd/trust-manager@v0.25.0
+$(TOOLS)/trust-manager:
+	@echo "building trust-manager, which takes five minutes the first time …"
+	@GOBIN=$(@D) go install -trimpath $(TRUST_MANAGER)
+# Only those that ARGS names are built, and none for --help.
+THIRD_PARTY := cert-manager approver-policy trust-manager
+CHOSEN := $(if $(filter -h --help,$(ARGS)),,helm $(or $(filter $(THIRD_PARTY),$(ARGS)),$(THIRD_PARTY)))
+third-party: $(VENV)/.dev $(addprefix $(TOOLS)/,$(subst cert-manager,cert-manager-controller,$(CHOSEN)))  ## other projects' controllers on our API server (needs Go and kubectl; minutes; ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.third_party $(ARGS)
 
 # Kubernetes' package manager: renders and checks the chart below deploy/.

@@ -1,28 +1,20 @@
-"""cert-manager's own controllers on our API server: `make third-party`.
+"""cert-manager's own controllers on `certwright serve --controllers ''`.
 
-Starts `certwright serve --controllers ''` and cert-manager's controllers beside it, creates Certificates from
-several connections, and checks what the controllers made of them. Ends with 1 when a check fails, with 2 when
-something could not be started.
-
-cert-manager decides from the caches of several watches. A cache of Secrets that is behind the cache of
-Certificates makes it issue a certificate twice; the API server writes the events in order, the caches of one
-program are still filled independently. `TWICE_PERCENT` is the tolerance.
+Creates Certificates from several connections, and checks what the controllers made of them. cert-manager
+decides from the caches of several watches. A cache of Secrets that is behind the cache of Certificates
+makes it issue a certificate twice; the API server writes the events in order, the caches of one program are
+still filled independently. `TWICE_PERCENT` is the tolerance.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
-import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from certwright.kube.api import conditions
 from certwright.kube.api.core_kinds import EVENTS
@@ -32,6 +24,7 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import Issuer
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from conformance.daemon import running_daemon
+from conformance.third_party.chart import Check
 from controllers.scene import make_ca_issuer, make_certificate, make_issuer
 from support.programs import spawn, stop, tool
 
@@ -57,50 +50,30 @@ class Outcome:
     warnings: tuple[str, ...]
     server_errors: int
 
-    def failures(self) -> list[str]:
-        """One sentence for each check that failed."""
+    @property
+    def checks(self) -> list[Check]:
+        """The checks of this run."""
         twice, tolerated = self.issues - self.certificates, self.certificates * TWICE_PERCENT / 100
-        checks = {
-            f"{self.certificates - self.ready} Certificates are not Ready": self.ready == self.certificates,
-            f"{twice} certificates were issued again, {tolerated:g} are tolerated": twice <= tolerated,
-            f"{self.unapproved} CertificateRequests are not approved": not self.unapproved,
-            f"the server answered {self.server_errors} requests with 5xx": not self.server_errors,
-            f"Warning Events: {', '.join(self.warnings)}": not self.warnings,
-        }
-        return [sentence for sentence, passed in checks.items() if not passed]
+        return [
+            Check(
+                f"{self.ready} of {self.certificates} Certificates Ready in {self.seconds:.1f} s",
+                self.ready == self.certificates,
+            ),
+            Check(f"{twice} certificates issued again ({tolerated:g} are tolerated)", twice <= tolerated),
+            Check(f"{self.unapproved} CertificateRequests not approved", not self.unapproved),
+            Check(f"{self.server_errors} requests answered with 5xx", not self.server_errors),
+            Check(f"Warning Events: {', '.join(self.warnings) or 'none'}", not self.warnings),
+        ]
 
 
-def main() -> int:
-    """Run what the arguments ask for."""
-    parser = argparse.ArgumentParser(
-        prog="make third-party ARGS=…", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--certificates", type=int, default=500, help="default: %(default)s")
-    arguments = parser.parse_args()
-    try:
-        with tempfile.TemporaryDirectory(prefix="third-party-") as folder:
-            outcome = run(Path(folder), arguments.certificates)
-    except (pytest.skip.Exception, pytest.fail.Exception, TimeoutError) as error:
-        print(f"third-party: {error}", file=sys.stderr)
-        return 2
-    print(
-        f"{outcome.ready} of {outcome.certificates} Certificates Ready in {outcome.seconds:.1f} s,"
-        f" {outcome.issues - outcome.certificates} of them issued twice"
-    )
-    failures = outcome.failures()
-    for failure in failures:
-        print(f"WRONG: {failure}")
-    return 1 if failures else 0
-
-
-def run(folder: Path, certificates: int) -> Outcome:
+def run(folder: Path, certificates: int) -> list[Check]:
     """Issue `certificates` with cert-manager's controllers. Raises `TimeoutError`."""
     program = tool("cert-manager-controller", made_by="third-party")
     log = folder / "cert-manager.log"
     with running_daemon(folder, "--controllers", "") as daemon, log.open("wb") as out:
         process = spawn([str(program), str(daemon.kubeconfig)], out)
         try:
-            return asyncio.run(_issue(daemon.kubeconfig, certificates))
+            return asyncio.run(_issue(daemon.kubeconfig, certificates)).checks
         finally:
             stop(process)
 
@@ -163,12 +136,10 @@ async def _issuers_are_ready(client: Client) -> bool:
 
 
 async def _all_are_ready(client: Client) -> bool:
-    return all(map(_is_ready, (await client.list(CERTIFICATES, "default")).items))
+    # The revision is written after the condition, by another of cert-manager's controllers.
+    found = (await client.list(CERTIFICATES, "default")).items
+    return all(_is_ready(each) and each.status.revision for each in found)
 
 
 def _is_ready(obj: Certificate | Issuer) -> bool:
     return conditions.is_true(obj.status.conditions, "Ready")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
