@@ -14,6 +14,7 @@ from typing import Final
 import click
 
 from certwright.cli import lazy
+from certwright.cli.options import TRUTH
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -103,6 +104,8 @@ class PolicyFlags:
     exec_environment: dict[str, str]
     webroots: tuple[str, ...]
     dns01_endpoints: dict[str, str]
+    issuer_ambient_credentials: bool
+    cluster_issuer_ambient_credentials: bool
     allow_http_servers: bool
 
     @property
@@ -113,6 +116,8 @@ class PolicyFlags:
             exec_environment=self.exec_environment,
             webroots=self.webroots,
             dns01_endpoints=self.dns01_endpoints,
+            issuer_ambient_credentials=self.issuer_ambient_credentials,
+            cluster_issuer_ambient_credentials=self.cluster_issuer_ambient_credentials,
             servers=lazy.app.ServerRules(allow_http=self.allow_http_servers),
         )
 
@@ -155,6 +160,23 @@ OPTIONS: Final = (
         multiple=True,
         callback=parse_endpoints,
         help="Send the requests to a DNS provider's API to URL (http is allowed); may be repeated.",
+    ),
+    click.option(
+        "--issuer-ambient-credentials",
+        type=TRUTH,
+        default=False,
+        # As Go's flags: without a value it means true.
+        is_flag=False,
+        flag_value=True,
+        help="Let Issuers use the cloud credentials of this process.  [default: false]",
+    ),
+    click.option(
+        "--cluster-issuer-ambient-credentials",
+        type=TRUTH,
+        default=True,
+        is_flag=False,
+        flag_value=True,
+        help="Let ClusterIssuers use the cloud credentials of this process.  [default: true]",
     ),
     ALLOW_HTTP_SERVERS,
 )

@@ -74,6 +74,8 @@ class OperatorPolicy:
     exec_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     webroots: tuple[str, ...] = ()
     dns01_endpoints: Mapping[str, str] = field(default_factory=dict)
+    issuer_ambient_credentials: bool = False
+    cluster_issuer_ambient_credentials: bool = True
     servers: ServerRules = HTTPS_ONLY
     post_quantum: bool = False
 
@@ -81,6 +83,12 @@ class OperatorPolicy:
     def allows_anything(self) -> bool:
         """Whether the operator has set any of the flags."""
         return bool(self.exec_solvers or self.webroots or self.servers.allow_http or self.post_quantum)
+
+    def allows_ambient(self, kind: str) -> bool:
+        """Whether an issuer of that kind may use the credentials of this process: its environment, its
+        ServiceAccount, the metadata server of the machine."""
+        is_cluster = kind == "ClusterIssuer"
+        return self.cluster_issuer_ambient_credentials if is_cluster else self.issuer_ambient_credentials
 
     def command_of(self, command: Sequence[str]) -> tuple[str, ...] | None:
         """The command line to run for `exec.command`: one that the operator has named, selected by the whole

@@ -70,7 +70,6 @@ class Surroundings:
     dns_names: tuple[str, ...] = ()
     dns_recursive_only: bool = False
     dns_authority_port: int = 53
-    ambient_credentials: bool = False
     hosts: HostSessions
     get_token: Callable[[str], GetToken] | None = None
     asked: dict[tuple[str, ...], NameServers] = field(default_factory=dict)
@@ -117,7 +116,8 @@ async def means_of(
         solver = _tls_alpn01(surroundings)
     elif spec.dns01 is not None:
         names = _names(spec.dns01.nameservers or surroundings.dns_names, surroundings)
-        solver = await _dns01(spec.dns01, names, surroundings, get_secret, secrets_in)
+        ambient = surroundings.policy.allows_ambient(challenge.spec.issuer_ref.kind or "Issuer")
+        solver = await _dns01(spec.dns01, names, surroundings, get_secret, secrets_in, ambient=ambient)
     elif spec.exec is not None:
         solver = _program(spec.exec, surroundings.policy)
     else:
@@ -195,6 +195,8 @@ async def _dns01(
     surroundings: Surroundings,
     get_secret: GetSecret,
     secrets_in: str,
+    *,
+    ambient: bool,
 ) -> Solver:
     follow = spec.cname_strategy == "Follow"
     if spec.rfc2136 is not None:
@@ -220,7 +222,7 @@ async def _dns01(
             names,
             namespace=secrets_in,
             config=webhook.config,
-            ambient=surroundings.ambient_credentials,
+            ambient=ambient,
             follow=follow,
         )
     if field := host_of(spec):
@@ -230,7 +232,7 @@ async def _dns01(
             get_token=surroundings.get_token(secrets_in) if surroundings.get_token is not None else None,
             endpoints=surroundings.policy.dns01_endpoints,
             environment=os.environ,
-            ambient=surroundings.ambient_credentials,
+            ambient=ambient,
             rules=surroundings.policy.servers,
         )
         settings = await settings_of(spec, field, values)

@@ -49,7 +49,7 @@ class AkamaiSettings:
     """The three credentials of an API client. `endpoint` is `https://` and the client's host."""
 
     endpoint: Endpoint
-    client_token: str
+    client_token: str = field(repr=False)
     access_token: str = field(repr=False)
     client_secret: str = field(repr=False)
     zone: HostedZone | None = None

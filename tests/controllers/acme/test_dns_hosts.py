@@ -1,0 +1,173 @@
+"""From the fields of `dns01` to the settings of DNS hosts: Secrets, endpoints, ambient credentials."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
+from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.kit.outgoing import ServerRules
+from certwright.resources.operator_policy import DNS01_ENDPOINTS
+from certwright.resources.solver import DNS01Solver
+from support.dns.clouddns import FakeCloudDns
+
+SECRET = "a-secret-value"
+KEY_FILE = FakeCloudDns().key_file
+ACCOUNTS = {
+    "example.org": {"username": "u", "password": SECRET, "fulldomain": "x.auth.test", "subdomain": "x"}
+}
+
+
+def ref(key: str = "key") -> dict[str, str]:
+    return {"name": "credentials", "key": key}
+
+
+SOLVERS: dict[str, dict[str, Any]] = {
+    "acmeDNS": {"host": "https://auth.test", "accountSecretRef": ref("accounts")},
+    "akamai": {
+        "serviceConsumerDomain": "akab.example",
+        "clientTokenSecretRef": ref(),
+        "clientSecretSecretRef": ref(),
+        "accessTokenSecretRef": ref(),
+    },
+    "azureDNS": {
+        "clientID": "c",
+        "tenantID": "t",
+        "clientSecretSecretRef": ref(),
+        "subscriptionID": "s",
+        "resourceGroupName": "g",
+    },
+    "cloudDNS": {"project": "p", "serviceAccountSecretRef": ref("key.json")},
+    "cloudflare": {"apiTokenSecretRef": ref()},
+    "digitalocean": {"tokenSecretRef": ref()},
+    "powerDNS": {"host": "https://pdns.test", "apiKeySecretRef": ref()},
+}
+AMBIENT = {
+    "azureDNS": {"subscriptionID": "s", "resourceGroupName": "g"},
+    "cloudDNS": {"project": "p"},
+}
+
+
+async def made(
+    name: str,
+    spec: dict[str, Any],
+    data: Mapping[str, bytes] | None = None,
+    *,
+    endpoints: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    ambient: bool = False,
+) -> Any:
+    async def get_secret(_name: str) -> Mapping[str, bytes] | None:
+        return data
+
+    solver = msgspec.convert({name: spec}, DNS01Solver)
+    field = host_of(solver)
+    assert HOSTS[field] == name
+    values = HostValues(
+        path=f"dns01.{name}",
+        get_secret=get_secret,
+        endpoints=endpoints or {},
+        environment=environment or {},
+        ambient=ambient,
+    )
+    return await settings_of(solver, field, values)
+
+
+def secrets(**entries: bytes) -> dict[str, bytes]:
+    files = {"key.json": json.dumps(KEY_FILE).encode(), "accounts": json.dumps(ACCOUNTS).encode()}
+    return {"key": SECRET.encode(), **files, **entries}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+async def test_settings_are_values_that_show_no_secret(name: str) -> None:
+    one, two = await made(name, SOLVERS[name], secrets()), await made(name, SOLVERS[name], secrets())
+    assert one == two
+    assert hash(one) == hash(two)
+    assert SECRET not in repr(one)
+    assert "PRIVATE KEY" not in repr(one)
+    assert one.endpoint.rules == ServerRules(allow_http=False)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+async def test_a_missing_secret_and_a_missing_entry_are_named(name: str) -> None:
+    with pytest.raises(SolverError, match=rf'dns01\.{name}\.\w+Ref: Secret "credentials" does not exist'):
+        await made(name, SOLVERS[name], None)
+    with pytest.raises(SolverError, match=rf'dns01\.{name}\.\w+Ref: Secret "credentials" has no entry'):
+        await made(name, SOLVERS[name], {})
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("content", [b"two\r\nlines", b"\xff\xfelines"], ids=["two lines", "bytes"])
+async def test_nonsense_is_a_sentence_that_does_not_quote_it(name: str, content: bytes) -> None:
+    with pytest.raises(SolverError, match=rf"^dns01\.{name}\.\w+Ref: [^\n]+$") as caught:
+        await made(name, SOLVERS[name], dict.fromkeys(("key", "key.json", "accounts"), content))
+    assert "lines" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+async def test_the_operator_moves_the_endpoint(name: str) -> None:
+    assert name in DNS01_ENDPOINTS
+    moved = await made(name, SOLVERS[name], secrets(), endpoints={name: "http://127.0.0.1:1"})
+    assert moved.endpoint.url == "http://127.0.0.1:1"
+    assert moved.endpoint.rules.allow_http
+
+
+async def test_vendors_variables_move_endpoints_too() -> None:
+    variables = {"CLOUDFLARE_BASE_URL": "http://proxy/cf", "DIGITALOCEAN_API_URL": "http://proxy/do"}
+    for name, url in (("cloudflare", "http://proxy/cf"), ("digitalocean", "http://proxy/do")):
+        settings = await made(name, SOLVERS[name], secrets(), environment=variables)
+        assert settings.endpoint.url == url
+
+
+async def test_credentials_go_where_the_api_is_or_where_the_operator_says() -> None:
+    moved = {"azureDNS": "http://fake", "cloudDNS": "http://fake/"}
+    azure = await made("azureDNS", SOLVERS["azureDNS"], secrets(), endpoints=moved)
+    assert azure.login.authority.url == "http://fake"
+    google = await made("cloudDNS", SOLVERS["cloudDNS"], secrets(), endpoints=moved)
+    assert google.login.tokens.url == "http://fake/token"
+    named = {**moved, "azureDNS-login": "http://login", "cloudDNS-token": "http://tokens"}
+    azure = await made("azureDNS", SOLVERS["azureDNS"], secrets(), endpoints=named)
+    assert azure.login.authority.url == "http://login"
+    google = await made("cloudDNS", SOLVERS["cloudDNS"], secrets(), endpoints=named)
+    assert google.login.tokens.url == "http://tokens"
+
+
+async def test_the_token_uri_of_a_key_file_is_not_followed() -> None:
+    assert KEY_FILE["token_uri"] == "https://attacker.example/token"
+    google = await made("cloudDNS", SOLVERS["cloudDNS"], secrets())
+    assert google.login.tokens.url == "https://oauth2.googleapis.com/token"
+
+
+@pytest.mark.parametrize("name", AMBIENT)
+async def test_ambient_credentials_need_the_operators_consent(name: str) -> None:
+    with pytest.raises(SolverError, match="--issuer-ambient-credentials"):
+        await made(name, AMBIENT[name], {})
+    assert (await made(name, AMBIENT[name], {}, ambient=True)).login
+
+
+async def test_the_environment_chooses_the_ambient_credentials(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("federated\n")
+    variables = {
+        "AZURE_FEDERATED_TOKEN_FILE": str(token),
+        "AZURE_CLIENT_ID": "client",
+        "AZURE_TENANT_ID": "tenant",
+    }
+    azure = await made("azureDNS", AMBIENT["azureDNS"], {}, environment=variables, ambient=True)
+    assert (azure.login.client_id, azure.login.tenant) == ("client", "tenant")
+    assert azure.login.assertion == "federated"
+    key_file = tmp_path / "key.json"
+    key_file.write_text(json.dumps(KEY_FILE))
+    variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(key_file)}
+    google = await made("cloudDNS", AMBIENT["cloudDNS"], {}, environment=variables, ambient=True)
+    assert google.login.email == KEY_FILE["client_email"]
+    metadata = {"GCE_METADATA_HOST": "127.0.0.1:1"}
+    google = await made("cloudDNS", AMBIENT["cloudDNS"], {}, environment=metadata, ambient=True)
+    assert google.login.metadata.url == "http://127.0.0.1:1"
