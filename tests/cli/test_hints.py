@@ -51,6 +51,16 @@ def wrong_type(field: str, expected: str, found: str) -> ApiError:
             id="a slip of the finger",
         ),
         pytest.param(
+            invalid(
+                "spec.privateKey.algorithm",
+                'Unsupported value: "ML-DSA": supported values: "RSA", "ECDSA", "Ed25519"',
+            ),
+            'spec.privateKey.algorithm: Unsupported value: "ML-DSA": supported values: "RSA", "ECDSA", '
+            '"Ed25519"; the server has cert-manager\'s CRDs, which do not allow it: install those that '
+            "`certwright crds` prints",
+            id="a value of ours under cert-manager's CRDs",
+        ),
+        pytest.param(
             unknown("spec.size"),
             "spec.size: unknown field; did you mean `spec.privateKey.size`?",
             id="the right field in the wrong place",

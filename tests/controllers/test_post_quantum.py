@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from certwright.controllers.acme.options import AcmeOptions
@@ -203,3 +205,32 @@ async def test_without_the_gate_an_ml_dsa_ca_is_not_ready() -> None:
             'Error getting keypair for CA issuer: the CA key in secret "root": ML-DSA is an alpha feature; '
             "have certwright started with --feature-gates PostQuantum=true"
         )
+
+
+async def test_a_key_at_rest_still_fits_its_certificate(world: World) -> None:
+    scene = Scene(world)
+    await scene.add_ca()
+    await scene.issue("web", private_key=ML_DSA)
+    await world.advance(timedelta(days=1))
+    await scene.change_spec(
+        "web", secretTemplate={"labels": {"a": "b"}}, additionalOutputFormats=[{"type": "DER"}]
+    )
+    secret = await world.secret("web")
+    assert secret.metadata.labels["a"] == "b"
+    assert "key.der" in secret.data
+    await world.advance(timedelta(days=70))
+    certificate = await world.certificate("web")
+    assert certificate.status.revision == 2, certificate.status.conditions
+    assert await world.is_ready("web")
+
+
+async def test_a_temporary_certificate_has_the_key(world: World) -> None:
+    certificate = make_certificate("web", "missing", private_key=ML_DSA)
+    meta = ObjectMeta(
+        name="web", namespace="default", annotations={"cert-manager.io/issue-temporary-certificate": "true"}
+    )
+    await world.create(CERTIFICATES, msgspec.structs.replace(certificate, metadata=meta))
+    await world.settle()
+    (leaf,) = read_chain((await world.secret("web")).data["tls.crt"])
+    assert leaf.is_ml_dsa
+    assert leaf.usages == ("digital signature",)

@@ -20,7 +20,7 @@ from certwright.pki.names import Subject
 from certwright.pki.sans import NameConstraints, NameSet, OtherName
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-KEYS = [keys.generate(keys.KeyPlan.of(algorithm)) for algorithm in ("RSA", "ECDSA", "Ed25519")]
+KEYS = [keys.generate(keys.KeyPlan.of(algorithm)) for algorithm in ("RSA", "ECDSA", "Ed25519", "ML-DSA")]
 PLAN = csr.CsrPlan(
     common_name="Root",
     subject=Subject(countries=("DE",), organizations=("A", "B")),

@@ -1,7 +1,7 @@
 """API server errors as sentences that name field, value and fix.
 
 The server reports the error in Kubernetes' words. The fix comes from the kind's schema, so there is no
-separate list.
+separate list; only cert-manager's CRDs, which lack values of ours, are recognized by such a value.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import ApiError, Invalid, NotFound
+from certwright.resources.key_algorithms import KEY_ALGORITHMS
 
 _UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
 _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')
@@ -29,6 +30,9 @@ _FIX_BY_TYPE = {
     "object": "write fields below it, indented",
     "string": 'write text; put quotes around it if it looks like a number or a truth value ("1.10", "yes")',
 }
+_OTHER_DEFINITIONS = (
+    "the server has cert-manager's CRDs, which do not allow it: install those that `certwright crds` prints"
+)
 _MOST_NAMES_SHOWN = 12
 _LONGEST_VALUE_SHOWN = 60
 Schema = Mapping[str, Any]
@@ -82,6 +86,8 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
     if name := _valid_name(message):
         return f'write e.g. "{name}"'
     if unsupported := _UNSUPPORTED.match(message):
+        if path == "spec.privateKey.algorithm" and unsupported[1] in KEY_ALGORITHMS:
+            return _OTHER_DEFINITIONS
         near = _nearest(unsupported[1], re.findall(r'"([^"]*)"', unsupported[2]))
         return f'did you mean "{near}"?' if near else ""
     if message == "Required value":

@@ -279,7 +279,8 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
     usages: Annotated[
         tuple[str, ...],
         doc(
-            "Key usages and extended key usages; digital signature and key encipherment when left out.",
+            "Key usages and extended key usages; digital signature and key encipherment when left out, of "
+            "ML-DSA keys digital signature.",
             items={"enum": KEY_USAGES},
         ),
     ] = ()

@@ -32,7 +32,8 @@ class CertificateRequestSpec(Struct, frozen=True, kw_only=True):
     usages: Annotated[
         tuple[str, ...],
         doc(
-            "Key usages and extended key usages; digital signature and key encipherment when left out.",
+            "Key usages and extended key usages; digital signature and key encipherment when left out, of "
+            "ML-DSA keys digital signature.",
             items={"enum": KEY_USAGES},
         ),
     ] = ()
