@@ -133,20 +133,23 @@ def running_pebble(
     http_port: int | None = None,
     tls_port: int | None = None,
     identity_ends: datetime | None = None,
+    port: int | None = None,
+    authority: trustme.CA | None = None,
     **options: Any,
 ) -> Iterator[Pebble]:
     """A Pebble. It does not dawdle before it validates, and refuses 5 % of the nonces as is its custom.
 
     `environment` sets Pebble's variables (`PEBBLE_WFE_NONCEREJECT`, …), `names` is another name server to
     ask, `program` another Pebble than that of `make pebble`, `identity_ends` when its own TLS certificate
-    expires, `options` are members of its configuration (`externalAccountBindingRequired=True`).
+    expires, `options` are members of its configuration (`externalAccountBindingRequired=True`). With the
+    `port` and the TLS `authority` of one that has ended it takes that one's place.
     """
     binary = program or tool("pebble", made_by="pebble")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pebble-")))
         name_server = stack.enter_context(running_name_server())
-        port, management = free_port(), free_port()
-        authority = trustme.CA()
+        port, management = port or free_port(), free_port()
+        authority = authority or trustme.CA()
         identity = authority.issue_cert("localhost", "127.0.0.1", not_after=identity_ends)
         identity.private_key_pem.write_to_path(folder / "key.pem")
         identity.cert_chain_pems[0].write_to_path(folder / "cert.pem")

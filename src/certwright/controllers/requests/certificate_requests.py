@@ -111,6 +111,8 @@ class RequestReconciler:
     ) -> tuple[CertificateRequest, Answer]:
         """The request, which names the member now, and that member's answer."""
         member = await self._members.choose(draft)
+        if isinstance(member, NoMember) and not member.is_told:
+            return request, Answer(draft)
         if isinstance(member, NoMember):
             answer = self._signing.pending(draft, member.reason, member.message)
             return request, dataclasses.replace(answer, again_at=member.again_at)

@@ -41,20 +41,23 @@ known."""
 
 
 class Trouble(NamedTuple):
-    """Why a member cannot sign, after its name in a sentence, and what to do; `since` when, if known."""
+    """Why a member cannot sign, after its name in a sentence, and what to do; `since` when, if known.
+    `is_unchecked`: the verdict on the issuer follows immediately, and wakes the request and the set."""
 
     why: str
     fix: str = ""
     since: datetime | None = None
+    is_unchecked: bool = False
 
 
 class NoMember(NamedTuple):
     """No member can sign a request now: the Event's reason, a sentence, and when to look again (None: when
-    something changes)."""
+    something changes). One that is not `is_told` is over before it would be read."""
 
     reason: str
     message: str
     again_at: datetime | None = None
+    is_told: bool = True
 
 
 def words_of(member: IssuerReference) -> str:
@@ -97,7 +100,7 @@ class Members:
         if kind.lower() not in self._kinds:
             return Trouble("is of a type that this process does not sign for", "see --controllers")
         if state.ready is None:
-            return Trouble("has not been checked yet")
+            return Trouble("has not been checked yet", is_unchecked=True)
         if not state.ready:
             ready = conditions.find(issuer.status.conditions, reasons.READY)
             since = ready.last_transition_time if ready is not None else None
@@ -125,7 +128,10 @@ class Members:
         for member in self._in_order(request, found):
             if without is not None and member.same_issuer(without):
                 continue
-            why = self._trouble_for(request, member, moments)
+            trouble = self.trouble_of(member, namespace)
+            if trouble is not None and trouble.is_unchecked:
+                return NoMember("IssuerNotReady", f"{words_of(member)} {trouble.why}", is_told=False)
+            why = trouble.why if trouble is not None else self._limit_of(request, member, moments)
             if not why and (why := await self._forbids(member, request)):
                 forbidden.append(member)
             if not why and self._gate.may_join(sent_to(request, member)):
@@ -208,13 +214,8 @@ class Members:
         order = [one for wanted in first if wanted for one in members if one.same_issuer(wanted)]
         return list(dict.fromkeys([*order, *members]))
 
-    def _trouble_for(
-        self, request: CertificateRequest, member: IssuerReference, moments: list[datetime]
-    ) -> str:
-        """Why this request is not sent to the member now; if that ends at a certain time, adds it to
-        `moments`."""
-        if (trouble := self.trouble_of(member, request.metadata.namespace)) is not None:
-            return trouble.why
+    def _limit_of(self, request: CertificateRequest, member: IssuerReference, moments: list[datetime]) -> str:
+        """Why this request is not sent to a member that works; adds to `moments` when that ends."""
         avoided_until = self._avoided_until(request, member)
         if avoided_until is None or avoided_until <= self._now():
             return ""

@@ -64,6 +64,9 @@ class SetReconciler(Generic[T]):
             return Result()
         now = self._toolbox.now()
         judged = self._judge(found)
+        if any(one.trouble is not None and one.trouble.is_unchecked for one in judged):
+            # The verdict enqueues the set again. Without it the set would leave a member that works.
+            return Result()
         status = _status(found, judged, now)
         try:
             written = await self._status.commit(

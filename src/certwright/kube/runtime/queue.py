@@ -10,6 +10,7 @@ import itertools
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
@@ -144,7 +145,9 @@ class WorkQueue(Generic[K]):
             await woken
         except asyncio.CancelledError:
             if woken.cancelled():
-                self._takers.remove(woken)
+                # A key that became ready since the cancellation has removed it already.
+                with suppress(ValueError):
+                    self._takers.remove(woken)
             else:
                 # Woken for a key that another waiter must take now.
                 self._wake_one()

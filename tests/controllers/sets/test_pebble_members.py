@@ -1,0 +1,121 @@
+"""Two Pebbles and a CA of our own in one set: the Pebbles are killed and restarted under load."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import trustme
+
+from certwright.resources.issuer_set_member import read_member
+from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
+from issuers.authority import new_root
+from support.acme_world import AcmeWorld, acme_world
+from support.pebble import Pebble, running_pebble
+from support.programs import free_port
+
+SET = {"name": "all", "kind": "ClusterIssuerSet", "group": "certwright.io"}
+
+
+class Restarted:
+    """A Pebble that can be killed, and started again at the same place with no memory."""
+
+    def __init__(self, shared: Pebble) -> None:
+        self._port, self._authority = free_port(), trustme.CA()
+        self._shared = shared
+        self._running = contextlib.ExitStack()
+        self.pebble = self.start()
+
+    def start(self) -> Pebble:
+        """Start it. It looks for responses where the shared one does."""
+        self.pebble = self._running.enter_context(
+            running_pebble(
+                http_port=self._shared.http_port,
+                tls_port=self._shared.tls_port,
+                names=self._shared.names.address,
+                port=self._port,
+                authority=self._authority,
+            )
+        )
+        return self.pebble
+
+    def kill(self) -> None:
+        """End it."""
+        self._running.close()
+
+
+@pytest.fixture
+def stays() -> Iterator[Pebble]:
+    """A server that is not in the set, with the names that the others look at."""
+    with running_pebble() as running:
+        yield running
+
+
+@pytest.fixture
+def pebbles(stays: Pebble) -> Iterator[tuple[Restarted, Restarted]]:
+    """The two servers of the set."""
+    first, second = Restarted(stays), Restarted(stays)
+    try:
+        yield first, second
+    finally:
+        first.kill()
+        second.kill()
+
+
+@pytest.fixture
+async def world(stays: Pebble, pebbles: tuple[Restarted, Restarted]) -> AsyncIterator[AcmeWorld]:
+    """A world with a set of both and a CA."""
+    async with acme_world(stays) as made:
+        for name, one in zip(("first", "second"), pebbles, strict=True):
+            bundle = base64.b64encode(one.pebble.ca_bundle).decode()
+            await made.issuer(name, server=one.pebble.directory, caBundle=bundle)
+        await made.secret("ca", new_root("Root").secret(), "kube-system")
+        await made.create(CLUSTER_ISSUERS, {"metadata": {"name": "ca"}, "spec": {"ca": {"secretName": "ca"}}})
+        members = [{"name": one, "kind": "ClusterIssuer"} for one in ("first", "second", "ca")]
+        await made.create(CLUSTER_ISSUER_SETS, {"metadata": {"name": "all"}, "spec": {"issuers": members}})
+        yield made
+
+
+async def load(world: AcmeWorld, wave: str, count: int) -> list[str]:
+    """Create that many Certificates whose issuer is the set."""
+    names = [f"{wave}{number}" for number in range(count)]
+    for name in names:
+        await world.certificate(name, f"{name}.example.org", issuerRef=SET)
+    return names
+
+
+async def signers(world: AcmeWorld, wave: str) -> Counter[str]:
+    """How many requests of that wave each member has signed."""
+    found = (await world.client.list(CERTIFICATE_REQUESTS)).items
+    members = [read_member(one.metadata.annotations) for one in found if one.metadata.name.startswith(wave)]
+    return Counter(one.name for one in members if one is not None)
+
+
+async def test_certificates_are_issued_while_servers_are_killed_and_restarted(
+    world: AcmeWorld, pebbles: tuple[Restarted, Restarted]
+) -> None:
+    first, second = pebbles
+    for name in await load(world, "calm", 3):
+        await world.ready(name)
+    assert await signers(world, "calm") == {"first": 3}
+    during = await load(world, "during", 8)
+    first.kill()
+    after = await load(world, "after", 8)
+    for name in after:
+        await world.ready(name)
+    assert await signers(world, "after") == {"second": 8}
+    second.kill()
+    alone = await load(world, "alone", 4)
+    for name in alone:
+        await world.ready(name)
+    assert await signers(world, "alone") == {"ca": 4}
+    first.start()
+    second.start()
+    again = await load(world, "again", 4)
+    for name in (*during, *again):
+        await world.ready(name)
+    requests = (await world.client.list(CERTIFICATE_REQUESTS)).items
+    assert len(requests) == 27
