@@ -37,6 +37,7 @@ from certwright.admission.kinds import certificate_kinds
 from certwright.app.stores import open_store
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
+from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
@@ -250,7 +251,7 @@ async def certwright(
             make_transport=lambda tls: CountedTransport(over_http(tls), calls),
         )
         client = Client(LocalTransport(counted.handle, app.CONTROLLER), user_agent="controllers")
-        controllers = Controllers(client, SystemClock(), executor, acme=options)
+        controllers = Controllers(client, SystemClock(), executor, Settings(acme=options))
         controllers.start()
         await controllers.wait_synced()
         try:

@@ -13,6 +13,7 @@ from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.settings import Settings
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.tasks import TaskSet
@@ -181,6 +182,6 @@ async def test_options_that_make_no_sense_are_told_before_the_lease_is_there(wor
             LocalTransport(world.server.handle, CONTROLLER),
             ClusterSettings(identity="one", kube_api_qps=-1),
             clock=world.clock,
-            make=lambda client, _: Controllers(client, world.clock, Inline(), enabled="no-such"),
+            make=lambda client, _: Controllers(client, world.clock, Inline(), Settings(enabled="no-such")),
             tasks=TaskSet(),
         )

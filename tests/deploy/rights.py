@@ -11,6 +11,7 @@ import pytest
 
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.controllers.settings import Settings
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
@@ -84,7 +85,7 @@ class Work:
             await tasks.close()
 
     def _make(self, client: Client, mine: Any, options: dict[str, Any]) -> Controllers:
-        return Controllers(client, self.world.clock, Inline(), mine=mine, **options)
+        return Controllers(client, self.world.clock, Inline(), Settings(**options), mine)
 
 
 def record(patches: pytest.MonkeyPatch, work: Work) -> None:

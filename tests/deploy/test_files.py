@@ -20,6 +20,7 @@ from certwright.cli.main import program
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
+from certwright.controllers.settings import Settings
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.tasks import TaskSet
@@ -81,7 +82,7 @@ async def _metrics_told() -> set[str]:
             LocalTransport(world.server.handle, CONTROLLER),
             ClusterSettings(identity="one", kube_api_qps=-1),
             clock=world.clock,
-            make=lambda client, mine: Controllers(client, world.clock, Inline(), acme=acme, mine=mine),
+            make=lambda client, mine: Controllers(client, world.clock, Inline(), Settings(acme=acme), mine),
             tasks=tasks,
         )
         made.start()

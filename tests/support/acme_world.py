@@ -18,6 +18,7 @@ from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.admission.kinds import certificate_kinds
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
+from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
@@ -60,7 +61,7 @@ class AcmeWorld:
             LocalTransport(self.recording.handle, CONTROLLER), user_agent="certwright-controllers"
         )
         self._executor = Threads()
-        self.controllers = Controllers(client, self.clock, self._executor, acme=self.options)
+        self.controllers = Controllers(client, self.clock, self._executor, Settings(acme=self.options))
         self.controllers.start()
         await self.controllers.wait_synced()
         return self.controllers

@@ -21,7 +21,9 @@ from typing import Any, ParamSpec, TypeVar
 import msgspec
 
 from certwright.admission.kinds import certificate_kinds
+from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
+from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Event, Secret
 from certwright.kube.api.core_kinds import EVENTS, SECRETS
@@ -133,12 +135,12 @@ class World:
         self.client = Client(LocalTransport(self.recording.handle, ADMIN), user_agent="test")
         self.controllers: Controllers | None = None
 
-    async def start_controllers(self, **options: Any) -> Controllers:
+    async def start_controllers(self, *, mine: Mine | None = None, **options: Any) -> Controllers:
         """Start (or start again, with empty caches) the controllers and wait until they are in step."""
         await self.stop_controllers()
         transport = LocalTransport(self.recording.handle, CONTROLLER)
         client = Client(transport, user_agent="certwright-controllers", clock=self.clock)
-        self.controllers = Controllers(client, self.clock, Inline(), **options)
+        self.controllers = Controllers(client, self.clock, Inline(), Settings(**options), mine)
         self.controllers.start()
         await self.settle()
         return self.controllers

@@ -16,6 +16,7 @@ from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import USER_AGENT, ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
+from certwright.controllers.settings import Settings
 from certwright.kit import exposition
 from certwright.kit.probe_server import Page, Pages, serve_pages
 from certwright.kube.client.rest import Client
@@ -130,23 +131,21 @@ async def start_controllers(
         raise StartError(str(error)) from error
     executor, tasks, clock = Threads(), TaskSet(), clock or SystemClock()
 
+    settings = Settings(
+        enabled=options.controllers,
+        cluster_resource_namespace=options.cluster_resource_namespace,
+        namespace=options.namespace,
+        backoff_minimum=options.backoff_minimum,
+        backoff_maximum=options.backoff_maximum,
+        issuer_attempts_per_hour=options.issuer_attempts_per_hour,
+        certificate_owner_references=options.certificate_owner_references,
+        copied_annotation_prefixes=options.copied_annotation_prefixes,
+        filtered_secrets=gates[SECRETS_FILTERED_CACHING],
+        acme=listeners.options,
+    )
+
     def make(client: Client, mine: Mine | None) -> Controllers:
-        return Controllers(
-            client,
-            clock,
-            executor,
-            enabled=options.controllers,
-            cluster_resource_namespace=options.cluster_resource_namespace,
-            namespace=options.namespace,
-            backoff_minimum=options.backoff_minimum,
-            backoff_maximum=options.backoff_maximum,
-            issuer_attempts_per_hour=options.issuer_attempts_per_hour,
-            certificate_owner_references=options.certificate_owner_references,
-            copied_annotation_prefixes=options.copied_annotation_prefixes,
-            filtered_secrets=gates[SECRETS_FILTERED_CACHING],
-            acme=listeners.options,
-            mine=mine,
-        )
+        return Controllers(client, clock, executor, settings, mine)
 
     try:
         controllers = (

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from certwright.controllers.acme.client_metrics import Kind, Tally, Traffic
-from certwright.controllers.cache.caches import Caches, owner_value
-from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.cache.caches import owner_value
 from certwright.controllers.retry.breaker import State
-from certwright.controllers.retry.gate import IssuerGate, Standing
+from certwright.controllers.retry.gate import Standing
+from certwright.controllers.shared import Shared
 from certwright.kit.exposition import head, labels
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.kube.runtime.controller import Controller
-from certwright.kube.util.clock import Clock
 from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
@@ -55,21 +54,13 @@ class ControllerMetrics:
     """The metrics of one set of controllers; of several that share the work, each reports the Certificates
     that are `mine`."""
 
-    def __init__(
-        self,
-        caches: Caches,
-        controllers: Sequence[Controller],
-        gate: IssuerGate,
-        traffic: Traffic,
-        clock: Clock,
-        mine: Mine | None = None,
-    ) -> None:
-        self._mine = mine
-        self._caches = caches
-        self._gate = gate
+    def __init__(self, shared: Shared, controllers: Sequence[Controller], traffic: Traffic) -> None:
+        self._mine = shared.mine
+        self._caches = shared.caches
+        self._gate = shared.gate
         self._traffic = traffic
         self._controllers = controllers
-        self._clock = clock
+        self._clock = shared.clock
 
     def take(self) -> Callable[[], bytes]:
         """Take a snapshot, and return a function that renders it in Prometheus' text format.

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from certwright.controllers.acme.setup import Acme
-from certwright.controllers.authorities import Authorities
-from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.issuer_tools import IssuerTools
-from certwright.controllers.queues import Precedence, Queues
-from certwright.controllers.requests.issuer_lister import KnownIssuers
-from certwright.controllers.requests.members import Members
-from certwright.controllers.retry.backoff import Limits
-from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.queues import Precedence
+from certwright.controllers.settings import Settings
+from certwright.controllers.shared import Shared
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result
-from certwright.resources.operator_policy import OperatorPolicy
+from certwright.kube.util.clock import Clock
 
 
 class Reconciles(Protocol):
@@ -33,27 +29,14 @@ class Reconciles(Protocol):
 R = TypeVar("R", bound=Reconciles)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the controllers of one process share, and their settings."""
+class Parts(Shared):
+    """What the controllers of one process share, ACME included."""
 
-    toolbox: Toolbox
-    caches: Caches
-    queues: Queues
-    issuers: KnownIssuers
-    gate: IssuerGate
-    members: Members
-    acme: Acme
-    issuer_tools: IssuerTools
-    authorities: Authorities
-    enabled: frozenset[str]
-    mine: Mine | None
-    secrets_of_cluster_issuers: str
-    policy: OperatorPolicy
-    limits: Limits
-    suffix: Callable[[int], str]
-    owner_references: bool
-    copied_annotation_prefixes: Sequence[str]
+    def __init__(self, toolbox: Toolbox, clock: Clock, settings: Settings, mine: Mine | None) -> None:
+        super().__init__(toolbox, clock, settings, mine)
+        self.acme = Acme(self)
+        self.members = self.acme.members
+        self.issuer_tools = IssuerTools(toolbox, self.acme.tools, self.servers.tools, self.policy)
 
 
 @dataclass(frozen=True, slots=True)

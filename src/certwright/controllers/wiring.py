@@ -80,12 +80,12 @@ def _is_enabled(name: str) -> Callable[[Parts], bool]:
 
 def _certificates(parts: Parts) -> CertificateReconciler:
     facts = Facts()
-    fights, trigger = Fights(parts.limits), Trigger(parts.limits, parts.gate)
-    keys, requests = Keys(parts.policy), Requests(parts.copied_annotation_prefixes)
-    issuing = Issuing(parts.limits, owns_secrets=parts.owner_references)
-    upkeep = Upkeep(owns_secrets=parts.owner_references)
+    fights, trigger = Fights(parts.settings.limits), Trigger(parts.settings.limits, parts.gate)
+    keys, requests = Keys(parts.policy), Requests(parts.settings.copied_annotation_prefixes)
+    issuing = Issuing(parts.settings.limits, owns_secrets=parts.settings.certificate_owner_references)
+    upkeep = Upkeep(owns_secrets=parts.settings.certificate_owner_references)
     readiness, revisions = Readiness(), Revisions()
-    renewal_info = RenewalInformation(parts.acme.renewal_office(partial(parts.queues.add, "certificates")))
+    renewal_info = RenewalInformation(parts.acme.renewals)
     on = parts.enabled
     steps = Steps(
         deciders=_enabled(
@@ -122,7 +122,7 @@ def _certificates(parts: Parts) -> CertificateReconciler:
         caches=parts.caches,
         facts=facts,
         authorities=parts.authorities,
-        suffix=parts.suffix,
+        suffix=parts.settings.suffix,
     )
 
 
@@ -149,7 +149,7 @@ def _certificate_handlers(parts: Parts, reconciler: CertificateReconciler, enque
     def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
         add(key_of(old, new))
         if old is not None and new is None:
-            parts.acme.forget_renewal(old.metadata.uid)
+            parts.acme.renewals.forget(old.metadata.uid)
         if old is None or new is None or old.spec.secret_name != new.spec.secret_name:
             # Others with the same secretName may win or lose their right to it.
             for one in (old, new):
@@ -276,7 +276,7 @@ def _cluster_set_handlers(parts: Parts, _reconciler: SetReconciler[ClusterIssuer
 
 def _order_handlers(parts: Parts, _orders: OrderReconciler, add: Add) -> None:
     parts.acme.ledgers.start(add)
-    parts.acme.wake_order = wake_orders(parts.caches, add)
+    wake_orders(parts.caches, add)
     wake_with_issuer(parts.caches, add, parts.caches.orders_for)
     wake_orders_with_member(parts.caches, add)
     wake_with_secrets(parts.caches.secrets, add, parts.acme.dependents)
@@ -290,12 +290,12 @@ def _challenge_handlers(parts: Parts, challenges: ChallengeReconciler, add: Add)
 
 
 def _order_precedence(parts: Parts) -> Precedence:
-    first = OrderPrecedence(parts.caches, parts.acme.is_proven)
+    first = OrderPrecedence(parts.caches, parts.acme.challenges.is_proven)
     return Precedence(first.rank, first.flow)
 
 
 def _challenge_precedence(parts: Parts) -> Precedence:
-    first = ChallengePrecedence(parts.caches, parts.acme.is_seen)
+    first = ChallengePrecedence(parts.caches, parts.acme.challenges.is_seen)
     return Precedence(first.rank, first.flow)
 
 
@@ -358,11 +358,10 @@ ROWS: Final[tuple[Row[Any], ...]] = (
             table.CLUSTER_ISSUER_SETS in parts.enabled and parts.caches.sets.cluster is not None
         ),
     ),
-    # Before the Challenges, which enqueue their Order.
     Row(
         "orders",
         "Orders",
-        lambda parts: parts.acme.orders(parts.members),
+        lambda parts: parts.acme.orders,
         _order_handlers,
         runs=_is_enabled(table.ORDERS),
         precedence=_order_precedence,
@@ -370,7 +369,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
     Row(
         "challenges",
         "Challenges",
-        lambda parts: parts.acme.challenges(partial(parts.queues.add, "challenges")),
+        lambda parts: parts.acme.challenges,
         _challenge_handlers,
         runs=_is_enabled(table.CHALLENGES),
         precedence=_challenge_precedence,

@@ -193,7 +193,7 @@ async def pending_order(tenant: Tenant) -> tuple[Json, Challenge]:
 def problem_of(fake: FakeWorld, challenge: Challenge) -> str:
     """Why the controllers do not act on the Challenge; empty: they do."""
     assert fake.world.controllers is not None
-    acme = fake.world.controllers._acme
+    acme = fake.world.controllers._parts.acme
     (client,) = acme._clients.registry()._clients.values()
     spec = codec.from_dict(CLUSTER_ISSUERS, _ISSUER).spec.acme
     assert spec is not None

@@ -10,6 +10,7 @@ from certwright.acme.protocol.messages import Action
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.cache.shard_members import Shards
 from certwright.controllers.manager import Controllers
+from certwright.controllers.settings import Settings
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
@@ -41,7 +42,7 @@ async def test_each_replica_orders_its_own_and_rests_then(*, restarted: bool) ->
         await world.start_controllers(acme=acme, mine=Shards(frozenset({0}), 2))
         client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent="other")
         theirs = Shards(frozenset({1}), 2)
-        other = Controllers(client, world.clock, Inline(), acme=acme, mine=theirs)
+        other = Controllers(client, world.clock, Inline(), Settings(acme=acme), theirs)
         other.start()
         await world.settle()
         names = [f"web-{number}" for number in range(6)]
@@ -71,7 +72,9 @@ async def test_one_replica_probes_and_all_keep_to_the_attempts_and_are_released_
         others = []
         for number in (1, 2):
             client = Client(LocalTransport(world.recording.handle, CONTROLLER), user_agent=f"other-{number}")
-            other = Controllers(client, world.clock, Inline(), acme=acme, mine=Shards(frozenset({number}), 3))
+            other = Controllers(
+                client, world.clock, Inline(), Settings(acme=acme), Shards(frozenset({number}), 3)
+            )
             other.start()
             others.append(other)
         await world.settle()

@@ -19,6 +19,7 @@ from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.cli.commands.limits import read
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
+from certwright.controllers.settings import Settings
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import ConfigMap
 from certwright.kube.api.core_kinds import CONFIG_MAPS
@@ -61,7 +62,7 @@ class Replicas:
         mine = Shards(frozenset({shard}), self.count) if self.count > 1 else None
         # Without a circuit breaker: here only the CA's limits are to stop an order.
         made = Controllers(
-            client, clock, Inline(), acme=self.fake._acme(), mine=mine, issuer_attempts_per_hour=0
+            client, clock, Inline(), Settings(acme=self.fake._acme(), issuer_attempts_per_hour=0), mine
         )
         self.running[shard] = made
         made.start()

@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, assert_never
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 import msgspec
 
@@ -42,19 +42,18 @@ from certwright.controllers.acme.challenge_state import (
 )
 from certwright.controllers.acme.challenge_steps import Facts, Snapshot, Step
 from certwright.controllers.acme.circuit_gate import CircuitGate
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.pace import Pace
 from certwright.controllers.acme.priorities import flow_of
 from certwright.controllers.acme.scheduler import Slots
 from certwright.controllers.acme.self_checks import Checks
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.own_writes import working_on
+from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
-from certwright.kube.client.rest import Client
-from certwright.kube.runtime.commit import StatusWriter
 from certwright.kube.runtime.controller import Result
-from certwright.kube.runtime.recorder import Recorder
 from certwright.resources.challenge import Challenge
 from certwright.resources.table import CHALLENGES
 
@@ -62,54 +61,51 @@ if TYPE_CHECKING:
     # The ACME client and the solvers are loaded with the first Challenge.
     from certwright.acme.protocol.authorizations import Authorization
 
-ProblemOf = Callable[[Challenge, Way], str]
-"""Why a Challenge must not be acted on, as a sentence; empty where it may be: see `provenance.py`."""
+
+class Origin(Protocol):
+    """Where a Challenge comes from: see `challenge_origin.py`."""
+
+    def problem(self, challenge: Challenge, way: Way) -> str:
+        """Why the Challenge must not be acted on, as a sentence; empty where it may be."""
+
+    async def problem_of_clean_up(self, challenge: Challenge) -> str:
+        """The same for a Challenge that is being deleted."""
+
+    def is_described(self, challenge: Challenge) -> bool:
+        """Whether this process has read the challenge from the CA itself."""
+
+    def order_ended(self, challenge: Challenge) -> str:
+        """That the Challenge's Order has failed, as a sentence; empty where it has not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChallengeTools:
+    """What the reconciler calls. `wake` enqueues a Challenge, `enqueue_order` the Order of one, which then
+    calls `is_proven`; None: every verdict is written immediately."""
+
+    origin: Origin
+    resolve_issuer: Callable[[Challenge], Awaitable[Way | Wait]]
+    find_means: challenge_solving.FindMeans
+    circuit_gate: CircuitGate
+    wake: Callable[[ObjectKey], None]
+    enqueue_order: Callable[[Challenge], None] | None
 
 
 class ChallengeReconciler:
-    """Concurrently, `most` challenges are with the CA and `looks` are self-checked. `check_period` is the
-    longest wait between two self-checks of a recent challenge. `enqueue_order` enqueues the Order of a
-    Challenge, which then calls `is_proven`; without it every verdict is written immediately. `is_described`
-    says whether this process has read the challenge from the CA itself; other Challenges are compared with
-    the CA first. `order_ended` says that the Challenge's Order has failed, as a sentence; empty where it has
-    not.
-    """
+    """Of the settings: the number of challenges that are with the CA, of self-checks, and the longest wait
+    between two self-checks of a recent challenge. A Challenge that this process has not read from the CA
+    itself is compared with the CA first."""
 
     def __init__(
-        self,
-        *,
-        challenges: Informer[Challenge],
-        problem_of: ProblemOf,
-        problem_of_clean_up: Callable[[Challenge], Awaitable[str]],
-        is_described: Callable[[Challenge], bool],
-        order_ended: Callable[[Challenge], str],
-        resolve_issuer: Callable[[Challenge], Awaitable[Way | Wait]],
-        find_means: challenge_solving.FindMeans,
-        circuit_gate: CircuitGate,
-        wake: Callable[[ObjectKey], None],
-        status: StatusWriter[Challenge],
-        client: Client,
-        recorder: Recorder,
-        now: Callable[[], datetime],
-        enqueue_order: Callable[[Challenge], None] | None = None,
-        most: int = 60,
-        looks: int = 100,
-        check_period: timedelta = timedelta(seconds=10),
+        self, challenges: Informer[Challenge], toolbox: Toolbox, tools: ChallengeTools, settings: AcmeOptions
     ) -> None:
         self._challenges = challenges
-        self._problem_of = problem_of
-        self._problem_of_clean_up = problem_of_clean_up
-        self._is_described = is_described
-        self._order_ended = order_ended
-        self._resolve_issuer = resolve_issuer
-        self._find_means = find_means
-        self._circuit_gate = circuit_gate
-        self._status = status
-        self._client = client
-        self._recorder = recorder
-        self._now = now
-        self._enqueue_order = enqueue_order
-        self._check_period = check_period
+        self._tools = tools
+        self._status = toolbox.status_of(challenges)
+        self._client = toolbox.client
+        self._recorder = toolbox.recorder
+        self._now = toolbox.now
+        self._check_period = settings.dns01_check_period
         self._memories = Memories()
         self.refused: set[ObjectKey] = set()
         """Challenges that are not acted on until their Order changes."""
@@ -117,10 +113,10 @@ class ChallengeReconciler:
 
         def granted(key: Hashable) -> None:
             assert isinstance(key, ObjectKey)
-            wake(key)
+            tools.wake(key)
 
-        self.slots = Slots(most, granted)
-        self.checks: Checks[ObjectKey, Ready | NotYet] = Checks(looks, wake)
+        self.slots = Slots(settings.max_concurrent_challenges, granted)
+        self.checks: Checks[ObjectKey, Ready | NotYet] = Checks(settings.looks_at_once, tools.wake)
 
     async def close(self) -> None:
         """Cancel all self-checks."""
@@ -153,7 +149,7 @@ class ChallengeReconciler:
         if challenge is None:
             self.refused.discard(key)
             return Result()
-        facts = Facts(order_ended=self._order_ended(challenge))
+        facts = Facts(order_ended=self._tools.origin.order_ended(challenge))
         while True:
             known = self._snapshot(challenge, facts)
             found = await self._carry_out(next_step(known), known)
@@ -173,7 +169,7 @@ class ChallengeReconciler:
             check=self.checks.peek(challenge.metadata.key),
             first_poll=self._pace_of(way).delay if isinstance(way, Way) else timedelta(0),
             check_period=self._check_period,
-            notifies_order=self._enqueue_order is not None,
+            notifies_order=self._tools.enqueue_order is not None,
         )
 
     async def _carry_out(self, step: Step, known: Snapshot) -> Facts | Result:
@@ -192,7 +188,7 @@ class ChallengeReconciler:
         challenge, facts, way, work = known.challenge, known.facts, known.facts.way, known.memory.work
         assert isinstance(way, Way)
         if isinstance(step, steps.Prepare):
-            made = await challenge_solving.make_work(challenge, way, self._find_means)
+            made = await challenge_solving.make_work(challenge, way, self._tools.find_means)
             self._memories.keep_work(challenge, made)
             return facts
         assert work is not None
@@ -243,7 +239,7 @@ class ChallengeReconciler:
             case steps.ResolveIssuer():
                 return await self._find_issuer(known)
             case steps.Admit():
-                wait = self._circuit_gate.may_go_on(challenge)
+                wait = self._tools.circuit_gate.may_go_on(challenge)
                 return replace(facts, way=wait) if wait is not None else replace(facts, is_admitted=True)
             case steps.Enter(stage=stage, not_yet=not_yet):
                 self.checks.take(key)
@@ -260,16 +256,16 @@ class ChallengeReconciler:
                 return replace(facts, refused=problem)
             case steps.CheckAuthor():
                 self._release(key)
-                problem = await self._problem_of_clean_up(challenge)
+                problem = await self._tools.origin.problem_of_clean_up(challenge)
                 challenge_solving.report_skipped(challenge, problem, self._recorder)
                 return replace(facts, may_be_foreign=bool(problem))
             case steps.RemoveProof():
                 if step.is_answered:
-                    self._circuit_gate.answered(challenge)
+                    self._tools.circuit_gate.answered(challenge)
                 if not step.keeps_slot:
                     self._release(key)
                 is_removed = await challenge_solving.clean_up(
-                    challenge, known.memory.work, self._find_means, self._recorder
+                    challenge, known.memory.work, self._tools.find_means, self._recorder
                 )
                 return replace(facts, is_removed=is_removed)
             case _:
@@ -277,16 +273,20 @@ class ChallengeReconciler:
 
     async def _find_issuer(self, known: Snapshot) -> Facts:
         challenge, facts, work = known.challenge, known.facts, known.memory.work
-        way = await self._resolve_issuer(challenge)
+        way = await self._tools.resolve_issuer(challenge)
         if isinstance(way, Wait):
             return replace(facts, way=way)
-        if problem := self._problem_of(challenge, way):
+        if problem := self._tools.origin.problem(challenge, way):
             return replace(facts, way=way, problem=problem)
         self.refused.discard(challenge.metadata.key)
         is_hurried = False
         if (pause := work.pause if work is not None else None) and pause.is_ours:
-            is_hurried = self._now() < pause.until and self._circuit_gate.is_hurried(challenge, pause.since)
-        return replace(facts, way=way, is_described=self._is_described(challenge), is_hurried=is_hurried)
+            is_hurried = self._now() < pause.until and self._tools.circuit_gate.is_hurried(
+                challenge, pause.since
+            )
+        return replace(
+            facts, way=way, is_described=self._tools.origin.is_described(challenge), is_hurried=is_hurried
+        )
 
     async def _end_pass(self, step: steps.Ending, known: Snapshot) -> Result:
         """Steps that end the pass."""
@@ -303,8 +303,8 @@ class ChallengeReconciler:
             case steps.NotifyOrder():
                 self._memories.enter(challenge, step.stage)
                 self._release(key)
-                assert self._enqueue_order is not None
-                self._enqueue_order(challenge)
+                assert self._tools.enqueue_order is not None
+                self._tools.enqueue_order(challenge)
                 return Result(wake_at=step.until)
             case steps.Settle():
                 return await self._settle(step, challenge)
@@ -340,7 +340,7 @@ class ChallengeReconciler:
         if step.pause is not None and work is not None:
             memory = replace(memory, work=replace(work, pause=step.pause))
         if step.error is not None:
-            self._circuit_gate.troubled(challenge, step.error, step.named)
+            self._tools.circuit_gate.troubled(challenge, step.error, step.named)
         text = challenge.status.reason
         if not text or step.announced.is_news(memory.announced, self._now()):
             memory, text = replace(memory, announced=step.announced), step.announced.text

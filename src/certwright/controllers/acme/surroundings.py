@@ -9,11 +9,13 @@ from functools import partial
 from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.acme.solver_factory import Surroundings
+from certwright.controllers.acme.solver_factory import Means, Surroundings, means_of
 from certwright.controllers.acme.webhook_calls import call_webhook
 from certwright.controllers.servers import Servers
+from certwright.issuers.contract import GetSecret
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.client.rest import Client
+from certwright.resources.challenge import Challenge
 
 _UNKNOWN_CA = "have the machine's CA certificates updated, or add the API's CA to them"
 
@@ -41,3 +43,16 @@ def surroundings_of(
         hosts=HostSessions(Outside(client_of_host, now)),
         get_token=lambda namespace: servers.tools(namespace).get_token,
     )
+
+
+class Solvers:
+    """Makes solvers; what they share is made once."""
+
+    def __init__(
+        self, options: AcmeOptions, client: Client, servers: Servers, now: Callable[[], datetime]
+    ) -> None:
+        self._surroundings = surroundings_of(options, client, servers, now)
+
+    async def means_of(self, challenge: Challenge, get_secret: GetSecret, secrets_in: str) -> Means:
+        """See `solver_factory.means_of`."""
+        return await means_of(challenge, self._surroundings, get_secret, secrets_in)

@@ -191,13 +191,8 @@ def _heard_by_request(order: Order | None) -> Hashable:
     return state, status.reason, bool(status.certificate)
 
 
-def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
-    """Enqueue Orders for their own events, and for those of their Challenges. Returns a function that
-    enqueues the Order of a Challenge."""
-
-    def order_changed(old: Order | None, new: Order | None) -> None:
-        if not is_own_write(ORDERS, key := key_of(old, new)):
-            add(key)
+def enqueues_order(caches: Caches, add: Add) -> Callable[[Challenge], None]:
+    """A function that enqueues the Order of a Challenge."""
 
     def enqueue_order(challenge: Challenge) -> None:
         if (owner := controller_of(challenge.metadata)) is None:
@@ -206,6 +201,17 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
         order = caches.orders.cache.get(key)
         is_over = order is not None and order.status.is_final
         if not is_over and not is_own_write(ORDERS, key):
+            add(key)
+
+    return enqueue_order
+
+
+def wake_orders(caches: Caches, add: Add) -> None:
+    """Enqueue Orders for their own events, and for those of their Challenges and requests."""
+    enqueue_order = enqueues_order(caches, add)
+
+    def order_changed(old: Order | None, new: Order | None) -> None:
+        if not is_own_write(ORDERS, key := key_of(old, new)):
             add(key)
 
     def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
@@ -232,7 +238,6 @@ def wake_orders(caches: Caches, add: Add) -> Callable[[Challenge], None]:
     caches.requests.add_handler(request_changed)
     if caches.signing_requests is not None:
         caches.signing_requests.add_handler(signing_request_changed)
-    return enqueue_order
 
 
 def wake_challenges(caches: Caches, add: Add) -> None:

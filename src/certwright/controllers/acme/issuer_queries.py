@@ -1,0 +1,68 @@
+"""Requests to ACME servers beside Orders: probes, and renewal information (RFC 9773)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.errors import AcmeError
+from certwright.controllers.acme.ari_poller import RenewalOffice
+from certwright.controllers.acme.issuer_resolution import Ways
+from certwright.controllers.acme.ways import Wait, Way
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources.certificate import Certificate
+from certwright.resources.issuer_ref import reference_to
+from certwright.resources.order import Order
+from certwright.resources.request import CertificateRequest
+
+# How long an existing certificate waits for its server's renewal information.
+_PATIENCE_S = 1.0
+_PROBE_TAKES_S = 10.0
+
+
+async def probe(ways: Ways, issuer: ObjectKey) -> str:
+    """GET the directory of an ACME issuer. Returns why that failed, in a sentence; empty: it was answered."""
+    way = await ways.find(reference_to(issuer), ObjectMeta(namespace=issuer.namespace, name=issuer.name))
+    if isinstance(way, Wait):
+        return way.why
+    try:
+        async with asyncio.timeout(_PROBE_TAKES_S):
+            await way.client.directory(fresh=True)
+    except TimeoutError:
+        return f"{way.client.directory_url} did not answer within {_PROBE_TAKES_S:g} s"
+    except AcmeError as error:
+        return str(error)
+    return ""
+
+
+async def client_of(ways: Ways, certificate: Certificate) -> AcmeClient | None:
+    """The client of a Certificate's issuer; None where that is not ready, or no ACME issuer."""
+    way = await ways.find(certificate.spec.issuer_ref, certificate.metadata)
+    return None if isinstance(way, Wait) else way.client
+
+
+class EarlyRenewalInfo:
+    """Asks about a certificate before it is stored: the answer goes into the Certificate's own last write.
+    `get_request` returns the request of that name, None where it does not exist."""
+
+    def __init__(
+        self, renewals: RenewalOffice, get_request: Callable[[ObjectKey], CertificateRequest | None]
+    ) -> None:
+        self._renewals = renewals
+        self._get_request = get_request
+
+    async def ask(self, order: Order, way: Way, facts: CertificateFacts) -> None:
+        """Ask about the certificate of that Order, for a second at most."""
+        owner = controller_of(order.metadata)
+        if owner is None or way.spec.renewal_information_source == "None":
+            return
+        request = self._get_request(ObjectKey(order.metadata.namespace, owner.name))
+        certificate = controller_of(request.metadata) if request is not None else None
+        if certificate is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._renewals.hear(way.client, certificate.uid, facts)

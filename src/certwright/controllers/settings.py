@@ -1,0 +1,42 @@
+"""Settings of the controllers of one process; names and meanings as cert-manager's flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.retry.backoff import Limits
+from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR
+from certwright.kube.util.ids import random_suffix
+from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
+
+# Each worker mostly waits for the API server; the more writes are in progress, the more a store with group
+# commit can put into one commit.
+_WORKERS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """`enabled` is the list of `--controllers`. `namespace` restricts the controllers to one namespace,
+    without ClusterIssuers (None: all). The Secrets of ClusterIssuers lie in `cluster_resource_namespace`;
+    `filtered_secrets` False caches all Secrets in full. `suffix` makes the random ends of names."""
+
+    enabled: str = "*"
+    cluster_resource_namespace: str = "kube-system"
+    namespace: str | None = None
+    backoff_minimum: timedelta = timedelta(hours=1)
+    backoff_maximum: timedelta = timedelta(hours=32)
+    issuer_attempts_per_hour: int = ATTEMPTS_PER_HOUR
+    certificate_owner_references: bool = False
+    copied_annotation_prefixes: Sequence[str] = COPIED_ANNOTATION_PREFIXES
+    filtered_secrets: bool = True
+    acme: AcmeOptions = field(default_factory=AcmeOptions)
+    workers: int = _WORKERS
+    suffix: Callable[[int], str] = random_suffix
+
+    @property
+    def limits(self) -> Limits:
+        """The shortest and the longest wait between failed requests."""
+        return Limits(minimum=self.backoff_minimum, maximum=self.backoff_maximum)

@@ -1,0 +1,58 @@
+"""What the controllers of one process share."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from certwright.controllers import table
+from certwright.controllers.authorities import Authorities
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.cache.shard_members import share_of
+from certwright.controllers.queues import Queues
+from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.servers import Servers
+from certwright.controllers.settings import Settings
+from certwright.controllers.toolbox import Toolbox
+from certwright.kube.util.clock import Clock
+
+USER_AGENT = "certwright"
+"""The User-Agent that servers of issuers see."""
+
+
+class Shared:
+    """`mine` selects the Certificates (with all that belongs to them) and issuers that this replica works on;
+    None is all. Raises `ValueError` with a sentence for invalid settings."""
+
+    def __init__(self, toolbox: Toolbox, clock: Clock, settings: Settings, mine: Mine | None) -> None:
+        self.toolbox, self.clock, self.settings, self.mine = toolbox, clock, settings, mine
+        self.enabled = table.parse_enabled(settings.enabled)
+        self.secrets_of_cluster_issuers = settings.cluster_resource_namespace
+        self.policy = settings.acme.policy
+        self.caches = Caches(
+            toolbox.client,
+            clock,
+            namespace=settings.namespace or "",
+            cluster_resource_namespace=settings.cluster_resource_namespace,
+            signing_requests=bool(table.signer_kinds(self.enabled, table.CSR_SIGNERS)),
+            filtered_secrets=settings.filtered_secrets,
+            mine=mine,
+        )
+        self.queues = Queues(clock, self.caches, mine)
+        self.issuers = KnownIssuers(self.caches, self.enabled, self.secrets_of_cluster_issuers)
+        self.gate = self._gate(settings.issuer_attempts_per_hour)
+        self.servers = Servers(toolbox.client, user_agent=USER_AGENT, rules=self.policy.servers)
+        wake = partial(self.queues.add, "certificates")
+        self.authorities = Authorities(self.caches, self.secrets_of_cluster_issuers, wake)
+
+    def _gate(self, attempts_per_hour: int) -> IssuerGate:
+        own = share_of(attempts_per_hour, self.mine)
+        return IssuerGate(
+            self.caches,
+            self.issuers.object_of,
+            now=self.clock.now,
+            attempts_per_hour=own,
+            mine=self.mine,
+            share_of_attempts=own / attempts_per_hour if attempts_per_hour > 0 else 1.0,
+        )
