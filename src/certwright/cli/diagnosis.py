@@ -14,10 +14,13 @@ from certwright.cli import proofs
 from certwright.cli.format import at, count, from_now, parse_time, sentence
 from certwright.kube.util.backoff import doubled
 from certwright.resources.breaker import read_breaker
+from certwright.resources.issuer_set_member import read_member
 from certwright.resources.retry import RetryRecord, read_retry
 
 Json = Mapping[str, Any]
 OUR_GROUP = "cert-manager.io"
+SETS_GROUP = "certwright.io"
+_SETS = ("IssuerSet", "ClusterIssuerSet")
 _REVISION = "cert-manager.io/certificate-revision"
 _OTHER_KIND = {
     "Issuer": "a ClusterIssuer of that name",
@@ -90,8 +93,23 @@ def certificate_revision(request: Json) -> int:
 def issuer_words(certificate: Json) -> str:
     """The issuer as the certificate names it: `ClusterIssuer ca`, `AWSPCAIssuer x of awspca.example`."""
     ref = issuer_ref(certificate)
-    tail = "" if ref["group"] == OUR_GROUP else f" of {ref['group']}"
+    tail = "" if ref["group"] == OUR_GROUP or is_set(ref) else f" of {ref['group']}"
     return f"{ref['kind']} {ref['name']}{tail}"
+
+
+def is_set(ref: Mapping[str, str]) -> bool:
+    """Whether the reference names an IssuerSet or ClusterIssuerSet."""
+    return ref["group"] == SETS_GROUP and ref["kind"] in _SETS
+
+
+def member_words(request: Json | None) -> str:
+    """The member of its set that a request was sent to, and the set: `ClusterIssuer a of IssuerSet all`;
+    empty where there is none."""
+    annotations = ((request or {}).get("metadata") or {}).get("annotations") or {}
+    member = read_member(annotations)
+    if request is None or member is None or not is_set(issuer_ref(request)):
+        return ""
+    return f"{member.kind_or_default} {member.name} of {issuer_words(request)}"
 
 
 def issuer_ref(certificate: Json) -> dict[str, str]:
@@ -189,7 +207,9 @@ def _ordered(around: Around, order: Json) -> Diagnosis:
 
 
 def _issuer_trouble(around: Around) -> Diagnosis | None:
-    if issuer_ref(around.certificate)["group"] != OUR_GROUP:
+    ref = issuer_ref(around.certificate)
+    # A set that cannot be read is no trouble: the request reports what it waits for.
+    if ref["group"] != OUR_GROUP and not (is_set(ref) and around.issuer):
         return None
     if around.issuer is None:
         return _issuer_missing(around)

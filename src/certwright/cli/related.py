@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from certwright.cli.diagnosis import OUR_GROUP, Around, certificate_revision, issuer_ref
+from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, Around, certificate_revision, issuer_ref
 from certwright.kube.api import core_kinds, errors
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
-from certwright.resources import table
+from certwright.resources import names, table
 
 Json = dict[str, Any]
 
@@ -26,6 +26,8 @@ CERTIFICATES = _as_json(table.CERTIFICATES)
 REQUESTS = _as_json(table.CERTIFICATE_REQUESTS)
 ISSUERS = _as_json(table.ISSUERS)
 CLUSTER_ISSUERS = _as_json(table.CLUSTER_ISSUERS)
+ISSUER_SETS = _as_json(table.ISSUER_SETS)
+CLUSTER_ISSUER_SETS = _as_json(table.CLUSTER_ISSUER_SETS)
 SECRETS = _as_json(core_kinds.SECRETS)
 EVENTS = _as_json(core_kinds.EVENTS)
 NAMESPACES = _as_json(core_kinds.NAMESPACES)
@@ -47,12 +49,13 @@ async def around(client: Client, certificate: Json) -> Around:
     request = current_request(certificate, requests.items)
     namesake = None if issuer is not None else await _namesake(client, ref, namespace)
     found = Around(certificate, issuer, request, secret, namesake=namesake)
-    if request is None or "acme" not in ((issuer or {}).get("spec") or {}):
+    may_order = ref["group"] == SETS_GROUP or "acme" in ((issuer or {}).get("spec") or {})
+    if request is None or not may_order:
         return found
     orders, challenges = await asyncio.gather(
         client.list(ORDERS, namespace), client.list(CHALLENGES, namespace)
     )
-    order = next((one for one in orders.items if _belongs(one, request)), None)
+    order = next((one for one in orders.items if _belongs(one, request) and not _is_superseded(one)), None)
     own = [one for one in challenges.items if order is not None and _belongs(one, order)]
     return replace(found, order=order, challenges=tuple(own))
 
@@ -71,11 +74,23 @@ async def _namesake(client: Client, ref: Mapping[str, str], namespace: str) -> J
 
 
 async def _issuer(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
+    if ref["group"] == SETS_GROUP:
+        return await _set(client, ref, namespace)
     if ref["group"] != OUR_GROUP or not ref["name"]:
         return None
     if ref["kind"] == "ClusterIssuer":
         return await get_or_none(client, CLUSTER_ISSUERS, ref["name"])
     return await get_or_none(client, ISSUERS, ref["name"], namespace)
+
+
+async def _set(client: Client, ref: Mapping[str, str], namespace: str) -> Json | None:
+    try:
+        if ref["kind"] == "ClusterIssuerSet":
+            return await get_or_none(client, CLUSTER_ISSUER_SETS, ref["name"])
+        return await get_or_none(client, ISSUER_SETS, ref["name"], namespace)
+    except errors.Forbidden:
+        # The request says what it waits for.
+        return None
 
 
 async def get_or_none(client: Client, kind: Kind[Json], name: str, namespace: str = "") -> Json | None:
@@ -92,6 +107,10 @@ def current_request(certificate: Json, requests: list[Json]) -> Json | None:
     """The request of the certificate with the highest revision."""
     own = [request for request in requests if _belongs(request, certificate)]
     return max(own, key=certificate_revision, default=None)
+
+
+def _is_superseded(order: Json) -> bool:
+    return (order["metadata"].get("annotations") or {}).get(names.ACME_SUPERSEDED) == "true"
 
 
 def _belongs(obj: Json, owner_of_it: Json) -> bool:

@@ -9,7 +9,18 @@ import click
 
 from certwright.cli import issuer_status, related, sections
 from certwright.cli.access import session
-from certwright.cli.diagnosis import Around, Diagnosis, condition, diagnose, issuer_words, name_of, retry_of
+from certwright.cli.diagnosis import (
+    Around,
+    Diagnosis,
+    condition,
+    diagnose,
+    is_set,
+    issuer_ref,
+    issuer_words,
+    member_words,
+    name_of,
+    retry_of,
+)
 from certwright.cli.format import at, from_now, parse_time, sentence
 from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch
@@ -123,7 +134,8 @@ def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
     request = around.request
     if request is None:
         return [] if diagnosis.ready else ["none yet"]
-    return [*sections.fields([("Name", name_of(request))]), *sections.conditions(request, now)]
+    found = [("Name", name_of(request)), ("Sent to", member_words(request))]
+    return [*sections.fields(found), *sections.conditions(request, now)]
 
 
 def _order(around: Around) -> list[str]:
@@ -153,13 +165,20 @@ def _challenge(challenge: Any) -> str:
 
 def _issuer(around: Around) -> list[str]:
     words = issuer_words(around.certificate)
+    if around.issuer is None and is_set(issuer_ref(around.certificate)):
+        return [f"{words} (does not exist, or you may not read it)"]
     if around.issuer is None:
         foreign = " of " in words
         return [f"{words} ({'of another program: not checked' if foreign else 'does not exist'})"]
     ready = condition(around.issuer, "Ready")
     state = "ready" if ready.get("status") == "True" else "not ready"
     return sections.fields(
-        [("Name", words), ("State", state), ("Says", sentence(str(ready.get("message", ""))))]
+        [
+            ("Name", words),
+            ("State", state),
+            ("Active", str(((around.issuer.get("status") or {}).get("active") or {}).get("name", ""))),
+            ("Says", sentence(str(ready.get("message", "")))),
+        ]
     )
 
 
