@@ -12,10 +12,18 @@ import pytest
 
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import conditions
+from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrPlan, build_csr
-from certwright.pki.keys import KeyPlan, generate, load_private_key, plan_of, public_key_der
+from certwright.pki.keys import (
+    KeyPlan,
+    encode_private_key,
+    generate,
+    load_private_key,
+    plan_of,
+    public_key_der,
+)
 from certwright.resources.certificate import Certificate, PrivateKeySpec
 from certwright.resources.issuer import Issuer
 from certwright.resources.issuer_ref import IssuerReference
@@ -234,3 +242,15 @@ async def test_a_temporary_certificate_has_the_key(world: World) -> None:
     (leaf,) = read_chain((await world.secret("web")).data["tls.crt"])
     assert leaf.is_ml_dsa
     assert leaf.usages == ("digital signature",)
+
+
+async def test_a_key_that_is_not_the_certificates_is_noticed(world: World) -> None:
+    scene = Scene(world)
+    await scene.add_ca()
+    await scene.issue("web", private_key=ML_DSA)
+    other = encode_private_key(generate(KeyPlan.of("ML-DSA")))
+    await world.client.patch(SECRETS, "web", "default", {"data": {"tls.key": other}})
+    await world.settle()
+    certificate, data = await world.certificate("web"), (await world.secret("web")).data
+    assert certificate.status.revision == 2
+    assert public_key_der(load_private_key(data["tls.key"])) == read_chain(data["tls.crt"])[0].public_key_der

@@ -6,13 +6,12 @@ import pytest
 
 from certwright.pki import usages
 from certwright.pki.errors import BadUsage
-from certwright.resources.certificate import DEFAULT_USAGES, KEY_USAGES
+from certwright.resources.certificate import KEY_USAGES
 
 
 def test_the_table_has_every_usage_that_a_spec_can_name() -> None:
     assert set(usages.USAGES) == set(KEY_USAGES)
     assert len(usages.USAGES) == 23
-    assert usages.DEFAULT_USAGES == DEFAULT_USAGES
 
 
 @pytest.mark.parametrize("name", KEY_USAGES)

@@ -156,7 +156,6 @@ def test_defaults_of_a_certificate_are_applied_where_it_is_used() -> None:
     spec = _certificate().spec
     assert spec.requested_duration == timedelta(hours=2160)
     assert spec.renew_before_duration is None
-    assert spec.effective_usages == ("digital signature", "key encipherment")
     assert (spec.key.algorithm_or_default, spec.key.size_or_default) == ("RSA", 2048)
     assert (spec.key.encoding_or_default, spec.key.rotation_policy_or_default) == ("PKCS1", "Always")
     assert spec.revisions_kept == 1
@@ -177,7 +176,6 @@ def test_what_is_given_wins_over_the_defaults() -> None:
     ).spec
     assert spec.requested_duration == timedelta(minutes=90)
     assert spec.renew_before_duration == timedelta(minutes=10)
-    assert spec.effective_usages == ("digital signature", "key encipherment", "cert sign")
     assert not spec.encodes_usages
     assert spec.revisions_kept == 3
 

@@ -49,7 +49,6 @@ KEY_USAGES: Final = (
     "microsoft sgc",
     "netscape sgc",
 )
-DEFAULT_USAGES: Final = ("digital signature", "key encipherment")
 
 ROTATION_POLICIES: Final = ("Never", "Always")
 OUTPUT_FORMATS: Final = ("DER", "CombinedPEM")
@@ -317,12 +316,6 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
     def renew_before_duration(self) -> timedelta | None:
         """`renewBefore`, if given. Raises `ValueError` for an invalid duration."""
         return parse_duration(self.renew_before) if self.renew_before is not None else None
-
-    @property
-    def effective_usages(self) -> tuple[str, ...]:
-        """The usages, or the default ones, with `cert sign` for a CA."""
-        usages = self.usages or DEFAULT_USAGES
-        return (*usages, "cert sign") if self.is_ca and "cert sign" not in usages else usages
 
     @property
     def key(self) -> PrivateKeySpec:

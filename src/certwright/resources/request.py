@@ -16,7 +16,7 @@ from msgspec import field
 from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import Condition, ObjectMeta, Struct
 from certwright.kube.util.durations import parse_duration
-from certwright.resources.certificate import DEFAULT_DURATION, DEFAULT_USAGES, KEY_USAGES
+from certwright.resources.certificate import DEFAULT_DURATION, KEY_USAGES
 from certwright.resources.issuer_ref import IssuerReference
 
 
@@ -48,12 +48,6 @@ class CertificateRequestSpec(Struct, frozen=True, kw_only=True):
     def requested_duration(self) -> timedelta:
         """The requested lifetime, 90 days by default. Raises `ValueError` for an invalid duration."""
         return parse_duration(self.duration) if self.duration is not None else DEFAULT_DURATION
-
-    @property
-    def effective_usages(self) -> tuple[str, ...]:
-        """The usages, or the default ones, with `cert sign` for a CA."""
-        usages = self.usages or DEFAULT_USAGES
-        return (*usages, "cert sign") if self.is_ca and "cert sign" not in usages else usages
 
 
 class CertificateRequestStatus(Struct, frozen=True, kw_only=True):
