@@ -63,8 +63,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(f"{SIGNERS}selfsigned", "controllers.requests.signing"),
     Row(f"{SIGNERS}acme", "controllers.requests.signing"),
     Row(f"{SIGNERS}vault", "controllers.requests.signing"),
-    # For `*`, so that requests for issuers of this kind get an answer: that it is not supported.
-    Row(f"{SIGNERS}venafi", "controllers.requests.signing", exists=False),
+    Row(f"{SIGNERS}venafi", "controllers.requests.signing"),
     Row(ORDERS, "controllers.acme.orders"),
     Row(CHALLENGES, "controllers.acme.challenges"),
     Row("ingress-shim", exists=False),

@@ -157,6 +157,10 @@ class Pending:
     """Not yet. `secrets` names Secrets whose creation or change may help. `is_told` False: normal progress,
     visible elsewhere (in an Order) and not worth a status write.
 
+    `annotations` are state that a crash must not lose, such as the ID of an order: they are written to the
+    request before anything else happens, and `sign` is called again immediately. `is_taken`: the issuer's
+    server has taken the request.
+
     `cause` set: the issuer itself has failed for that cause, and accepts nothing before `not_before`. The
     issuer's circuit breaker then decides when the request is sent again.
     """
@@ -168,6 +172,8 @@ class Pending:
     is_told: bool = field(default=True, kw_only=True)
     cause: Cause | None = field(default=None, kw_only=True)
     not_before: datetime | None = field(default=None, kw_only=True)
+    annotations: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+    is_taken: bool = field(default=False, kw_only=True)
 
 
 Outcome = Signed | Failed | Pending

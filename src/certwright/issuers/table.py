@@ -19,6 +19,7 @@ from certwright.issuers.contract import (
 )
 from certwright.issuers.selfsigned import SelfSigned
 from certwright.issuers.vault.issuer import Vault
+from certwright.issuers.venafi.issuer import Venafi
 from certwright.resources.issuer import IssuerSpec
 
 _FIELDS: Mapping[str, str] = {
@@ -62,20 +63,21 @@ class NotSupported:
 
 
 _VAULT = Vault()
+_VENAFI = Venafi()
 
 ISSUERS: Mapping[str, Issuer] = {
     "acme": ACME(),
     "ca": CA(),
     "vault": _VAULT,
     "selfSigned": SelfSigned(),
-    "venafi": NotSupported("venafi"),
+    "venafi": _VENAFI,
 }
 
 
-PROBED: Mapping[str, ProbedIssuer] = {"vault": _VAULT}
+PROBED: Mapping[str, ProbedIssuer] = {"vault": _VAULT, "venafi": _VENAFI}
 """The types whose server can be probed by this package; ACME's is probed by its controllers."""
 
-ASKED_DIRECTLY = frozenset({"vault"})
+ASKED_DIRECTLY = frozenset({"vault", "venafi"})
 """The types whose server is asked while a request is reconciled, if their circuit breaker admits it."""
 
 WITHOUT_TRACES = frozenset({"ca", "selfSigned"})

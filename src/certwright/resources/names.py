@@ -68,6 +68,8 @@ NOT_BEFORE: Final = "certwright.io/not-before"
 On a failed CertificateRequest: an issuer of another group accepts the next one from this time on."""
 RETRY: Final = "certwright.io/retry"
 """On a Certificate that waits: its retry record as JSON. See `resources/retry.py`."""
+VENAFI_PICKUP_ID: Final = "venafi.cert-manager.io/pickup-id"
+"""On a CertificateRequest: the ID of its order at a Certificate Manager server."""
 STATE: Final = frozenset(
     {
         ISSUER_SET_MEMBER,
@@ -79,6 +81,7 @@ STATE: Final = frozenset(
         ACME_ATTEMPTS,
         NOT_BEFORE,
         RETRY,
+        VENAFI_PICKUP_ID,
     }
 )
 """State of one object; never copied to another."""
@@ -87,7 +90,6 @@ ACME_LIMITS_LABEL: Final = "certwright.io/acme-limits"
 ISSUE_TEMPORARY_CERTIFICATE: Final = "cert-manager.io/issue-temporary-certificate"
 ALLOW_DIRECT_INJECTION: Final = "cert-manager.io/allow-direct-injection"
 VENAFI_CUSTOM_FIELDS: Final = "venafi.cert-manager.io/custom-fields"
-VENAFI_PICKUP_ID: Final = "venafi.cert-manager.io/pickup-id"
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 COPIED_ANNOTATION_PREFIXES: Final = ("*", "-kubectl.kubernetes.io/", "-fluxcd.io/", "-argocd.argoproj.io/")

@@ -35,6 +35,8 @@ class Attempts:
                 self._gate.answered(request, is_taken=False)
             case Pending(cause=cause, not_before=until) if cause is not None:
                 self._gate.failed(request, cause, until, message=outcome.message)
+            case Pending(is_taken=True):
+                self._gate.taken(request)
             case _:
                 # It was not sent: a Secret is missing.
                 self._gate.withdrawn(request)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -100,6 +100,9 @@ class RequestReconciler:
         else:
             answer = await self._answer(key, draft, is_stored=is_stored)
         try:
+            if answer.annotations:
+                await self._annotate(request, answer.annotations)
+                return Result(wake_at=answer.again_at)
             written = await self._status.commit(CERTIFICATE_REQUESTS, request, answer.request)
         except NotFound:
             return Result()
@@ -135,6 +138,13 @@ class RequestReconciler:
         written = await client.patch(CERTIFICATE_REQUESTS, meta.name, meta.namespace, patch)
         self._requests.put(written)
         return written
+
+    async def _annotate(self, request: CertificateRequest, annotations: Mapping[str, str]) -> None:
+        """Save an issuer's state. Without a resourceVersion, because a conflict must not lose it."""
+        meta = request.metadata
+        patch = {"metadata": {"uid": meta.uid, "annotations": dict(annotations)}}
+        client = self._toolbox.client
+        self._requests.put(await client.patch(CERTIFICATE_REQUESTS, meta.name, meta.namespace, patch))
 
     async def _answer(self, key: ObjectKey, request: CertificateRequest, *, is_stored: bool) -> Answer:
         reader = SecretReader(self._secrets, self.dependents, key)

@@ -11,7 +11,7 @@ Source: cert-manager `pkg/controller/certificaterequests/sync.go`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -64,11 +64,13 @@ class IssuerState:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The resulting request, its Events, and the time of the next pass."""
+    """The resulting request, its Events, and the time of the next pass. `annotations` are written to the
+    request before its status."""
 
     request: CertificateRequest
     events: tuple[NewEvent, ...] = ()
     again_at: datetime | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 def awaits_signature(request: CertificateRequest) -> bool:
@@ -205,6 +207,8 @@ class Signing:
                 if (told_cause := causes.condition_of(why)) is not None:
                     failed = _with(failed, told_cause, self._now())
                 return Answer(failed, (NewEvent("Warning", reason, message),))
+            case Pending(annotations=annotations) if annotations:
+                return Answer(request, again_at=self._now(), annotations=annotations)
             case Pending(reason, message, _, retry_after):
                 is_reported = (
                     outcome.is_told or conditions.find(request.status.conditions, reasons.READY) is not None

@@ -17,6 +17,7 @@ from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base import field_errors as words
 from certwright.kube.apiserver.base.field_errors import Path
 from certwright.kube.apiserver.base.string_formats import check_for
+from certwright.kube.util.patterns import compile_pattern
 
 Check = Callable[[Any, Path, list[FieldError]], None]
 """Appends the errors of the value."""
@@ -240,22 +241,6 @@ def _in_go_words(pattern: str) -> str:
         return f"missing closing ]: `{pattern[pattern.rindex('[') :]}`"
     missing = bare.count("(") > bare.count(")")
     return f"{'missing closing' if missing else 'unexpected'} ): `{pattern}`"
-
-
-def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Whether a text has a match of `pattern`, found in linear time whatever the pattern.
-
-    Raises `ValueError` for an invalid pattern, or one that needs backtracking.
-    """
-    import jsonschema_rs  # 8 MB and 24 ms, needed only where a schema has a pattern
-
-    try:
-        validator = jsonschema_rs.validator_for(
-            {"type": "string", "pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except jsonschema_rs.ValidationError as error:
-        raise ValueError(f"{pattern!r} is not a regular expression") from error
-    return validator.is_valid
 
 
 def number_checks(schema: Schema) -> list[Check]:

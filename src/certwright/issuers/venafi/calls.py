@@ -1,0 +1,156 @@
+"""JSON calls to the servers of all three products: errors as types, with the documented error texts only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, place_of, quote
+from certwright.kit.retry_after import parse_retry_after
+
+_MOST_ERRORS: Final = 3
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class VenafiError(Exception):
+    """A call without success. The message is one sentence."""
+
+
+class Unavailable(VenafiError):
+    """The server does not work now. `not_before` is its `Retry-After`; `is_limit`: it limits requests."""
+
+    def __init__(self, message: str, *, not_before: datetime | None = None, is_limit: bool = False) -> None:
+        super().__init__(message)
+        self.not_before = not_before
+        self.is_limit = is_limit
+
+
+class Unauthorized(VenafiError):
+    """401: the server does not accept the token or the key."""
+
+
+class Refused(VenafiError):
+    """Another 4xx: the server understands the call and refuses it."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A successful answer: its JSON object, or its text if the call asked for text."""
+
+    status: int
+    data: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    text: str = field(default="", repr=False)
+
+
+class Calls:
+    """Sends calls with `http`. `now` returns the time. Methods raise `VenafiError`."""
+
+    def __init__(self, http: HttpClient, now: Callable[[], datetime]) -> None:
+        self._http = http
+        self._now = now
+
+    async def get(
+        self, url: str, headers: Headers = (), *, is_text: bool = False, accepted: Collection[int] = ()
+    ) -> Answer:
+        """A GET. Statuses of `accepted` are answers as well as 2xx ones."""
+        return await self._send("GET", url, headers, b"", is_text=is_text, accepted=accepted)
+
+    async def post(
+        self, url: str, body: Mapping[str, Any], headers: Headers = (), *, accepted: Collection[int] = ()
+    ) -> Answer:
+        """A POST of a JSON object."""
+        headers = (("Content-Type", "application/json"), *headers)
+        return await self._send("POST", url, headers, json.dumps(body).encode(), accepted=accepted)
+
+    async def post_form(self, url: str, body: bytes, headers: Headers = ()) -> Answer:
+        """A POST of an encoded form."""
+        headers = (("Content-Type", "application/x-www-form-urlencoded"), *headers)
+        return await self._send("POST", url, headers, body)
+
+    async def is_reachable(self, url: str) -> None:
+        """Return if the server answers at all, whatever it thinks of a GET without credentials. Raises
+        `Unavailable`."""
+        try:
+            await self._send("GET", url, (), b"", is_text=True)
+        except (Unauthorized, Refused):
+            return
+
+    async def _send(
+        self,
+        method: str,
+        url: str,
+        headers: Headers,
+        body: bytes,
+        *,
+        is_text: bool = False,
+        accepted: Collection[int] = (),
+    ) -> Answer:
+        headers = (("Accept", "*/*" if is_text else "application/json"), *headers)
+        try:
+            answer = await self._http.send(method, url, body=body, headers=headers)
+        except ServerError as error:
+            raise Unavailable(str(error)) from error
+        if not 200 <= answer.status < 300 and answer.status not in accepted:
+            raise _error_of(answer, place_of(url), self._now())
+        if is_text:
+            return Answer(answer.status, text=answer.body.decode("utf-8", "replace"))
+        return Answer(answer.status, _parsed(answer, place_of(url)))
+
+
+def _parsed(answer: HttpAnswer, place: str) -> Mapping[str, Any]:
+    if not answer.body:
+        return {}
+    try:
+        found = json.loads(answer.body)
+    except (ValueError, RecursionError) as error:
+        raise Unavailable(
+            f"{place} answered with {answer.status} and no JSON: is that a Certificate Manager?"
+        ) from error
+    return mapping(found)
+
+
+def _error_of(answer: HttpAnswer, place: str, received_at: datetime) -> VenafiError:
+    errors = _errors(answer)
+    text = f"{place} answered {answer.status}" + (f": {'; '.join(errors)}" if errors else "")
+    if answer.status == 401:
+        return Unauthorized(text)
+    if answer.status == 429 or not 400 <= answer.status < 500:
+        not_before = parse_retry_after(answer.header("retry-after"), received_at)
+        return Unavailable(text, not_before=not_before, is_limit=answer.status == 429)
+    return Refused(text, answer.status)
+
+
+def _errors(answer: HttpAnswer) -> tuple[str, ...]:
+    """The documented error texts of an answer: `Error` (TPP), `errors[].message` (SaaS, NGTS), `error` and
+    `error_description` (RFC 6749 §5.2). Nothing else of it is quoted."""
+    try:
+        found = mapping(json.loads(answer.body))
+    except (ValueError, RecursionError):
+        return ()
+    listed = found.get("errors")
+    texts = [mapping(one).get("message") for one in listed] if isinstance(listed, list) else []
+    texts += [found.get("Error"), found.get("error_description") or found.get("error")]
+    return tuple(quote(one.strip()) for one in texts if isinstance(one, str) and one.strip())[:_MOST_ERRORS]
+
+
+def mapping(found: object) -> Mapping[str, Any]:
+    """The JSON object; empty if it is another value."""
+    return found if isinstance(found, dict) else {}
+
+
+def text_of(found: object) -> str:
+    """The JSON string; empty if it is another value."""
+    return found if isinstance(found, str) else ""
+
+
+def texts_of(found: object) -> tuple[str, ...]:
+    """The strings of a JSON array; empty if it is another value."""
+    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()

@@ -1,0 +1,176 @@
+"""The `venafi` issuer: judges the server, its login and its zone, and orders certificates.
+
+An order outlives a crash: its pickup ID is an annotation of the CertificateRequest. TPP's is known before the
+order, so it is saved before; then an order whose answer was lost is fetched, never repeated. SaaS and NGTS
+choose it, so it is saved before anything else is done.
+
+Source: cert-manager `pkg/issuer/venafi/setup.go` (reasons and messages of the condition) and
+`pkg/controller/certificaterequests/venafi/venafi.go` (of the request).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from certwright.issuers.contract import (
+    Checked,
+    Failed,
+    IssuerView,
+    Outcome,
+    Pending,
+    ServerTools,
+    SigningRequest,
+    Tools,
+)
+from certwright.issuers.venafi.calls import Unauthorized, VenafiError
+from certwright.issuers.venafi.custom_fields import BadCustomFields, parse_custom_fields
+from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, failing
+from certwright.issuers.venafi.products import CertificateOrder
+from certwright.issuers.venafi.sessions import Session, Sessions
+from certwright.issuers.venafi.settings import BadSettings, Settings, StaticKey, settings_of
+from certwright.issuers.venafi.tokens import LoginRefused
+from certwright.pki.csr import read_csr
+from certwright.pki.errors import PkiError
+from certwright.pki.names import NO_SUBJECT
+from certwright.resources.causes import Cause
+from certwright.resources.issuer import VenafiIssuer
+from certwright.resources.names import VENAFI_CUSTOM_FIELDS
+
+STARTED: Final = "Certificate Manager issuer started"
+"""cert-manager's reason and message of a ready issuer."""
+_SETUP: Final = "Failed to setup Certificate Manager issuer"
+_SETUP_ERROR: Final = "ErrorSetup"
+_AUTH_FAILED: Final = "AuthFailed"
+_CUSTOM_FIELDS_ERROR: Final = "CustomFieldsError"
+_MISSING: Final = "SecretMissing"
+_NO_REQUESTS: Final = "this process makes no requests"
+_TRUST_FIX: Final = "put the CA of the server into spec.venafi.tpp.caBundle"
+_NO_SUBJECT: Final = (
+    "Certificate requests submitted to Venafi issuers must have the 'commonName' field or at least one other "
+    "subject field set."
+)
+
+_CHECK_AGAIN: Final = timedelta(seconds=15)
+"""Until the next check of a server that does not work."""
+_CHECK_ANYWAY: Final = timedelta(hours=1)
+
+
+class Venafi:
+    """Orders certificates. Keeps a token and a zone for each issuer, and which orders it has placed."""
+
+    def __init__(self) -> None:
+        self._sessions = Sessions()
+        self._orders = Orders()
+
+    async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
+        """Ready if the server accepts the credentials and shows the zone."""
+        if tools.servers is None:
+            return Checked(ready=False, reason=_SETUP_ERROR, message=f"{_SETUP}: {_NO_REQUESTS}")
+        try:
+            session = await self._session(issuer, tools, tools.servers)
+            if isinstance(session.settings.credentials, StaticKey):
+                await session.use(session.client.check_credentials)
+        except BadSettings as error:
+            return Checked(
+                ready=False,
+                reason=_SETUP_ERROR,
+                message=f"{_SETUP}: {error}",
+                secrets=(error.secret,) if error.secret else (),
+                retry_after=None if error.secret else _CHECK_AGAIN,
+            )
+        except (Unauthorized, LoginRefused) as error:
+            return _not_now(_AUTH_FAILED, f"{error}; {_credentials_fix(session.settings)}")
+        except VenafiError as error:
+            return _not_now(_SETUP_ERROR, str(error))
+        return await _check_zone(session, tools)
+
+    async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
+        """Order the certificate, or fetch it."""
+        request = signing.request
+        try:
+            csr = read_csr(request.spec.request)
+            lifetime = request.spec.requested_duration
+        except (PkiError, ValueError) as error:
+            return Failed(REQUEST_ERROR, f"the request cannot be used: {error}", cause=Cause.INVALID_REQUEST)
+        if not csr.common_name and csr.subject == NO_SUBJECT:
+            advice = "set spec.commonName"
+            return Failed(REQUEST_ERROR, _NO_SUBJECT, cause=Cause.INVALID_REQUEST, advice=advice)
+        try:
+            fields = parse_custom_fields(request.metadata.annotations.get(VENAFI_CUSTOM_FIELDS, ""))
+        except BadCustomFields as error:
+            advice = f"correct the annotation {VENAFI_CUSTOM_FIELDS}"
+            return Failed(_CUSTOM_FIELDS_ERROR, str(error), cause=Cause.INVALID_REQUEST, advice=advice)
+        if tools.servers is None:
+            return Pending(INIT_ERROR, _NO_REQUESTS)
+        try:
+            session = await self._session(issuer, tools, tools.servers)
+        except BadSettings as error:
+            return _unusable(error)
+        order = CertificateOrder(request.spec.request.decode("ascii", "replace"), csr, lifetime, fields)
+        try:
+            return await self._orders.process(session, request.metadata, order, tools.now)
+        except LoginRefused as error:
+            return failing(INIT_ERROR, f"{error}; {_credentials_fix(session.settings)}")
+        except Unauthorized as error:
+            return failing(INIT_ERROR, f"{error}; {_credentials_fix(session.settings)}")
+        except VenafiError as error:
+            return failing(REQUEST_ERROR, str(error), error)
+
+    async def probe(self, issuer: IssuerView, tools: Tools) -> str:
+        """Whether the server answers. Returns why not, in a sentence; empty: it answers."""
+        assert tools.servers is not None
+        try:
+            session = await self._session(issuer, tools, tools.servers)
+            await session.client.check_reachable()
+        except (BadSettings, VenafiError) as error:
+            return str(error)
+        return ""
+
+    async def _session(self, issuer: IssuerView, tools: Tools, servers: ServerTools) -> Session:
+        settings = await settings_of(_spec(issuer), tools.get_secret)
+        try:
+            return self._sessions.get(
+                issuer.uid, settings, lambda: servers.client(settings.tls, _TRUST_FIX), tools.now
+            )
+        except ValueError as error:
+            raise BadSettings(f"{error}; correct caBundle in spec.venafi.tpp") from error
+
+
+async def _check_zone(session: Session, tools: Tools) -> Checked:
+    try:
+        await session.zone(tools.now())
+    except (Unauthorized, LoginRefused) as error:
+        return _not_now(_AUTH_FAILED, f"{error}; {_credentials_fix(session.settings)}")
+    except VenafiError as error:
+        zone = session.settings.zone
+        return _not_now(
+            _SETUP_ERROR,
+            f'the zone "{zone}" cannot be read: {error}; correct spec.venafi.zone, or give the account '
+            "rights on it",
+        )
+    return Checked(ready=True, reason=STARTED, message=STARTED, retry_after=_CHECK_ANYWAY)
+
+
+def _spec(issuer: IssuerView) -> VenafiIssuer:
+    assert issuer.spec.venafi is not None, "table.kind_of chose this implementation because of it"
+    return issuer.spec.venafi
+
+
+def _not_now(reason: str, message: str) -> Checked:
+    return Checked(ready=False, reason=reason, message=f"{_SETUP}: {message}", retry_after=_CHECK_AGAIN)
+
+
+def _credentials_fix(settings: Settings) -> str:
+    if isinstance(settings.credentials, StaticKey):
+        return f"put a valid key or token into the Secret in {settings.credentials.where}"
+    return f"correct the Secret in spec.venafi.{settings.product.name.lower()}.credentialsRef"
+
+
+def _unusable(error: BadSettings) -> Pending:
+    if error.is_missing:
+        return Pending(_MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,))
+    text = f"Failed to initialise Certificate Manager client for signing: {error}"
+    if error.secret:
+        return Pending(INIT_ERROR, text, secrets=(error.secret,))
+    return failing(INIT_ERROR, text)

@@ -1,0 +1,189 @@
+"""One CertificateRequest: place its order once, poll it, and check what comes back.
+
+    no pickup ID            the policy is checked; TPP's ID is saved, or the order is placed and its ID saved
+    ID saved, not placed    the order is placed (TPP only: the ID is saved first)
+    placed                  the certificate is fetched, at growing intervals
+
+After a restart it is unknown whether an order of TPP with a saved ID was placed. So it is fetched first, and
+placed only if the server does not know it, or has a certificate for another key (of an earlier request).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from certwright.issuers.contract import Failed, Outcome, Pending, Signed
+from certwright.issuers.venafi.calls import Refused, Unavailable, VenafiError
+from certwright.issuers.venafi.policies import violation_of
+from certwright.issuers.venafi.products import CertificateOrder
+from certwright.issuers.venafi.sessions import Session
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.util.lru import Lru
+from certwright.pki import chain
+from certwright.pki.certificates import read_chain
+from certwright.pki.errors import PkiError
+from certwright.pki.keys import load_public_key, plan_of
+from certwright.resources.causes import Cause
+from certwright.resources.names import VENAFI_PICKUP_ID
+
+INIT_ERROR: Final = "VenafiInitError"
+REQUEST_ERROR: Final = "RequestError"
+_RETRIEVE_ERROR: Final = "RetrieveError"
+_PARSE_ERROR: Final = "ParseError"
+_ISSUANCE_PENDING: Final = "IssuancePending"
+"""cert-manager's reasons."""
+_ORDERED: Final = "the order is recorded"
+_WAITING: Final = "the certificate is not issued yet: the order is pending at the server"
+
+_REMEMBERED: Final = 4096
+_RETRY: Final = timedelta(seconds=15)
+"""For requests without a circuit breaker."""
+_SHORTEST_POLL: Final = timedelta(seconds=2)
+_LONGEST_POLL: Final = timedelta(minutes=5)
+_PART_OF_AGE: Final = 4
+"""The wait until the next poll is this part of the request's age: an approval by a person takes hours."""
+_ISSUERS_FAULT: Final = frozenset({403, 404})
+"""Refusals of an order that no change of the request would help."""
+
+
+class Orders:
+    """The orders of this process, by the UIDs of their CertificateRequests."""
+
+    def __init__(self) -> None:
+        # Pickup IDs of orders that were placed, and of those whose ID is being saved before.
+        self._placed: Lru[str, str] = Lru(_REMEMBERED)
+        self._prepared: Lru[str, str] = Lru(_REMEMBERED)
+
+    async def process(
+        self, session: Session, meta: ObjectMeta, order: CertificateOrder, now: Callable[[], datetime]
+    ) -> Outcome:
+        """Place the order or fetch its certificate. Raises `VenafiError` and `LoginRefused`."""
+        pickup_id = meta.annotations.get(VENAFI_PICKUP_ID, "")
+        if not pickup_id:
+            return await self._begin(session, meta, order, now)
+        if self._prepared.get(meta.uid):
+            self._prepared.drop(meta.uid)
+        else:
+            found = await self._fetch(session, meta, pickup_id, order, now)
+            if found is not None:
+                return found
+        if (refused := await self._place(session, meta, order)) is not None:
+            return refused
+        placed = self._placed.get(meta.uid) or ""
+        if placed != pickup_id:
+            return _save(placed)
+        return await self._fetch(session, meta, pickup_id, order, now) or _pending(meta, now())
+
+    async def _begin(
+        self, session: Session, meta: ObjectMeta, order: CertificateOrder, now: Callable[[], datetime]
+    ) -> Outcome:
+        if not (pickup_id := self._placed.get(meta.uid) or ""):
+            if (violation := await _violation(session, order, now)) is not None:
+                return violation
+            if pickup_id := session.client.pickup_id(order.csr):
+                self._prepared.put(meta.uid, pickup_id)
+            elif (refused := await self._place(session, meta, order)) is not None:
+                return refused
+            else:
+                pickup_id = self._placed.get(meta.uid) or ""
+        return _save(pickup_id)
+
+    async def _place(
+        self, session: Session, meta: ObjectMeta, order: CertificateOrder
+    ) -> Failed | Pending | None:
+        """Order the certificate; the outcome if the server refuses."""
+        zone = await session.zone()
+        try:
+            pickup_id = await session.use(lambda token: session.client.place(token, order, zone))
+        except Refused as error:
+            text = f"the server refuses the order: {error}"
+            if error.status in _ISSUERS_FAULT:
+                return failing(REQUEST_ERROR, f"{text}; give the account of the issuer the right to order")
+            return Failed(
+                REQUEST_ERROR,
+                text,
+                cause=Cause.INVALID_REQUEST,
+                advice=f'change what the zone "{session.settings.zone}" does not allow, or its policy',
+            )
+        self._placed.put(meta.uid, pickup_id)
+        return None
+
+    async def _fetch(
+        self,
+        session: Session,
+        meta: ObjectMeta,
+        pickup_id: str,
+        order: CertificateOrder,
+        now: Callable[[], datetime],
+    ) -> Outcome | None:
+        """The outcome of the order; None: it has to be placed, because the server does not know it."""
+        can_repeat = bool(session.client.pickup_id(order.csr)) and not self._placed.get(meta.uid)
+        try:
+            pem = await session.use(lambda token: session.client.fetch(token, pickup_id))
+        except Refused as error:
+            if can_repeat:
+                return None
+            return Failed(_RETRIEVE_ERROR, f"Failed to obtain the certificate: {error}")
+        if pem is None:
+            return _pending(meta, now())
+        try:
+            certificates = chain.in_order(read_chain(pem.encode()))
+        except (PkiError, ValueError) as error:
+            return failing(_PARSE_ERROR, f"the answer of the server is not a certificate chain: {error}")
+        if certificates[0].public_key_der == order.csr.public_key_der:
+            bundle = chain.split(certificates)
+            return Signed(bundle.chain_pem, bundle.ca_pem)
+        if can_repeat:
+            return None
+        # TPP: another request for the same name has used the object meanwhile. It is this one's turn again.
+        self._placed.drop(meta.uid)
+        if session.client.pickup_id(order.csr):
+            return _pending(meta, now())
+        return Failed(_RETRIEVE_ERROR, "the server has issued a certificate for another key")
+
+
+async def _violation(session: Session, order: CertificateOrder, now: Callable[[], datetime]) -> Failed | None:
+    """The refusal of a request that breaks the policy of the zone, which was read just now."""
+    started_at = now()
+    try:
+        key = plan_of(load_public_key(order.csr.public_key_der))
+    except PkiError:
+        key = None
+    if violation_of(await session.zone(), order.csr, key, order.lifetime) is None:
+        return None
+    # The policy may have been changed since the kept copy was read.
+    found = violation_of(await session.zone(started_at), order.csr, key, order.lifetime)
+    if found is None:
+        return None
+    zone = session.settings.zone
+    return Failed(
+        REQUEST_ERROR,
+        f'{found} is not allowed by the policy of the zone "{zone}"',
+        cause=Cause.INVALID_REQUEST,
+        advice=f'change {found.field}, or the policy of the zone "{zone}"',
+    )
+
+
+def _save(pickup_id: str) -> Pending:
+    return Pending(_ISSUANCE_PENDING, _ORDERED, annotations={VENAFI_PICKUP_ID: pickup_id}, is_told=False)
+
+
+def _pending(meta: ObjectMeta, now: datetime) -> Pending:
+    """The order is in progress. The server has taken it."""
+    age = now - (meta.creation_timestamp or now)
+    wait = min(max(age / _PART_OF_AGE, _SHORTEST_POLL), _LONGEST_POLL)
+    return Pending(_ISSUANCE_PENDING, _WAITING, retry_after=wait, is_taken=True)
+
+
+def failing(reason: str, message: str, error: VenafiError | None = None) -> Pending:
+    """The issuer's own failure. The circuit breaker decides when the request is sent again."""
+    is_limit = isinstance(error, Unavailable) and error.is_limit
+    return Pending(
+        reason,
+        message,
+        retry_after=_RETRY,
+        cause=Cause.RATE_LIMITED if is_limit else Cause.UNAVAILABLE,
+        not_before=error.not_before if isinstance(error, Unavailable) else None,
+    )

@@ -1,0 +1,170 @@
+"""The policy of a zone, and the field of a request that breaks it.
+
+The server enforces its policy itself. Checked here first, a violation costs no order and names the field.
+What a policy says in a form that is not known here is left to the server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from certwright.kube.util.patterns import compile_pattern
+from certwright.pki.csr import CsrFacts
+from certwright.pki.keys import KeyAlgorithm, KeyPlan
+
+_LONGEST_PATTERN: Final = 512
+"""Characters. A longer pattern takes long to compile."""
+
+
+class Allowed:
+    """The values that a policy allows for one field of the request."""
+
+    def permits(self, value: str) -> bool:
+        """Whether the policy allows this value."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf(Allowed):
+    """These values only; none: the field must be empty."""
+
+    values: frozenset[str]
+
+    def permits(self, value: str) -> bool:
+        """See `Allowed`."""
+        return value in self.values
+
+
+@dataclass(frozen=True, slots=True)
+class Domains(Allowed):
+    """Names in these domains (none: in any); with `wildcards` also `*.` names."""
+
+    domains: tuple[str, ...]
+    wildcards: bool
+
+    def permits(self, value: str) -> bool:
+        """See `Allowed`."""
+        if "*" in value and not self.wildcards:
+            return False
+        name = value.lower()
+        return not self.domains or any(
+            name == one or name.endswith(f".{one}") for one in map(str.lower, self.domains)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns(Allowed):
+    """Values that match one of these regular expressions; none: the field must be empty."""
+
+    patterns: tuple[str, ...]
+
+    def permits(self, value: str) -> bool:
+        """See `Allowed`."""
+        return any(_matches(one, value) for one in self.patterns)
+
+
+def _matches(pattern: str, value: str) -> bool:
+    # The patterns come from a server that a tenant may have named: no backtracking, and no long ones.
+    if pattern == ".*" or len(pattern) > _LONGEST_PATTERN:
+        return True
+    return _compiled(pattern)(value)
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> Callable[[str], bool]:
+    try:
+        return compile_pattern(pattern)
+    except ValueError:
+        return lambda _value: True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRules:
+    """The keys that a policy allows. None: any. `curves` are names such as `P256` and `ED25519`."""
+
+    algorithms: frozenset[str] | None = None
+    rsa_sizes: frozenset[int] | None = None
+    rsa_minimum: int = 0
+    curves: frozenset[str] | None = None
+
+    def violation(self, plan: KeyPlan | None) -> str:
+        """The field of the Certificate that breaks the rules; empty: none does."""
+        if plan is None:
+            return ""
+        is_rsa = plan.algorithm is KeyAlgorithm.RSA
+        if self.algorithms is not None and ("RSA" if is_rsa else "EC") not in self.algorithms:
+            return "spec.privateKey.algorithm"
+        if is_rsa:
+            is_listed = self.rsa_sizes is None or plan.size in self.rsa_sizes
+            return "" if is_listed and plan.size >= self.rsa_minimum else "spec.privateKey.size"
+        if self.curves is None or _curve(plan) in self.curves:
+            return ""
+        is_curve = plan.algorithm is KeyAlgorithm.ECDSA
+        return "spec.privateKey.size" if is_curve else "spec.privateKey.algorithm"
+
+
+def _curve(plan: KeyPlan) -> str:
+    return f"P{plan.size}" if plan.algorithm is KeyAlgorithm.ECDSA else "ED25519"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZonePolicy:
+    """A zone. `names` says which values the fields of a request (keys of `FIELDS`) may have; fields that it
+    lacks are free. `longest` limits the lifetime. The IDs are those of SaaS and NGTS."""
+
+    names: Mapping[str, Allowed] = field(default_factory=dict)
+    keys: KeyRules = KeyRules()
+    longest: timedelta | None = None
+    template_id: str = ""
+    application_id: str = ""
+
+
+class Violation(NamedTuple):
+    """The field of the Certificate that breaks a policy, and its value."""
+
+    field: str
+    value: str
+
+    def __str__(self) -> str:
+        return f'{self.field} "{self.value}"'
+
+
+FIELDS: Final[Mapping[str, tuple[str, Callable[[CsrFacts], tuple[str, ...]]]]] = {
+    "common_name": ("spec.commonName", lambda csr: (csr.common_name,) if csr.common_name else ()),
+    "dns_names": ("spec.dnsNames", lambda csr: csr.dns_names),
+    "ip_addresses": ("spec.ipAddresses", lambda csr: csr.ip_addresses),
+    "uris": ("spec.uris", lambda csr: csr.uris),
+    "email_addresses": ("spec.emailAddresses", lambda csr: csr.email_addresses),
+    "organizations": ("spec.subject.organizations", lambda csr: csr.subject.organizations),
+    "organizational_units": (
+        "spec.subject.organizationalUnits",
+        lambda csr: csr.subject.organizational_units,
+    ),
+    "localities": ("spec.subject.localities", lambda csr: csr.subject.localities),
+    "provinces": ("spec.subject.provinces", lambda csr: csr.subject.provinces),
+    "countries": ("spec.subject.countries", lambda csr: csr.subject.countries),
+}
+"""The fields of a Certificate that a policy may restrict, and their values in a signing request."""
+
+
+def violation_of(
+    policy: ZonePolicy, csr: CsrFacts, key: KeyPlan | None, lifetime: timedelta
+) -> Violation | None:
+    """The first field of the request that the policy forbids; None: the policy allows the request.
+
+    A field that the request leaves empty is allowed: the server fills it in.
+    """
+    for name, allowed in policy.names.items():
+        path, values = FIELDS[name]
+        for value in values(csr):
+            if not allowed.permits(value):
+                return Violation(path, value)
+    if key is not None and (path := policy.keys.violation(key)):
+        return Violation(path, str(key))
+    if policy.longest is not None and lifetime > policy.longest:
+        return Violation("spec.duration", f"{lifetime // timedelta(hours=1)}h")
+    return None

@@ -1,0 +1,163 @@
+"""A spec of a `venafi` issuer and its Secrets as values: where the server is, and how to log in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final
+
+from certwright.issuers.contract import GetSecret
+from certwright.kit.outgoing import ServerTls
+from certwright.resources.issuer import VenafiIssuer, VenafiNGTS, VenafiTPP
+from certwright.resources.names import CA_CERT_KEY
+from certwright.resources.references import SecretKeySelector
+
+CLOUD_URL: Final = "https://api.venafi.cloud"
+NGTS_URL: Final = "https://api.strata.paloaltonetworks.com/ngts"
+NGTS_TOKEN_URL: Final = "https://auth.apps.paloaltonetworks.com/oauth2/access_token"  # noqa: S105 - a URL
+_TPP_CLIENT: Final = "cert-manager.io"
+"""The API integration of TPP that cert-manager's documentation has administrators register."""
+_TPP_PATH: Final = "/vedsdk"
+
+
+SYSTEM_TRUST: Final = ServerTls()
+
+
+class BadSettings(Exception):
+    """The spec, or a Secret that it names, cannot be used. The message is one sentence with the fix."""
+
+    def __init__(self, message: str, *, secret: str = "", is_missing: bool = False) -> None:
+        super().__init__(message)
+        self.secret = secret
+        self.is_missing = is_missing
+
+
+class Product(Enum):
+    """The products that a spec may name."""
+
+    TPP = auto()
+    CLOUD = auto()
+    NGTS = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class StaticKey:
+    """An access token (TPP) or API key (Cloud) from a Secret; `where` names the field."""
+
+    value: str = field(repr=False)
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A user of TPP, and the API integration to log in to."""
+
+    username: str
+    password: str = field(repr=False)
+    client_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCredentials:
+    """A service account of NGTS: OAuth client credentials (RFC 6749 §4.4)."""
+
+    client_id: str
+    client_secret: str = field(repr=False)
+    token_url: str
+    scope: str
+
+
+Credentials = StaticKey | Password | ClientCredentials
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to reach a server and log in to it. With equal settings a token and a zone are used again."""
+
+    product: Product
+    server: str
+    zone: str
+    credentials: Credentials
+    tls: ServerTls = SYSTEM_TRUST
+
+
+async def settings_of(spec: VenafiIssuer, get_secret: GetSecret) -> Settings:
+    """The settings that the spec and its Secrets stand for. Raises `BadSettings`."""
+    if not spec.zone.strip():
+        raise BadSettings("spec.venafi.zone is empty; name the policy zone")
+    if spec.tpp is not None:
+        return await _tpp(spec.zone, spec.tpp, get_secret)
+    if spec.cloud is not None:
+        where = "spec.venafi.cloud.apiTokenSecretRef"
+        ref = spec.cloud.api_token_secret_ref
+        key = await _line(get_secret, ref.name, ref.key or "api-key", where)
+        server = (spec.cloud.url or CLOUD_URL).rstrip("/")
+        return Settings(Product.CLOUD, server, spec.zone, StaticKey(key, where))
+    if spec.ngts is not None:
+        return await _ngts(spec.zone, spec.ngts, get_secret)
+    raise BadSettings("spec.venafi names no product; give one of tpp, cloud and ngts")
+
+
+async def _tpp(zone: str, spec: VenafiTPP, get_secret: GetSecret) -> Settings:
+    server = spec.url.rstrip("/")
+    if server.lower().endswith(_TPP_PATH):
+        server = server[: -len(_TPP_PATH)]
+    ca = spec.ca_bundle
+    if not ca and (ref := spec.ca_bundle_secret_ref) is not None:
+        ca = await _value(get_secret, ref, CA_CERT_KEY, "spec.venafi.tpp.caBundleSecretRef")
+    credentials = await _tpp_credentials(spec.credentials_ref.name, get_secret)
+    return Settings(Product.TPP, server, zone, credentials, ServerTls(ca_pem=ca))
+
+
+async def _tpp_credentials(secret: str, get_secret: GetSecret) -> Credentials:
+    """The login that the Secret is for; an access token comes first, as in cert-manager."""
+    where = "spec.venafi.tpp.credentialsRef"
+    data = await get_secret(secret)
+    if data is not None and not data.get("access-token") and not data.get("username"):
+        raise BadSettings(
+            f'the Secret "{secret}" in {where} has neither "access-token" nor "username" and "password"',
+            secret=secret,
+        )
+    if data is None or data.get("access-token"):
+        return StaticKey(await _line(get_secret, secret, "access-token", where), where)
+    return Password(
+        await _line(get_secret, secret, "username", where),
+        await _line(get_secret, secret, "password", where),
+        await _line(get_secret, secret, "client-id", where) if data.get("client-id") else _TPP_CLIENT,
+    )
+
+
+async def _ngts(zone: str, spec: VenafiNGTS, get_secret: GetSecret) -> Settings:
+    where = "spec.venafi.ngts.credentialsRef"
+    secret = spec.credentials_ref.name
+    credentials = ClientCredentials(
+        await _line(get_secret, secret, "client-id", where),
+        await _line(get_secret, secret, "client-secret", where),
+        spec.token_endpoint or NGTS_TOKEN_URL,
+        f"tsg_id:{spec.tsg_id}",
+    )
+    return Settings(Product.NGTS, (spec.url or NGTS_URL).rstrip("/"), zone, credentials)
+
+
+async def _value(get_secret: GetSecret, ref: SecretKeySelector, default_key: str, where: str) -> bytes:
+    data = await get_secret(ref.name)
+    if data is None:
+        raise BadSettings(
+            f'the Secret "{ref.name}" in {where} does not exist', secret=ref.name, is_missing=True
+        )
+    key = ref.key or default_key
+    if not data.get(key):
+        raise BadSettings(f'the Secret "{ref.name}" in {where} has no "{key}"', secret=ref.name)
+    return data[key]
+
+
+async def _line(get_secret: GetSecret, secret: str, key: str, where: str) -> str:
+    """A credential as text without the newline that editors add."""
+    value = await _value(get_secret, SecretKeySelector(name=secret, key=key), key, where)
+    try:
+        text = value.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not text.isprintable():
+        raise BadSettings(f'"{key}" of the Secret "{secret}" in {where} is not a line of text', secret=secret)
+    return text
