@@ -128,16 +128,6 @@ async def test_a_self_signed_issuer_is_ready_and_silent(world: World) -> None:
     assert await told(world, "root") == []
 
 
-async def test_a_kind_to_come_is_not_ready_and_says_so(world: World) -> None:
-    venafi = {"zone": "Default", "cloud": {"apiTokenSecretRef": {"name": "token", "key": "t"}}}
-    body = {"metadata": {"name": "later", "namespace": "default"}, "spec": {"venafi": venafi}}
-    await world.create(ISSUERS, msgspec.convert(body, Issuer))
-    await world.settle()
-    status, reason, message = await issuer(world, "later")
-    assert (status, reason) == ("False", "NotSupported")
-    assert message.startswith("Venafi issuers are not supported yet")
-
-
 async def test_a_cluster_issuers_secret_is_only_looked_for_in_its_namespace() -> None:
     async with make_world(cluster_resource_namespace="certs") as world:
         await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="certs")))

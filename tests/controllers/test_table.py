@@ -47,7 +47,6 @@ def test_an_unknown_controller_is_named(text: str) -> None:
     [
         "ingress-shim",
         "gateway-shim",
-        "certificaterequests-issuer-venafi",
         "certificatesigningrequests-issuer-acme",
         "certificatesigningrequests-issuer-venafi",
     ],

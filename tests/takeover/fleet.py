@@ -69,22 +69,13 @@ def acme_status() -> Json:
 
 
 def issuers() -> list[Json]:
-    """One of each kind, all of them ready."""
+    """One of each kind that needs no server to be ready; that of the ACME account is not asked."""
     verified = ("KeyPairVerified", "Signing CA verified")
     registered = ("ACMEAccountRegistered", "The ACME account was registered with the ACME server")
-    vault = {
-        "server": "https://127.0.0.1:1",
-        "path": "pki/sign/web",
-        "auth": {"tokenSecretRef": {"name": "vault"}},
-    }
-    tpp = {"url": "https://tpp.example.org/vedsdk", "credentialsRef": {"name": "tpp"}}
-    started = "Certificate Manager issuer started"
     return [
         issuer("self", {"selfSigned": {}}, "IsReady", ""),
         issuer("ca", {"ca": {"secretName": "ca-pair"}}, *verified),
         issuer("ca", {"ca": {"secretName": "cluster-ca"}}, *verified, kind="ClusterIssuer"),
-        issuer("vault", {"vault": vault}, "VaultVerified", "Vault verified"),
-        issuer("venafi", {"venafi": {"zone": "Web", "tpp": tpp}}, started, started),
         issuer("letsencrypt", {"acme": acme_spec()}, *registered, kind="ClusterIssuer", acme=acme_status()),
     ]
 
@@ -96,8 +87,6 @@ def issuer_secrets() -> list[Json]:
     return [
         secret("ca-pair", pair),
         secret("cluster-ca", alone, namespace=ISSUERS),
-        secret("vault", {"token": b"s.abc"}),
-        secret("tpp", {"access-token": b"abc"}),
         # Made before accounts had labels (1.12).
         secret("letsencrypt-account", {"tls.key": key_pem(ACCOUNT_KEY)}, namespace=ISSUERS),
         secret("keystore-password", {"password": b"changeit"}),

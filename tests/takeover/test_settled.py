@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from certwright.kube.api import conditions
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from support.world import START
 from takeover import fleet
 from takeover.objects import BORN, INTERMEDIATE, Issued, Json
@@ -89,11 +89,6 @@ async def test_a_failed_issuance_goes_on_waiting_and_counting() -> None:
         await world.advance(timedelta(minutes=2))
         assert len(written(world)) > 2
         assert (await world.certificate("failing")).status.failed_issuance_attempts == 3
-
-
-async def test_issuers_that_this_version_cannot_sign_with_are_not_called_unready() -> None:
-    async with taken_over([*fleet.issuers(), *fleet.issuer_secrets()]) as world:
-        assert conditions.is_true((await world.get(ISSUERS, "venafi")).status.conditions, "Ready")
 
 
 async def test_a_certificate_that_is_due_is_renewed_once_with_a_key_as_the_spec_says() -> None:

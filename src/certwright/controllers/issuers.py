@@ -18,7 +18,7 @@ from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.retry.backoff import minimum_in
 from certwright.issuers.contract import Checked, IssuerView
-from certwright.issuers.table import ISSUERS, NOT_SUPPORTED, is_supported, kind_of
+from certwright.issuers.table import ISSUERS, kind_of
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
@@ -158,7 +158,7 @@ class IssuerReconciler(Generic[T]):
             return Checked(
                 ready=False, reason="IssuerTypeMissing", message="the spec configures no issuer type"
             )
-        if (refused := self._not_allowed(key, issuer)) is not None and is_supported(kind):
+        if (refused := self._not_allowed(key, issuer)) is not None:
             return refused
         checked = await ISSUERS[kind].check(view_of(self._kind.kind, issuer), tools)
         named = {ObjectKey(namespace, name) for name in checked.secrets}
@@ -193,9 +193,6 @@ class IssuerReconciler(Generic[T]):
             observed_generation=issuer.metadata.generation,
         )
         existing = conditions.with_condition(issuer.status.conditions, after, self._toolbox.now())
-        if checked.reason == NOT_SUPPORTED and before is not None and before.reason != NOT_SUPPORTED:
-            # Another controller that supports it has judged it, and may do so again.
-            return
         account = checked.account or issuer.status.acme
         status = msgspec.structs.replace(issuer.status, conditions=existing, acme=account)
         changed = msgspec.structs.replace(issuer, status=status)

@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [issuers]
   verbs: [list, watch, patch]
 - apiGroups: [cert-manager.io]
-  # patch: the annotation that records the member of an IssuerSet that a request was sent to.
+  # patch: the annotations that record the member of an IssuerSet that a request was sent to, and a pickup ID.
   resources: [certificaterequests]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [certwright.io]
