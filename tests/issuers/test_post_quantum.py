@@ -7,6 +7,7 @@ import pytest
 from certwright.acme.protocol.jws import AccountKey
 from certwright.issuers.acme import ACME
 from certwright.issuers.contract import Failed
+from certwright.issuers.venafi.policies import KeyRules
 from certwright.pki.errors import BadKey
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.causes import Cause
@@ -27,6 +28,19 @@ async def test_an_acme_issuer_refuses_an_ml_dsa_key_with_the_field() -> None:
         outcome.message == "ACME issuers do not order certificates for ML-DSA keys, which no public CA signs"
     )
     assert outcome.advice == "change spec.privateKey.algorithm to RSA or ECDSA, or use a CA issuer"
+
+
+@pytest.mark.parametrize(
+    ("rules", "field"),
+    [
+        (KeyRules(), ""),
+        (KeyRules(algorithms=frozenset({"RSA", "EC"})), "spec.privateKey.algorithm"),
+        (KeyRules(curves=frozenset({"P256", "ED25519"})), "spec.privateKey.algorithm"),
+    ],
+    ids=["no rules", "algorithms", "curves"],
+)
+def test_a_venafi_policy_with_rules_about_keys_forbids_ml_dsa(rules: KeyRules, field: str) -> None:
+    assert rules.violation(KeyPlan.of("ML-DSA")) == field
 
 
 def test_an_acme_account_cannot_have_an_ml_dsa_key() -> None:

@@ -95,6 +95,9 @@ class KeyRules:
         """The field of the Certificate that breaks the rules; empty: none does."""
         if plan is None:
             return ""
+        if plan.is_ml_dsa:
+            # No product of Venafi has these keys; without any rule, its server decides.
+            return "spec.privateKey.algorithm" if self != KeyRules() else ""
         is_rsa = plan.algorithm is KeyAlgorithm.RSA
         if self.algorithms is not None and ("RSA" if is_rsa else "EC") not in self.algorithms:
             return "spec.privateKey.algorithm"
