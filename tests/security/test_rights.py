@@ -16,6 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CLUSTER = {
     "clusterissuers": "/apis/cert-manager.io/v1/clusterissuers",
+    "clusterissuersets": "/apis/certwright.io/v1alpha1/clusterissuersets",
     "namespaces": "/api/v1/namespaces",
     "nodes' secrets": "/api/v1/secrets",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -59,6 +60,15 @@ async def test_a_tenant_writes_and_lists_nothing_of_the_cluster(server: Server, 
     if path != CLUSTER["namespaces"]:
         with pytest.raises(Forbidden):
             await tenant._send("GET", path)
+
+
+async def test_a_tenant_composes_no_issuer_set(server: Server) -> None:
+    """The author of a set decides which ClusterIssuers sign what was approved for the set."""
+    members = {"issuers": [{"name": "public", "kind": "ClusterIssuer"}]}
+    path = "/apis/certwright.io/v1alpha1/namespaces/team-a/issuersets"
+    assert (await server.tenant()._send("GET", path))["items"] == []
+    with pytest.raises(Forbidden):
+        await server.tenant()._send("POST", path, {"metadata": {"name": "evil"}, "spec": members})
 
 
 async def test_a_tenant_gives_nobody_rights(server: Server) -> None:

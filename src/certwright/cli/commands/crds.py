@@ -10,7 +10,7 @@ from certwright.resources.crds import custom_resource_definitions
 
 @click.command(short_help="Print the CustomResourceDefinitions for a real Kubernetes cluster.")
 def command() -> None:
-    """Print the six CustomResourceDefinitions of cert-manager's kinds as YAML, for a Kubernetes cluster.
+    """Print the CustomResourceDefinitions as YAML, for a Kubernetes cluster: cert-manager's and issuer sets'.
 
     After that, `certwright controllers --kubeconfig FILE` issues certificates in that cluster.
 
