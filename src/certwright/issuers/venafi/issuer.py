@@ -139,7 +139,7 @@ class Venafi:
 
 async def _check_zone(session: Session, tools: Tools) -> Checked:
     try:
-        await session.zone(tools.now())
+        await session.zone(tools.now() - _CHECK_AGAIN)
     except (Unauthorized, LoginRefused) as error:
         return _not_now(_AUTH_FAILED, f"{error}; {_credentials_fix(session.settings)}")
     except VenafiError as error:

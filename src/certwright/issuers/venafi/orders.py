@@ -44,6 +44,7 @@ _SHORTEST_POLL: Final = timedelta(seconds=2)
 _LONGEST_POLL: Final = timedelta(minutes=5)
 _PART_OF_AGE: Final = 4
 """The wait until the next poll is this part of the request's age: an approval by a person takes hours."""
+_UNKNOWN: Final = 404
 _ISSUERS_FAULT: Final = frozenset({403, 404})
 """Refusals of an order that no change of the request would help."""
 
@@ -119,11 +120,13 @@ class Orders:
         now: Callable[[], datetime],
     ) -> Outcome | None:
         """The outcome of the order; None: it has to be placed, because the server does not know it."""
-        can_repeat = bool(session.client.pickup_id(order.csr)) and not self._placed.get(meta.uid)
+        is_placed = self._placed.get(meta.uid) is not None
+        is_named_before = bool(session.client.pickup_id(order.csr))
         try:
             pem = await session.use(lambda token: session.client.fetch(token, pickup_id))
         except Refused as error:
-            if can_repeat:
+            # 404 from SaaS: the ID is of another server, which the issuer named before.
+            if not is_placed and (is_named_before or error.status == _UNKNOWN):
                 return None
             return Failed(_RETRIEVE_ERROR, f"Failed to obtain the certificate: {error}")
         if pem is None:
@@ -135,11 +138,11 @@ class Orders:
         if certificates[0].public_key_der == order.csr.public_key_der:
             bundle = chain.split(certificates)
             return Signed(bundle.chain_pem, bundle.ca_pem)
-        if can_repeat:
+        if is_named_before and not is_placed:
             return None
         # TPP: another request for the same name has used the object meanwhile. It is this one's turn again.
         self._placed.drop(meta.uid)
-        if session.client.pickup_id(order.csr):
+        if is_named_before:
             return _pending(meta, now())
         return Failed(_RETRIEVE_ERROR, "the server has issued a certificate for another key")
 

@@ -122,7 +122,7 @@ class SaasClient:
     async def fetch(self, token: str, pickup_id: str) -> str | None:
         """See `ProductClient`."""
         if not _ID.fullmatch(pickup_id):
-            raise Refused("the pickup ID is not the ID of a request", 400)
+            raise Refused("the pickup ID is not the ID of a request", 404)
         found = (await self._get(f"{_REQUESTS}/{pickup_id}", token)).data
         match text_of(found.get("status")):
             case "FAILED" | "REJECTED" | "REJECTED_APPROVAL" | "CANCELLED":

@@ -1,0 +1,120 @@
+"""Venafi issuers with the real controllers and API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from certwright.kube.api import conditions
+from certwright.pki.certificates import read_chain
+from certwright.resources.names import VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from issuers.venafi.live import Live, live_world
+from support.venafi.server import FakeVenafi
+
+
+async def until(true: Callable[[], Awaitable[bool]], *, within_s: float = 60.0) -> None:
+    """Return when it is so. Raises `TimeoutError`."""
+    async with asyncio.timeout(within_s):
+        while not await true():  # noqa: ASYNC110 - other tasks have no event for it
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def trusted(fake: FakeVenafi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CA of the fake is one of the system's: SaaS and NGTS have no caBundle."""
+    fake.state.now = datetime.now(UTC)
+    (tmp_path / "ca.crt").write_bytes(fake.ca_pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
+
+
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("product", ["tpp", "cloud", "ngts"])
+async def test_a_certificate_is_issued_and_its_request_names_the_order(
+    product: str, fake: FakeVenafi
+) -> None:
+    async with live_world() as world:
+        await world.add_issuer(fake, product)
+        await world.add_certificate("web")
+        await until(lambda: world.has_issued("web"))
+        issuer = await world.get(ISSUERS, "venafi")
+        assert conditions.is_true(issuer.status.conditions, "Ready")
+        (request,) = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
+        assert request.metadata.annotations[VENAFI_PICKUP_ID] == fake.state.placed[0]
+        assert read_chain((await world.secret("web")).data["tls.crt"])[0].common_name == "web.example.com"
+        assert len(fake.state.placed) == 1
+
+
+@pytest.mark.usefixtures("trusted")
+async def test_two_hundred_certificates_take_one_login_and_three_calls_each(fake: FakeVenafi) -> None:
+    async with live_world() as world:
+        await world.add_issuer(fake)
+        await until(lambda: is_ready(world))
+        before = fake.state.calls["all"]
+        for number in range(200):
+            await world.add_certificate(f"web-{number}")
+        await until(lambda: are_issued(world, 200), within_s=120)
+        calls = fake.state.calls
+        assert calls["POST vedauth/authorize/oauth"] == 1
+        assert calls["POST vedsdk/certificates/checkpolicy"] == 1
+        assert calls["all"] - before == 3 * 200
+        assert len(fake.state.placed) == 200
+
+
+@pytest.mark.usefixtures("trusted")
+async def test_a_pending_order_is_fetched_later_with_custom_fields_and_one_order(fake: FakeVenafi) -> None:
+    fake.state.polls = 1
+    async with live_world() as world:
+        await world.add_issuer(fake)
+        fields = '[{"name": "Owner", "value": "web team"}]'
+        await world.add_certificate("web", annotations={VENAFI_CUSTOM_FIELDS: fields})
+        await until(lambda: is_pending(world))
+        await world.start_controllers()
+        await until(lambda: world.has_issued("web"))
+        (order,) = fake.state.orders.values()
+        assert order.body["CustomFields"] == [{"Name": "Owner", "Values": ["web team"]}]
+        assert len(fake.state.placed) == 1
+
+
+@pytest.mark.usefixtures("trusted")
+async def test_what_the_policy_forbids_is_the_requests_fault_and_costs_no_order(fake: FakeVenafi) -> None:
+    fake.state.policy["WhitelistedDomains"] = ["example.org"]
+    async with live_world() as world:
+        await world.add_issuer(fake)
+        await world.add_certificate("web")
+        await until(lambda: has_failed(world))
+        issuing = conditions.find((await world.certificate("web")).status.conditions, "Issuing")
+        assert issuing is not None
+        assert issuing.reason == "InvalidRequest"
+        assert (
+            'spec.commonName "web.example.com" is not allowed by the policy of the zone "Web"'
+            in issuing.message
+        )
+        assert not fake.state.placed
+
+
+async def is_ready(world: Live) -> bool:
+    """Whether the issuer is ready."""
+    return conditions.is_true((await world.get(ISSUERS, "venafi")).status.conditions, "Ready")
+
+
+async def are_issued(world: Live, number: int) -> bool:
+    """Whether so many Certificates are Ready."""
+    found = (await world.client.list(CERTIFICATES, "default")).items
+    return sum(conditions.is_true(one.status.conditions, "Ready") for one in found) == number
+
+
+async def is_pending(world: Live) -> bool:
+    """Whether a request waits for its order."""
+    found = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
+    ready = [conditions.find(one.status.conditions, "Ready") for one in found]
+    return any(one is not None and one.reason == "Pending" for one in ready)
+
+
+async def has_failed(world: Live) -> bool:
+    """Whether the issuance has failed."""
+    return (await world.certificate("web")).status.last_failure_time is not None
