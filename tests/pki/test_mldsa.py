@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from hypothesis import given
+from hypothesis import strategies as st
 
 from certwright.pki import chain, der, jks, keystores, mldsa, spki
 from certwright.pki import keys as k
@@ -62,8 +64,10 @@ def test_a_key_is_written_in_the_seed_form_and_read_back(size: int, keys: MakeKe
 def test_a_key_with_seed_and_expanded_form_is_read(size: int) -> None:
     # This is what OpenSSL writes by default.
     seed = bytes(range(32))
-    key = k.load_private_key(pem(size, der.sequence(der.octets(seed), der.octets(expanded_of(size, seed)))))
-    assert k.same_public_key(key, mldsa.PARAMETER_SETS[size].private.from_seed_bytes(seed))
+    written = pem(size, der.sequence(der.octets(seed), der.octets(expanded_of(size, seed))))
+    for text in (written, written.replace(b"\n", b"\r\n"), b"text before it\n" + written):
+        key = k.load_private_key(text)
+        assert k.same_public_key(key, mldsa.PARAMETER_SETS[size].private.from_seed_bytes(seed))
 
 
 def test_a_seed_that_does_not_match_the_expanded_form_is_refused() -> None:
@@ -81,6 +85,18 @@ def test_a_key_without_its_seed_is_refused_with_the_fix() -> None:
 def test_any_other_content_is_refused(inner: bytes) -> None:
     with pytest.raises(BadKey):
         k.load_private_key(pem(44, inner))
+
+
+@given(at=st.integers(0, 300), value=st.integers(0, 255))
+def test_damage_is_refused_or_harmless(at: int, value: int) -> None:
+    seed = bytes(range(32))
+    content = bytearray(der.sequence(der.octets(seed), der.octets(expanded_of(44, seed))))
+    content[at] = value
+    try:
+        key = k.load_private_key(pem(44, bytes(content)))
+    except BadKey:
+        return
+    assert k.same_public_key(key, mldsa.PARAMETER_SETS[44].private.from_seed_bytes(seed))
 
 
 def test_a_size_that_does_not_exist_is_refused() -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
+from binascii import a2b_base64
 from typing import Final, NamedTuple
 
 from cryptography.hazmat.primitives.asymmetric import mldsa
 
 from certwright.pki import der
 from certwright.pki.errors import BadKey
-from certwright.pki.pem import blocks
 
 PrivateKey = mldsa.MLDSA44PrivateKey | mldsa.MLDSA65PrivateKey | mldsa.MLDSA87PrivateKey
 PublicKey = mldsa.MLDSA44PublicKey | mldsa.MLDSA65PublicKey | mldsa.MLDSA87PublicKey
@@ -39,6 +40,7 @@ PARAMETER_SETS: Final = {
 }
 """The parameter sets by their number: ML-DSA-44, ML-DSA-65, ML-DSA-87."""
 
+_PKCS8: Final = re.compile(rb"-----BEGIN PRIVATE KEY-----(.*?)-----END PRIVATE KEY-----", re.DOTALL)
 _SEED_SIZE: Final = 32
 _NO_SEED: Final = (
     "the ML-DSA private key lacks its seed (RFC 9881 §6), without which it cannot be used; replace it by one "
@@ -57,13 +59,11 @@ def load_expanded(pem: bytes) -> PrivateKey | None:
 
     Raises `BadKey` without a seed, and for a seed that does not match the expanded form.
     """
-    match blocks(pem):
-        case [(b"PRIVATE KEY", content)]:
-            pass
-        case _:
-            return None
+    found = _PKCS8.search(pem)
+    if found is None:
+        return None
     try:
-        _, algorithm, key, *_ = der.read(der.read(content)[0].content)
+        _, algorithm, key, *_ = der.read(der.read(a2b_base64(found[1]))[0].content)
         chosen = next((s for s in PARAMETER_SETS.values() if algorithm.content == der.oid(s.oid)), None)
         inner = der.read(key.content)[0]
         parts = der.read(inner.content) if inner.tag == der.SEQUENCE else []
