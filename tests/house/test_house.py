@@ -166,17 +166,10 @@ LONG_MODULES = {
     "controllers/acme/orders.py": 540,
     "controllers/acme/rate_limits.py": 435,
     "controllers/cache/caches.py": 510,
-    "controllers/manager.py": 535,
     "controllers/retry/breaker.py": 600,
     "controllers/retry/gate.py": 515,
 }
 """Modules that are still to be split, with their limits; an entry goes when its module is short enough."""
-LONG_FUNCTIONS = {
-    "cli/commands/controllers.py:command": 66,
-    "cli/commands/serve.py:command": 66,
-    "controllers/manager.py:__init__": 66,
-}
-"""The same for functions."""
 
 
 def test_no_module_is_too_long_to_be_read() -> None:
@@ -190,7 +183,7 @@ def test_no_function_is_too_long_to_be_read() -> None:
     for path, module in all_modules().items():
         for function, lines in module.functions:
             name = f"{path.relative_to(SOURCE).as_posix()}:{function}"
-            if lines > LONG_FUNCTIONS.get(name, MAX_FUNCTION_LINES):
+            if lines > MAX_FUNCTION_LINES:
                 long.append(f"{name} ({lines})")
     assert not long
 

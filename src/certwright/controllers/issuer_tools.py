@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, GetSecret, ServerTools, Tools
 from certwright.resources.operator_policy import OperatorPolicy
@@ -16,6 +17,7 @@ class IssuerTools:
     `policy` is the operator's."""
 
     toolbox: Toolbox
+    secrets: Secrets
     acme: Callable[[str], AcmeTools]
     servers: Callable[[str], ServerTools]
     policy: OperatorPolicy

@@ -28,7 +28,6 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import names, operator_policy, reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.operator_policy import OperatorPolicy
 
 T = TypeVar("T", bound=Issuer | ClusterIssuer)
 
@@ -101,24 +100,19 @@ class SecretReader:
 
 class IssuerReconciler(Generic[T]):
     """Keeps the `Ready` condition of one of both kinds. `secrets_in` returns the namespace of an issuer's
-    Secrets, and `policy` is what the operator allows issuers."""
+    Secrets."""
 
     def __init__(
         self,
         kind: Kind[T],
-        tools: IssuerTools,
-        *,
         informer: Informer[T],
-        secrets: Secrets,
+        tools: IssuerTools,
         secrets_in: Callable[[T], str],
-        policy: OperatorPolicy | None = None,
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._tools = tools
-        self._policy = policy or OperatorPolicy()
         self._kind = kind
         self._informer = informer
-        self._secrets = secrets
         self._secrets_in = secrets_in
         self._toolbox = tools.toolbox
         self._status = tools.toolbox.status_of(informer)
@@ -151,7 +145,7 @@ class IssuerReconciler(Generic[T]):
 
     async def _check(self, key: ObjectKey, issuer: T) -> Checked:
         namespace = self._secrets_in(issuer)
-        reader = SecretReader(self._secrets, self.dependents, key)
+        reader = SecretReader(self._tools.secrets, self.dependents, key)
         tools = self._tools.within(namespace, reader.within(namespace))
         kind = kind_of(issuer.spec)
         if not kind:
@@ -171,7 +165,7 @@ class IssuerReconciler(Generic[T]):
     def _not_allowed(self, key: ObjectKey, issuer: T) -> Checked | None:
         """The verdict on an issuer that asks for what the operator does not allow. The log names each of them
         once, with the flag: after an update these are the issuers that have stopped working."""
-        found = operator_policy.issuer_violations(issuer.spec, self._policy)
+        found = operator_policy.issuer_violations(issuer.spec, self._tools.policy)
         # A URL of no server, which no flag allows, is for the kind itself to report.
         violations = [one for one in found if one.flag]
         if not violations:

@@ -36,7 +36,9 @@ class Parts(Shared):
         super().__init__(toolbox, clock, settings, mine)
         self.acme = Acme(self)
         self.members = self.acme.members
-        self.issuer_tools = IssuerTools(toolbox, self.acme.tools, self.servers.tools, self.policy)
+        self.issuer_tools = IssuerTools(
+            toolbox, self.caches.secrets, self.acme.tools, self.servers.tools, self.policy
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from certwright.controllers.cache.references import Dependents
-from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
@@ -20,13 +19,11 @@ class Probes:
     def __init__(
         self,
         issuers: KnownIssuers,
-        secrets: Secrets,
         tools: IssuerTools,
         *,
         acme: Callable[[ObjectKey], Awaitable[str]],
     ) -> None:
         self._issuers = issuers
-        self._secrets = secrets
         self._tools = tools
         self._acme = acme
 
@@ -40,6 +37,6 @@ class Probes:
         if found is None:
             return await self._acme(issuer)
         secrets_in = self._issuers.secrets_of(reference, issuer.namespace)
-        reader = SecretReader(self._secrets, Dependents(), issuer)
+        reader = SecretReader(self._tools.secrets, Dependents(), issuer)
         tools = self._tools.within(secrets_in, reader.within(secrets_in))
         return await found.probe(state.view, tools)

@@ -12,9 +12,10 @@ Modules:      orders, order_client (requests to the server), challenge_plan (whi
               provenance (which objects are acted on), order_reuse (certificates of earlier Orders),
               request_orders (the Order of a request); challenges, challenge_state (kept in memory),
               priorities (of the work queues), scheduler (of slots at the CA), self_checks, pace (of a
-              server's validations), solver_factory (the solver of a spec), webhook_calls (to DNS webhooks),
+              server's validations), solver_lookup and solver_factory (the solver of a Challenge),
+              webhook_calls (to DNS webhooks), challenge_origin, last_names (which enqueue an Order),
               listeners (for CAs), ways (issuer and account), issuer_resolution (finds the way of each),
               clients (of this process), client_metrics, rate_limits (of CAs), shared_ledger (of one CA, in
-              its ConfigMap), circuit_gate (for a CA that fails), ari_poller (renewal information), revoking,
-              revoked (on demand), setup (wiring)
+              its ConfigMap), circuit_gate (for a CA that fails), caa_gate, ari_poller (renewal information),
+              issuer_queries (beside Orders), account_secrets, revoking (on demand), setup (wiring)
 """

@@ -75,9 +75,10 @@ class RenewalOffice:
             task = asyncio.get_running_loop().create_task(self._ask(certificate, facts))
             self._asking[uid] = task
 
-    def forget(self, uid: str) -> None:
-        """Forget a deleted Certificate."""
-        self._heard.pop(uid, None)
+    def certificate_changed(self, old: Certificate | None, new: Certificate | None) -> None:
+        """Drop the answer about a deleted Certificate."""
+        if old is not None and new is None:
+            self._heard.pop(old.metadata.uid, None)
 
     async def hear(self, client: AcmeClient, uid: str, facts: CertificateFacts) -> None:
         """Poll now, and keep the answer for the Certificate's next pass."""

@@ -29,7 +29,14 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES, CLUSTER_ISSUERS, ISSUERS, ORDERS
+from certwright.resources.table import (
+    CERTIFICATE_REQUESTS,
+    CERTIFICATES,
+    CHALLENGES,
+    CLUSTER_ISSUERS,
+    ISSUERS,
+    ORDERS,
+)
 
 Add = Callable[[ObjectKey], None]
 """Enqueues a key."""
@@ -77,6 +84,37 @@ def sharing(caches: Caches, certificate: Certificate | None) -> Sequence[ObjectK
     return caches.certificate_keys_for(target)
 
 
+def wake_certificates(caches: Caches, enqueue: Add) -> None:
+    """Enqueue Certificates for their own events, and for those of their requests and Secrets."""
+
+    def add(key: ObjectKey) -> None:
+        if not is_own_write(CERTIFICATES, key):
+            enqueue(key)
+
+    def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
+        add(key_of(old, new))
+        if old is None or new is None or old.spec.secret_name != new.spec.secret_name:
+            # Others with the same secretName may win or lose their right to it.
+            for one in (old, new):
+                for rival in sharing(caches, one):
+                    add(rival)
+
+    def secret_changed(secret: ObjectKey, states: Sequence[Secret]) -> None:
+        for key in caches.certificate_keys_for(secret_value(*secret)):
+            add(key)
+        add_owner(add, *states)
+
+    caches.certificates.add_handler(certificate_changed)
+    caches.requests.add_handler(partial(add_owner_of_request, add))
+    caches.secrets.add_handler(secret_changed)
+
+
+def wake_own(informer: Informer[Any] | None, add: Add) -> None:
+    """Enqueue the objects of an informer, which exists, for their own events."""
+    assert informer is not None
+    informer.add_handler(lambda old, new: add(key_of(old, new)))
+
+
 def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
     """Enqueue the objects that have read a Secret when it changes."""
 
@@ -120,11 +158,13 @@ def on_member_change(caches: Caches, notify: Callable[[AnySet], None]) -> None:
         caches.cluster_issuers.add_handler(partial(changed, CLUSTER_ISSUERS.kind))
 
 
-def wake_sets(caches: Caches, add: Add, informer: Informer[Any]) -> None:
-    """Enqueue the sets of that informer when they or one of their members change."""
+def wake_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:
+    """Enqueue the sets of that informer, which exists, when they or one of their members change."""
+    assert informer is not None
+    kind = informer.kind.kind
 
     def member_changed(found: AnySet) -> None:
-        if kind_of(found) == informer.kind.kind:
+        if kind_of(found) == kind:
             add(found.metadata.key)
 
     informer.add_handler(lambda old, new: add(key_of(old, new)))
