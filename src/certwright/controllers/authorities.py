@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.issuer_sets import issuer_value
+from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result
@@ -15,6 +16,7 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 Add = Callable[[ObjectKey], None]
@@ -53,7 +55,14 @@ class Authorities:
 
     def issuer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
         """The issuer of ours that the Certificate's spec names, if it exists."""
-        reference = certificate.spec.issuer_ref
+        return self._find(certificate.spec.issuer_ref, certificate)
+
+    def signer_of(self, certificate: Certificate) -> Issuer | ClusterIssuer | None:
+        """As `issuer_of`; of a Certificate whose spec names a set, the member that signed it."""
+        reference = signer_of(self._caches, certificate)
+        return self._find(reference, certificate) if reference is not None else None
+
+    def _find(self, reference: IssuerReference, certificate: Certificate) -> Issuer | ClusterIssuer | None:
         if not reference.is_ours:
             return None
         if reference.kind_or_default == ISSUERS.kind:

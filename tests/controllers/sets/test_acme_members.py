@@ -19,6 +19,7 @@ from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSetSpec
 from certwright.resources.issuer_set_member import read_member
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
+from controllers.acme.test_renewal_info import ari_of, identifier_in, suggest, window
 from controllers.scene import SELF_SIGNED, make_cluster_issuer
 from support.bind import Bind, running_bind
 
@@ -247,3 +248,46 @@ async def test_a_failed_lookup_of_caa_records_excludes_no_server() -> None:
         await issue(fake, "web")
         await until_ready(fake, "web")
         assert await signer_of(fake) == "acme"
+
+
+def replaced_at(ca: FakeCa) -> list[str]:
+    """What each order at the CA replaces."""
+    return [order.payload.get("replaces", "") for order in ca.orders.values()]
+
+
+async def test_the_member_that_signed_says_when_to_renew_and_what_it_replaces(fake: FakeWorld) -> None:
+    begin = fake.world.clock.now() + timedelta(days=20)
+    for ca in (fake.ca, second_of(fake)):
+        suggest(fake, window(begin))
+        ca.suggests = fake.ca.suggests
+    await fake.start()
+    fake.ca.is_away = True
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(minutes=1))
+    fake.ca.is_away = False
+    ari = ari_of(await fake.certificate())
+    assert ari.suggested_window is not None
+    assert ari.suggested_window.start == begin
+    assert second_of(fake).counted()[Action.RENEWAL_INFO] == 1
+    await fake.world.advance(timedelta(days=19))
+    asked = second_of(fake).counted()[Action.RENEWAL_INFO]
+    assert asked > 10
+    # The set has returned to the first server, which does not know the certificate.
+    fake.ca.suggests = lambda _identifier: window(fake.world.clock.now() + timedelta(days=30))
+    await fake.world.advance(timedelta(days=2))
+    assert (await fake.certificate()).status.revision == 2
+    assert await signer_of(fake) == "acme"
+    assert replaced_at(fake.ca) == [""]
+
+
+async def test_a_renewal_by_the_same_member_names_what_it_replaces(fake: FakeWorld) -> None:
+    begin = fake.world.clock.now() + timedelta(days=20)
+    suggest(fake, window(begin))
+    await fake.start()
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(minutes=1))
+    identifier = await identifier_in(fake)
+    fake.ca.suggests = lambda one: window(begin + timedelta(days=0 if one == identifier else 60))
+    await fake.world.advance(timedelta(days=21))
+    assert (await fake.certificate()).status.revision == 2
+    assert replaced_at(fake.ca) == ["", identifier]

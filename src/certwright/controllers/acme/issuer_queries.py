@@ -11,6 +11,8 @@ from certwright.acme.protocol.errors import AcmeError
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.issuer_resolution import Ways
 from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import Certificate
@@ -38,9 +40,13 @@ async def probe(ways: Ways, issuer: ObjectKey) -> str:
     return ""
 
 
-async def client_of(ways: Ways, certificate: Certificate) -> AcmeClient | None:
-    """The client of a Certificate's issuer; None where that is not ready, or no ACME issuer."""
-    way = await ways.find(certificate.spec.issuer_ref, certificate.metadata)
+async def client_of(ways: Ways, caches: Caches, certificate: Certificate) -> AcmeClient | None:
+    """The client of the issuer that signed for a Certificate; None where that is unknown, not ready, or no
+    ACME issuer."""
+    signer = signer_of(caches, certificate)
+    if signer is None:
+        return None
+    way = await ways.find(signer, certificate.metadata)
     return None if isinstance(way, Wait) else way.client
 
 

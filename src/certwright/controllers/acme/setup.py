@@ -70,7 +70,7 @@ class Acme:
             sharing=sharing_of(shared.mine, caches),
         )
         self.probe = partial(issuer_queries.probe, self._ways)
-        find_client = partial(issuer_queries.client_of, self._ways)
+        find_client = partial(issuer_queries.client_of, self._ways, caches)
         self.renewals = RenewalOffice(find_client, partial(shared.queues.add, "certificates"), now=now)
         self._provenance = Provenance(caches)
         self._request_orders = RequestOrders(

@@ -72,12 +72,13 @@ class Wakes(Protocol):
 
 
 class _Around(NamedTuple):
-    """The Secrets that belong to a Certificate, its issuer, and the issuer's CA."""
+    """The Secrets that belong to a Certificate, its issuer, the one that signed, and the issuer's CA."""
 
     target: Secret | None
     named_key: Secret | None
     passwords: Mapping[str, Secret]
     issuer: Issuer | ClusterIssuer | None
+    signer: Issuer | ClusterIssuer | None
     authority: tuple[CertificateFacts, ...]
 
 
@@ -251,6 +252,7 @@ class CertificateReconciler:
             named_key=await secrets.look(ObjectKey(meta.namespace, named)) if named else None,
             passwords=await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
             issuer=issuer,
+            signer=issuer or self._authorities.signer_of(certificate),
             authority=await self._authorities.of(issuer) if issuer is not None else (),
         )
 
@@ -283,6 +285,7 @@ class CertificateReconciler:
             named_key=named,
             rivals=tuple(caches.certificates_for(target, but=meta.key)),
             issuer=around.issuer,
+            signer=around.signer,
             authority=around.authority,
             passwords=around.passwords,
             is_fresh=is_fresh,

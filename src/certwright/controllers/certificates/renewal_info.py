@@ -75,7 +75,7 @@ class RenewalInformation:
 
 
 def _asks(snapshot: Snapshot) -> bool:
-    spec = snapshot.issuer.spec.acme if snapshot.issuer is not None else None
+    spec = snapshot.signer.spec.acme if snapshot.signer is not None else None
     return spec is not None and spec.renewal_information_source != "None"
 
 

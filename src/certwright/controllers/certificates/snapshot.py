@@ -45,8 +45,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     `requests` and `next_keys` are those that the Certificate owns (by UID), `named_key` is the Secret that
     `status.nextPrivateKeySecretName` names, regardless of its owner; `rivals` are other Certificates with the
-    same `secretName`. `issuer` is the one of ours that the spec names; `authority` is the CA that it signs
-    with now, and those above it as far as they are known; empty where that is not for us to know. `passwords`
+    same `secretName`. `issuer` is the one of ours that the spec names, `signer` the one that signed: perhaps
+    a member of a set; `authority` is the CA that the issuer signs with now, and those above it as far as
+    they are known; empty where that is not for us to know. `passwords`
     are the Secrets that passwords of key stores come from, by name, as far as they exist. `is_fresh`: this
     pass has written the Certificate itself, so that it cannot be stale. `suffix`: random letters for the name
     of a next-key Secret. `judged`: the verdicts of the rules about this very snapshot so far; `plans`: its
@@ -63,6 +64,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     rivals: tuple[Certificate, ...] = ()
     authority: tuple[CertificateFacts, ...] = ()
     issuer: Issuer | ClusterIssuer | None = None
+    signer: Issuer | ClusterIssuer | None = None
     passwords: Mapping[str, Secret] = msgspec.field(default_factory=dict)
     is_fresh: bool = False
     suffix: str = ""

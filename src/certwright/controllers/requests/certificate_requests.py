@@ -33,7 +33,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import reasons
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set_member import sent_to, write_member
+from certwright.resources.issuer_set_member import write_member
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
@@ -121,8 +121,8 @@ class RequestReconciler:
             return request, dataclasses.replace(answer, again_at=member.again_at)
         request = await self._record_member(request, member)
         draft = msgspec.structs.replace(draft, metadata=request.metadata)
-        answer = await self._answer(key, sent_to(draft, member), is_stored=is_stored)
-        whole = msgspec.structs.replace(answer.request, spec=draft.spec)
+        answer = await self._answer(key, self._members.sent_to(draft, member), is_stored=is_stored)
+        whole = msgspec.structs.replace(answer.request, metadata=draft.metadata, spec=draft.spec)
         return request, dataclasses.replace(answer, request=whole)
 
     async def _record_member(

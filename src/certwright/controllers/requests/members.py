@@ -11,11 +11,15 @@ from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+import msgspec
+
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.issuer_sets import AnySet, members_of
+from certwright.controllers.cache.signers import signer_of
 from certwright.controllers.requests.departures import Departure
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.retry.recovery import subject_of
 from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey, controller_of
@@ -143,6 +147,18 @@ class Members:
         why = "; ".join(troubles) or "it has no members"
         text = f'No member of {reference.kind} "{reference.name}" can sign now: {why}'
         return NoMember("IssuerNotReady", text, min(moments, default=None))
+
+    def sent_to(self, request: CertificateRequest, member: IssuerReference) -> CertificateRequest:
+        """The request as that member receives it. Another server than the one that issued the certificate to
+        be replaced does not know that (RFC 9773 §5)."""
+        sent, notes = sent_to(request, member), request.metadata.annotations
+        certificate = self._caches.certificates.cache.get(subject_of(request))
+        former = signer_of(self._caches, certificate) if certificate is not None else None
+        if names.REPLACES not in notes or (former is not None and former.same_issuer(member)):
+            return sent
+        kept = {key: value for key, value in notes.items() if key != names.REPLACES}
+        meta = msgspec.structs.replace(request.metadata, annotations=kept)
+        return msgspec.structs.replace(sent, metadata=meta)
 
     async def leaves(
         self, order: Order, *, has_failed: bool = False, until: datetime | None = None

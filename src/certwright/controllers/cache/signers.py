@@ -1,0 +1,31 @@
+"""The issuer that signed the certificate of a Certificate: where its spec names a set, one of the members."""
+
+from __future__ import annotations
+
+from certwright.controllers.cache.caches import Caches, owner_value, revision_number
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import is_controlled_by
+from certwright.resources import reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.issuer_set_member import read_member
+from certwright.resources.request import CertificateRequest
+
+
+def signer_of(caches: Caches, certificate: Certificate) -> IssuerReference | None:
+    """The issuer that the last signed request of the Certificate was sent to, if it is a member of the
+    Certificate's set still; without a set the issuer of the spec. None: unknown."""
+    reference, meta = certificate.spec.issuer_ref, certificate.metadata
+    if not reference.is_set:
+        return reference
+    requests = caches.requests_of(owner_value(meta.namespace, meta.name))
+    signed = [one for one in requests if is_controlled_by(one.metadata, meta.uid) and _is_signed(one)]
+    last = max(signed, key=lambda one: revision_number(one.metadata), default=None)
+    if last is None:
+        return None
+    found = read_member(last.metadata.annotations) if last.spec.issuer_ref.is_set else last.spec.issuer_ref
+    return found if found is not None and caches.sets.has_member(reference, meta.namespace, found) else None
+
+
+def _is_signed(request: CertificateRequest) -> bool:
+    return conditions.is_true(request.status.conditions, reasons.READY)
