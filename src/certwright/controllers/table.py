@@ -71,7 +71,8 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(f"{CSR_SIGNERS}ca", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}selfsigned", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}vault", "controllers.requests.signing_requests", default=False),
-    *(Row(f"{CSR_SIGNERS}{kind}", default=False, exists=False) for kind in ("acme", "venafi")),
+    Row(f"{CSR_SIGNERS}venafi", "controllers.requests.signing_requests", default=False),
+    Row(f"{CSR_SIGNERS}acme", default=False, exists=False),
 )
 
 _NAMES = tuple(row.name for row in TABLE)

@@ -13,13 +13,24 @@ from typing import Final, NamedTuple
 from msgspec import field
 
 from certwright.kube.api.meta import ObjectMeta, Struct
-from certwright.resources.names import GROUP
+from certwright.resources.names import (
+    GROUP,
+    PRIVATE_KEY_SECRET_NAME,
+    VENAFI_CUSTOM_FIELDS,
+    VENAFI_PICKUP_ID,
+)
 from certwright.resources.reasons import DENIED, FAILED
 
 REQUEST_DURATION: Final = "experimental.cert-manager.io/request-duration"
 REQUEST_IS_CA: Final = "experimental.cert-manager.io/request-is-ca"
 PRIVATE_KEY_SECRET: Final = "experimental.cert-manager.io/private-key-secret-name"  # noqa: S105 - a name
 """Settings that Kubernetes' kind has no field for. Values: a Go duration; `true`; the name of a Secret."""
+ISSUER_ANNOTATIONS: Final[Mapping[str, str]] = {
+    PRIVATE_KEY_SECRET: PRIVATE_KEY_SECRET_NAME,
+    "venafi.experimental.cert-manager.io/custom-fields": VENAFI_CUSTOM_FIELDS,
+    "venafi.experimental.cert-manager.io/pickup-id": VENAFI_PICKUP_ID,
+}
+"""The annotations that issuers read and write, and their names on a CertificateRequest."""
 
 
 class SigningCondition(Struct, frozen=True):

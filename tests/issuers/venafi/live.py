@@ -63,12 +63,12 @@ class Live(World):
 
 
 @asynccontextmanager
-async def live_world() -> AsyncIterator[Live]:
+async def live_world(**options: Any) -> AsyncIterator[Live]:
     """A running world."""
     world = Live(MemoryStore(), TestClock(START))
     try:
         await world.server.start(custom_resource_definitions())
-        await world.start_controllers()
+        await world.start_controllers(**options)
         yield world
     finally:
         await world.close()

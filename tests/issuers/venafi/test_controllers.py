@@ -10,11 +10,21 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_chain
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.names import VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
-from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
+from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.table import (
+    CERTIFICATE_REQUESTS,
+    CERTIFICATE_SIGNING_REQUESTS,
+    CERTIFICATES,
+    ISSUERS,
+)
 from issuers.venafi.live import Live, live_world
 from support.venafi.server import FakeVenafi
+from support.world import ADMIN
 
 
 async def until(true: Callable[[], Awaitable[bool]], *, within_s: float = 60.0) -> None:
@@ -95,6 +105,43 @@ async def test_what_the_policy_forbids_is_the_requests_fault_and_costs_no_order(
             in issuing.message
         )
         assert not fake.state.placed
+
+
+@pytest.mark.usefixtures("trusted")
+async def test_a_signing_request_of_kubernetes_names_its_order(fake: FakeVenafi) -> None:
+    async with live_world(enabled="*,certificatesigningrequests-issuer-venafi") as world:
+        await world.add_issuer(fake)
+        plan = CsrPlan(common_name="mine.example.com", usages=("client auth", "digital signature"))
+        fields = {"venafi.experimental.cert-manager.io/custom-fields": '[{"name": "Owner", "value": "me"}]'}
+        request = CertificateSigningRequest(
+            metadata=ObjectMeta(name="mine", annotations=fields),
+            spec=CertificateSigningRequestSpec(
+                request=build_csr(plan, generate(KeyPlan.of("ECDSA"))),
+                signer_name="issuers.cert-manager.io/default.venafi",
+                usages=plan.usages,
+                # The name of an administrator, who may reference every signer.
+                username=ADMIN.name,
+            ),
+        )
+        await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
+        approved = {"type": "Approved", "status": "True", "reason": "KubectlApprove", "message": "by hand"}
+        await world.client.patch(
+            CERTIFICATE_SIGNING_REQUESTS,
+            "mine",
+            "",
+            {"status": {"conditions": [approved]}},
+            subresource="approval",
+        )
+        await until(lambda: is_signed(world))
+        found = await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")
+        pickup_id = found.metadata.annotations["venafi.experimental.cert-manager.io/pickup-id"]
+        assert fake.state.placed == [pickup_id]
+        assert fake.state.orders[pickup_id].body["CustomFields"] == [{"Name": "Owner", "Values": ["me"]}]
+
+
+async def is_signed(world: Live) -> bool:
+    """Whether Kubernetes' request has a certificate."""
+    return bool((await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")).status.certificate)
 
 
 async def is_ready(world: Live) -> bool:

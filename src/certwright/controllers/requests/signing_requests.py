@@ -9,7 +9,7 @@ Source: cert-manager `pkg/controller/certificatesigningrequests`.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
@@ -34,7 +34,7 @@ from certwright.resources.certificate import DEFAULT_DURATION
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.signing_request import (
-    PRIVATE_KEY_SECRET,
+    ISSUER_ANNOTATIONS,
     REQUEST_DURATION,
     REQUEST_IS_CA,
     CertificateSigningRequest,
@@ -49,8 +49,15 @@ WAITING: Final = "Waiting for the Approved condition before issuing"
 _SHORTEST: Final = timedelta(seconds=600)
 # The Event for an older request without approval was sent before this process started.
 _NEW: Final = timedelta(minutes=1)
-# cert-manager calls this one thing by another name than in a CertificateRequest.
-_EVENT_REASONS: Final = {"MissingSecret": "SecretNotFound"}
+# cert-manager calls these by other names than in a CertificateRequest.
+_EVENT_REASONS: Final = {
+    "MissingSecret": "SecretNotFound",
+    "VenafiInitError": "ErrorVenafiInit",
+    "CustomFieldsError": "ErrorCustomFields",
+    "RequestError": "ErrorRequest",
+    "RetrieveError": "ErrorRetrieve",
+    "ParseError": "ErrorParse",
+}
 
 
 class NewEvent(NamedTuple):
@@ -180,14 +187,28 @@ class SigningRequestReconciler:
         outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         match outcome:
+            case Pending(annotations=annotations) if annotations:
+                await self._annotate(request, annotations)
+                return Result(wake_at=self._toolbox.now())
             case Pending(reason, message, _, retry_after):
-                event = NewEvent("Warning", _EVENT_REASONS.get(reason, reason), _in_our_words(message))
+                kind_of_event: Literal["Normal", "Warning"] = "Normal" if outcome.is_taken else "Warning"
+                event = NewEvent(kind_of_event, _EVENT_REASONS.get(reason, reason), _in_our_words(message))
                 raise Waits(event, retry_after)
             case Failed(reason, message):
-                raise Refused(reason, _in_our_words(message))
+                raise Refused(_EVENT_REASONS.get(reason, reason), _in_our_words(message))
             case Signed():
                 await self._store(request, outcome)
         return Result()
+
+    async def _annotate(self, request: CertificateSigningRequest, annotations: Mapping[str, str]) -> None:
+        """Save an issuer's state. Without a resourceVersion, because a conflict must not lose it."""
+        meta = request.metadata
+        ours = {
+            here: annotations[there] for here, there in ISSUER_ANNOTATIONS.items() if there in annotations
+        }
+        patch = {"metadata": {"uid": meta.uid, "annotations": ours}}
+        client = self._toolbox.client
+        self._requests.put(await client.patch(CERTIFICATE_SIGNING_REQUESTS, meta.name, "", patch))
 
     def _issuer(self, signer: Signer) -> IssuerState:
         issuer = self._find(signer)
@@ -237,19 +258,20 @@ class SigningRequestReconciler:
 
 
 def _in_our_words(message: str) -> str:
-    """An issuer's message, with the annotation named as it is called here."""
-    return message.replace(names.PRIVATE_KEY_SECRET_NAME, PRIVATE_KEY_SECRET)
+    """An issuer's message, with the annotations named as they are called here."""
+    for here, there in ISSUER_ANNOTATIONS.items():
+        message = message.replace(there, here)
+    return message
 
 
 def _as_request(request: CertificateSigningRequest, signer: Signer, namespace: str) -> CertificateRequest:
     """The request in the form that issuers know, in the namespace of its issuer's Secrets. Raises
     `Refused`."""
     notes = request.metadata.annotations
-    key_secret = notes.get(PRIVATE_KEY_SECRET, "")
     meta = msgspec.structs.replace(
         request.metadata,
         namespace=namespace,
-        annotations={names.PRIVATE_KEY_SECRET_NAME: key_secret} if key_secret else {},
+        annotations={there: notes[here] for here, there in ISSUER_ANNOTATIONS.items() if notes.get(here)},
     )
     spec = CertificateRequestSpec(
         duration=f"{_duration(request) // timedelta(seconds=1)}s",

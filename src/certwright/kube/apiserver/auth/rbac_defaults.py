@@ -244,7 +244,8 @@ def _controller_rules() -> dict[str, list[Json]]:
         events,
     ]
     found["certificatesigningrequests"] = [
-        _rule("get list watch update", "certificatesigningrequests", "certificates.k8s.io"),
+        # patch: for the annotation with a pickup ID; cert-manager updates the whole object.
+        _rule("get list watch update patch", "certificatesigningrequests", "certificates.k8s.io"),
         _rule("update patch", "certificatesigningrequests/status", "certificates.k8s.io"),
         _rule("sign", "signers", "certificates.k8s.io", signers),
         _rule("create", "subjectaccessreviews", "authorization.k8s.io"),
