@@ -42,6 +42,9 @@ from deploy.acme import create_issuer
 from deploy.files import DEPLOY, render
 from deploy.rights import NAMESPACE, Work, install, record, unneeded
 from issuers.authority import new_root
+from issuers.venafi.conftest import secret_of, spec_of
+from support.venafi.server import fake_venafi
+from support.waiting import until
 from support.world import World, make_world
 
 MANIFESTS = pytest.mark.parametrize(
@@ -191,22 +194,34 @@ async def sign_for_kubernetes(world: World) -> None:
     by_ca = IssuerSpec(ca=CAIssuer(secret_name="ca"))
     await world.create(CLUSTER_ISSUERS, make_cluster_issuer("ca", by_ca))
     await world.create(ISSUERS, make_issuer("ca", by_ca, namespace=NAMESPACE))
-    usages = ("digital signature", "server auth")
-    plan = CsrPlan(common_name="mine", dns_names=("a.example.com",), usages=usages)
     for kind, name in (("clusterissuers", "ca"), ("issuers", f"{NAMESPACE}.ca")):
-        spec = CertificateSigningRequestSpec(
-            request=build_csr(plan, generate(KeyPlan.of("ECDSA"))),
-            signer_name=f"{kind}.cert-manager.io/{name}",
-            usages=usages,
-        )
-        request = CertificateSigningRequest(metadata=ObjectMeta(name=kind), spec=spec)
-        await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
-        approved = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "it may"}
-        status = {"status": {"conditions": [approved]}}
-        await world.client.patch(CERTIFICATE_SIGNING_REQUESTS, kind, "", status, subresource="approval")
+        await _approved(world, kind, f"{kind}.cert-manager.io/{name}")
         await world.settle()
         signed = await world.get(CERTIFICATE_SIGNING_REQUESTS, kind)
         assert signed.status.certificate
+
+
+async def order_for_kubernetes(world: World) -> None:
+    """Order a certificate for such a request, which is annotated with the ID of its order."""
+    with fake_venafi() as fake:
+        login = Secret(metadata=SecretMeta(name="login", namespace=NAMESPACE), data=secret_of("tpp", fake))
+        await world.create(SECRETS, login)
+        spec = IssuerSpec(venafi=spec_of("tpp", fake))
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("venafi", spec))
+        await _approved(world, "ordered", "clusterissuers.cert-manager.io/venafi")
+        await until(lambda: bool(fake.state.placed))
+
+
+async def _approved(world: World, name: str, signer: str) -> None:
+    usages = ("digital signature", "server auth")
+    plan = CsrPlan(common_name="mine", dns_names=("a.example.com",), usages=usages)
+    csr = build_csr(plan, generate(KeyPlan.of("ECDSA")))
+    spec = CertificateSigningRequestSpec(request=csr, signer_name=signer, usages=usages)
+    request = CertificateSigningRequest(metadata=ObjectMeta(name=name), spec=spec)
+    await world.create(CERTIFICATE_SIGNING_REQUESTS, request)
+    approved = {"type": "Approved", "status": "True", "reason": "ByHand", "message": "it may"}
+    status = {"status": {"conditions": [approved]}}
+    await world.client.patch(CERTIFICATE_SIGNING_REQUESTS, name, "", status, subresource="approval")
 
 
 @MANIFESTS
@@ -237,10 +252,14 @@ async def test_the_rights_of_the_chart_for_kubernetes_requests_are_enough_and_ne
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = render("--set", "certificateSigningRequests.enabled=true,crds.enabled=false")
-    enabled = "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned"
+    enabled = (
+        "*,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned,"
+        "certificatesigningrequests-issuer-venafi"
+    )
     assert f"--controllers={enabled}\n" in text
     async with installed(text, monkeypatch) as work:
         async with work.at_work(None, "kube-system", enabled=enabled):
             await sign_for_kubernetes(work.world)
+            await order_for_kubernetes(work.world)
         groups = ("certificates.k8s.io", "authorization.k8s.io")
         assert [one for one in unneeded(text, work.used) if one[1].startswith(groups)] == []
