@@ -9,6 +9,7 @@ import pytest
 
 from certwright.acme.protocol.client import Registry
 from certwright.acme.protocol.problem import Problem
+from certwright.acme.protocol.transport import TlsOptions, Transport
 from certwright.issuers.acme import ACME
 from certwright.issuers.contract import AcmeTools, Failed, Outcome, Pending, SigningRequest, Tools
 from certwright.kube.api.meta import ObjectMeta
@@ -50,10 +51,12 @@ async def sign(status: OrderStatus, problem: str = "", **plan: Any) -> Outcome:
     async def keep(_name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
         return data
 
-    def registry() -> Registry:
+    def no_transport(_: TlsOptions) -> Transport:
         raise AssertionError("an Order is looked at, not the server")
 
-    acme = AcmeTools(registry=registry, create_secret=keep, ensure_order=ensure_order)
+    acme = AcmeTools(
+        registry=Registry(no_transport, now=lambda: START), create_secret=keep, ensure_order=ensure_order
+    )
     tools = Tools(get_secret=nothing, executor=Inline(), now=lambda: START, acme=acme)
     return await ACME().sign(view(SPEC), SigningRequest(request, nothing), tools)
 

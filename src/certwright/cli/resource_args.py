@@ -10,6 +10,7 @@ import click
 
 from certwright.cli.access import Session
 from certwright.cli.errors import Failed
+from certwright.cli.options import gathered
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client import discovery
@@ -25,6 +26,34 @@ class Target:
     kind: Kind[Json]
     namespace: str
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The objects that the arguments and options of a command select."""
+
+    words: tuple[str, ...]
+    selector: str
+    everything: bool
+    all_namespaces: bool
+
+    async def targets(self, session: Session) -> list[Target]:
+        """See `resolve`."""
+        return await resolve(session, self.words, all_namespaces=self.all_namespaces)
+
+    async def keys(self, session: Session, target: Target) -> list[tuple[str, str]]:
+        """Namespace and name of each selected object of the target. Raises `click.UsageError` when neither
+        names nor the options select any."""
+        if target.names:
+            return [(target.namespace, name) for name in target.names]
+        if not self.selector and not self.everything:
+            raise click.UsageError(f"which {target.kind.plural}? Give names, -l SELECTOR, or --all")
+        listing = await session.client.list(target.kind, target.namespace, labels=self.selector)
+        return [(m.get("namespace", ""), m["name"]) for m in (item["metadata"] for item in listing.items)]
+
+
+selection_arguments = gathered("selection", Selection)
+"""Passes the arguments and options of that name as `selection: Selection`."""
 
 
 def split(words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:

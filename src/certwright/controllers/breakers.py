@@ -20,10 +20,10 @@ import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.toolbox import Toolbox
 from certwright.controllers.tries import PERIOD
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.client.rest import Client
 from certwright.kube.runtime.controller import Result
 from certwright.resources.breaker import BreakerRecord, read_breaker, write_breaker
 from certwright.resources.issuer import ClusterIssuer, Issuer
@@ -43,18 +43,17 @@ class BreakerReconciler:
         self,
         gate: IssuerGate,
         caches: Caches,
-        client: Client,
+        toolbox: Toolbox,
         probe: Probe,
         *,
         owns: Callable[[ObjectKey], bool],
-        now: Callable[[], datetime],
     ) -> None:
         self._gate = gate
         self._caches = caches
-        self._client = client
+        self._client = toolbox.client
         self._probe = probe
         self._owns = owns
-        self._now = now
+        self._now = toolbox.now
         self._is_forbidden = False
 
     async def reconcile(self, issuer: ObjectKey) -> Result:

@@ -168,10 +168,9 @@ def _breakers(parts: Parts) -> BreakerReconciler:
     return BreakerReconciler(
         parts.gate,
         parts.caches,
-        parts.toolbox.client,
+        parts.toolbox,
         probes.probe,
         owns=parts.mine if parts.mine is not None else lambda _issuer: True,
-        now=parts.toolbox.now,
     )
 
 

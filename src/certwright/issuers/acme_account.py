@@ -109,7 +109,7 @@ async def _checked(
 ) -> tuple[IssuerACMEStatus, str]:
     """The account, and an addition to the condition's message."""
     key = await _key(spec, tools, acme)
-    client = _client(spec, key, acme.registry())
+    client = _client(spec, key, acme.registry)
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:

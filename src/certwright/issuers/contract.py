@@ -67,10 +67,10 @@ class AccountLimit(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeTools:
-    """Further tools of the ACME issuer. `registry` returns the clients of this process; it is a function
-    because it imports the HTTP client. `account_limit` None: new accounts are not limited."""
+    """Further tools of the ACME issuer. `registry` has the clients of this process. `account_limit` None:
+    new accounts are not limited."""
 
-    registry: Callable[[], Registry]
+    registry: Registry
     create_secret: CreateSecret
     ensure_order: EnsureOrder
     account_limit: AccountLimit | None = None

@@ -209,7 +209,7 @@ async def test_two_issuers_with_one_key_share_a_client(world: AcmeWorld) -> None
     assert second.status.acme is not None
     assert first.status.acme.uri == second.status.acme.uri
     assert world.controllers is not None
-    clients = world.controllers._parts.acme._clients.registry()._clients.values()
+    clients = world.controllers._parts.acme._clients.registry._clients.values()
     assert [client.kid for client in clients].count(first.status.acme.uri) == 1
 
 

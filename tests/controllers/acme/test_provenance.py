@@ -194,7 +194,7 @@ def problem_of(fake: FakeWorld, challenge: Challenge) -> str:
     """Why the controllers do not act on the Challenge; empty: they do."""
     assert fake.world.controllers is not None
     acme = fake.world.controllers._parts.acme
-    (client,) = acme._clients.registry()._clients.values()
+    (client,) = acme._clients.registry._clients.values()
     spec = codec.from_dict(CLUSTER_ISSUERS, _ISSUER).spec.acme
     assert spec is not None
     shown_for = partial(order_client.shown_for, client.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -16,11 +17,12 @@ from certwright.cli.options import (
     all_namespaces_option,
     asynchronous,
     file_option,
+    gathered,
     namespaced_server_options,
     selector_option,
     timeout_option,
 )
-from certwright.cli.resource_args import resolve
+from certwright.cli.resource_args import Selection, selection_arguments
 from certwright.cli.sources import Manifests
 from certwright.cli.watch_one import follow
 from certwright.kube.api import errors
@@ -29,6 +31,15 @@ from certwright.kube.api.manifests import Document
 from certwright.kube.client import discovery
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """How to delete: `wait` until the objects are gone, for `timeout_s` at most."""
+
+    wait: bool
+    timeout_s: float
+    ignore_not_found: bool
 
 
 @click.command(short_help="Delete objects.")
@@ -43,18 +54,11 @@ Json = dict[str, Any]
 @timeout_option(default="60s", text="How long to wait for objects that others still have to clean up")
 @click.option("--ignore-not-found", is_flag=True, help="An object that does not exist is no failure.")
 @namespaced_server_options
+@selection_arguments
+@gathered("deletion", Deletion)
 @asynchronous
 async def command(
-    *,
-    server: ServerOptions,
-    words: tuple[str, ...],
-    manifests: Manifests | None,
-    selector: str,
-    everything: bool,
-    all_namespaces: bool,
-    wait: bool,
-    timeout_s: float,
-    ignore_not_found: bool,
+    *, server: ServerOptions, selection: Selection, manifests: Manifests | None, deletion: Deletion
 ) -> None:
     """Delete objects by name, by label, or those that files describe.
 
@@ -66,15 +70,14 @@ async def command(
       certwright delete -f examples/quickstart.yaml
       certwright delete certificates -l app=shop
     """
-    if bool(words) == bool(manifests):
+    if bool(selection.words) == bool(manifests):
         raise click.UsageError("name what to delete: either KIND NAME…, or -f FILE")
-    deleter = _Deleter(wait_s=timeout_s if wait else None, ignore_not_found=ignore_not_found)
     async with session(server) as here:
-        deleter.here = here
+        deleter = _Deleter(here, deletion)
         if manifests:
             await deleter.delete_all(manifests)
         else:
-            await deleter.delete_words(words, selector, everything=everything, everywhere=all_namespaces)
+            await deleter.delete_selected(selection)
     if deleter.failed:
         raise AlreadyReported
 
@@ -82,26 +85,16 @@ async def command(
 class _Deleter:
     """Deletes objects in sequence and records failures."""
 
-    here: Session
-
-    def __init__(self, *, wait_s: float | None, ignore_not_found: bool) -> None:
-        self._wait_s = wait_s
-        self._ignore_not_found = ignore_not_found
+    def __init__(self, here: Session, deletion: Deletion) -> None:
+        self.here = here
+        self._wait_s = deletion.timeout_s if deletion.wait else None
+        self._ignore_not_found = deletion.ignore_not_found
         self.failed = False
 
-    async def delete_words(
-        self, words: tuple[str, ...], selector: str, *, everything: bool, everywhere: bool
-    ) -> None:
-        """Delete the objects that the arguments and the selector choose."""
-        for target in await resolve(self.here, words, all_namespaces=everywhere):
-            if not target.names and not selector and not everything:
-                raise click.UsageError(f"which {target.kind.plural}? Give names, -l SELECTOR, or --all")
-            if target.names:
-                chosen = [(target.namespace, name) for name in target.names]
-            else:
-                listing = await self.here.client.list(target.kind, target.namespace, labels=selector)
-                chosen = [(m.get("namespace", ""), m["name"]) for m in (o["metadata"] for o in listing.items)]
-            for namespace, name in chosen:
+    async def delete_selected(self, selected: Selection) -> None:
+        """Delete the selected objects."""
+        for target in await selected.targets(self.here):
+            for namespace, name in await selected.keys(self.here, target):
                 await self._delete(target.kind, namespace, name)
 
     async def delete_all(self, manifests: Manifests) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,13 +10,26 @@ import click
 
 from certwright.cli import acme_flags, daemon, lazy
 from certwright.cli.errors import AlreadyReported, Failed, report_error
-from certwright.cli.options import read_manifests, timeout_option
+from certwright.cli.options import gathered, read_manifests, timeout_option
 from certwright.kit import logs
 
 if TYPE_CHECKING:
     from certwright.cli.sources import Manifests
 
 DEFAULT_EXPORT = Path("certwright-export")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFlags:
+    """The options of `run` alone: members of `RunOptions`."""
+
+    once: bool
+    timeout_s: float
+    export: Path
+    data_dir: Path
+    listen: tuple[str, int] | None
+    encryption_key_file: Path | None
+    feature_gates: str
 
 
 @click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
@@ -43,18 +57,8 @@ DEFAULT_EXPORT = Path("certwright-export")
 @daemon.ENCRYPTION_KEY_FILE
 @acme_flags.acme_options
 @daemon.FEATURE_GATES
-def command(
-    *,
-    manifests: Manifests,
-    once: bool,
-    timeout_s: float,
-    export: Path,
-    data_dir: Path,
-    listen: tuple[str, int] | None,
-    encryption_key_file: Path | None,
-    acme: acme_flags.AcmeFlags,
-    feature_gates: str,
-) -> None:
+@gathered("flags", RunFlags)
+def command(*, manifests: Manifests, flags: RunFlags, acme: acme_flags.AcmeFlags) -> None:
     """Start a server, apply FILEs, issue the certificates in them, and write each as files.
 
     FILE is a YAML or JSON file, a folder of such files, or `-` for standard input. Missing namespaces are
@@ -77,17 +81,7 @@ def command(
             raise AlreadyReported
         raise Failed(f"{', '.join(manifests.names)} contains no objects")
     logs.set_up()
-    options = lazy.runner.RunOptions(
-        manifests=manifests,
-        once=once,
-        timeout_s=timeout_s,
-        export=export,
-        data_dir=data_dir,
-        listen=listen,
-        encryption_key_file=encryption_key_file,
-        acme=acme.settings,
-        feature_gates=feature_gates,
-    )
+    options = lazy.runner.RunOptions(manifests=manifests, acme=acme.settings, **asdict(flags))
     succeeded = lazy.app.run(lazy.runner.Runner(options).run())
     daemon.leave(0 if succeeded else 1)
     if not succeeded:

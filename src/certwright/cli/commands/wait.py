@@ -23,7 +23,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
-from certwright.cli.resource_args import Target, resolve
+from certwright.cli.resource_args import Selection, Target, selection_arguments
 from certwright.cli.watch_one import follow
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
@@ -70,16 +70,10 @@ def _status(obj: Json | None, kind: str) -> str:
 @selector_option
 @all_namespaces_option
 @namespaced_server_options
+@selection_arguments
 @asynchronous
 async def command(
-    *,
-    server: ServerOptions,
-    words: tuple[str, ...],
-    goal: tuple[str, Test],
-    timeout_s: float,
-    everything: bool,
-    selector: str,
-    all_namespaces: bool,
+    *, server: ServerOptions, selection: Selection, goal: tuple[str, Test], timeout_s: float
 ) -> None:
     """Wait until objects have a condition, exist, or are deleted.
 
@@ -93,25 +87,19 @@ async def command(
       certwright wait secret web-tls --for=delete
     """
     async with session(server) as here:
-        targets = await resolve(here, words, all_namespaces=all_namespaces)
+        targets = await selection.targets(here)
         waiter = _Waiter(here, goal, timeout_s)
-        chosen = [item for target in targets for item in await _choose(here, target, selector, everything)]
+        chosen = [item for target in targets for item in await _choose(here, target, selection)]
         results = await asyncio.gather(*(waiter.wait(*item) for item in chosen))
     if not all(results):
         raise AlreadyReported
 
 
-async def _choose(
-    here: Session, target: Target, selector: str, everything: bool
-) -> list[tuple[Kind[Json], str, str]]:
-    if target.names:
-        return [(target.kind, target.namespace, name) for name in target.names]
-    if not selector and not everything:
-        raise click.UsageError(f"which {target.kind.plural}? Give names, -l SELECTOR, or --all")
-    items = (await here.client.list(target.kind, target.namespace, labels=selector)).items
-    if not items:
+async def _choose(here: Session, target: Target, selected: Selection) -> list[tuple[Kind[Json], str, str]]:
+    keys = await selected.keys(here, target)
+    if not keys:
         click.echo(f"no {target.kind.plural} to wait for", err=True)
-    return [(target.kind, i["metadata"].get("namespace", ""), i["metadata"]["name"]) for i in items]
+    return [(target.kind, *key) for key in keys]
 
 
 class _Waiter:

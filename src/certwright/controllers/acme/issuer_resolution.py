@@ -38,7 +38,7 @@ class _Found:
 
 
 class Ways:
-    """Ways to all issuers. `registry` gives the clients of this process; `dependents` records whose account
+    """Ways to all issuers. `registry` has the clients of this process; `dependents` records whose account
     key was read for which object; `distrust` has an issuer judged again.
 
     Each step of each Order and Challenge gets its way here, and a thousand of them share one.
@@ -50,7 +50,7 @@ class Ways:
         secrets: Secrets,
         dependents: Dependents[ObjectKey],
         *,
-        registry: Callable[[], Registry],
+        registry: Registry,
         distrust: Callable[[IssuerView], None],
         now: Callable[[], datetime],
     ) -> None:
@@ -108,7 +108,7 @@ class Ways:
         secret = await self._read(secret_key, meta.key)
         data = secret.data if secret is not None else None
         try:
-            client = acme_account.client_for(state.view, spec, data, self._registry())
+            client = acme_account.client_for(state.view, spec, data, self._registry)
         except acme_account.Trouble as trouble:
             return Wait(str(trouble))
         if client.is_lost:

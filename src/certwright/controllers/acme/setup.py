@@ -45,12 +45,7 @@ class Acme:
         caches.challenges.add_handler(self._forget_dependents)
         self.traffic = Traffic()
         self._clients = AcmeClients(
-            user_agent=USER_AGENT,
-            now=now,
-            observe=self.traffic.observe,
-            make_transport=options.make_transport,
-            executor=shared.toolbox.executor,
-            rules=shared.policy.servers,
+            shared.toolbox, options, user_agent=USER_AGENT, observe=self.traffic.observe
         )
         self._ways = Ways(
             shared.issuers,
