@@ -124,6 +124,7 @@ class FakeCa:
         self.authorizations: dict[str, Authorization] = {}
         self.requests: list[tuple[Action, str]] = []
         self.meta: Json = {}
+        self.tokens = "token"
         self.eab_keys: dict[str, bytes] = {}
         self.verdicts: dict[str, Refusal] = {}
         """By name (with `*.`): why its proof is not accepted."""
@@ -342,7 +343,7 @@ class FakeCa:
                     return one
         number = next(self._numbers)
         url = f"{self.base}/authz/{number}"
-        made = Authorization(url, account.url, kind, plain, wildcard, f"token-{number}")
+        made = Authorization(url, account.url, kind, plain, wildcard, f"{self.tokens}-{number}")
         self.authorizations[url] = made
         return made
 

@@ -140,6 +140,7 @@ class FakeWorld:
         """Another CA, at `https://second.example`."""
         made = FakeCa(self.world.clock.now, base="https://second.example")
         made.sees = self._sees
+        made.tokens = "second-token"
         self.others.append(made)
         return made
 

@@ -12,6 +12,8 @@ import pytest
 
 from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
+from certwright.acme.ratelimits.published import CaLimits, Limit
+from certwright.kit.rate_limit import Rate
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.issuer_ref import IssuerReference
@@ -291,3 +293,36 @@ async def test_a_renewal_by_the_same_member_names_what_it_replaces(fake: FakeWor
     await fake.world.advance(timedelta(days=21))
     assert (await fake.certificate()).status.revision == 2
     assert replaced_at(fake.ca) == ["", identifier]
+
+
+async def test_a_rate_limit_of_our_own_sends_the_request_to_another_server() -> None:
+    limits = CaLimits(name="the CA", limits={"newOrders": Limit(Rate(1, timedelta(hours=3)))})
+    async with set_world("acme", "second", limits={"ca.example": limits}) as fake:
+        await issue(fake, "web0", "web1", "web2")
+        await fake.world.advance(timedelta(seconds=30))
+        assert all([await fake.world.is_ready(f"web{number}") for number in range(3)])
+        assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 2)
+
+
+async def test_a_member_that_leaves_the_set_loses_its_requests(fake: FakeWorld) -> None:
+    fake.ca.slow.add("web.example.org")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=5))
+    members = [{"name": "second", "kind": "ClusterIssuer"}]
+    await fake.world.client.patch(CLUSTER_ISSUER_SETS, "all", "", {"spec": {"issuers": members}})
+    await fake.world.advance(timedelta(seconds=30))
+    assert await fake.world.is_ready("web")
+    assert await signer_of(fake) == "second"
+    states = {one.spec.issuer_ref.name: one.status.state for one in await fake.orders()}
+    assert states == {"acme": "errored", "second": "valid"}
+    assert fake.shown.tokens == {}
+
+
+async def test_an_issuer_that_is_deleted_loses_its_requests(fake: FakeWorld) -> None:
+    fake.ca.slow.add("web.example.org")
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=5))
+    await fake.world.client.delete(CLUSTER_ISSUERS, "acme")
+    await fake.world.advance(timedelta(seconds=30))
+    assert await fake.world.is_ready("web")
+    assert await signer_of(fake) == "second"

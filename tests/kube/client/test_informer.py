@@ -266,3 +266,19 @@ async def test_what_cannot_be_read_is_not_missed_again_and_again() -> None:
     async with following(wire("a", 3), rubbish) as (seen, stream):
         await compare(seen, stream, 10, wire("a", 3), wire("r", 5))
         assert len(seen.peer.requests) == 4
+
+
+@pytest.mark.parametrize("code", [404, 403])
+async def test_a_kind_that_is_optional_may_be_missing_and_come_later(code: int) -> None:
+    peer, clock = Peer(), TestClock()
+    informer = Informer(peer.client(clock=clock), CONFIG_MAPS, clock, jitter=lambda: 1.0, is_optional=True)
+    peer.answer(code, {"kind": "Status", "code": code, "message": "no"})
+    peer.answer(200, {"metadata": {"resourceVersion": "10"}, "items": [wire("a", 5)]})
+    task = asyncio.get_running_loop().create_task(informer.run())
+    await turns()
+    assert informer.synced.is_set()
+    assert len(informer.cache) == 0
+    clock.advance(timedelta(seconds=40))
+    await turns()
+    assert len(informer.cache) == 1
+    task.cancel()

@@ -143,13 +143,13 @@ class OrderReconciler:
             return Result()
         if order.status.is_final:
             return await self._tidy(order)
+        if (departure := await self._members.leaves(order)) is not None:
+            return await self._depart(order, departure)
         if problem := self._problem_of(order):
             # Its owner's appearance or approval wakes it.
             return await self._wait(order, Wait(problem))
         if former := migration.order_annotations(order):
             order = await self._annotate(order, former)
-        if (departure := await self._members.leaves(order)) is not None:
-            return await self._depart(order, departure)
         result = await self._go_on(order)
         patience = self._members.patience_ends(order)
         if patience is not None and (result.wake_at is None or patience < result.wake_at):

@@ -18,6 +18,7 @@ from certwright.controllers.cache.issuer_sets import AnySet, members_of
 from certwright.controllers.cache.signers import signer_of
 from certwright.controllers.requests.departures import Departure
 from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.requests.signing import awaits_signature
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.retry.recovery import subject_of
 from certwright.issuers.table import kind_of
@@ -165,10 +166,13 @@ class Members:
     ) -> Departure | None:
         """See `Departures`."""
         request = self._request_of(order)
-        if request is None or not request.spec.issuer_ref.is_set:
+        if request is None or not request.spec.issuer_ref.is_set or not awaits_signature(request):
             return None
         member, now = order.spec.issuer_ref, self._now()
-        why = self._reason_to_leave(order, member, has_failed=has_failed, until=until)
+        if self._caches.sets.has_member(request.spec.issuer_ref, order.metadata.namespace, member):
+            why = self._reason_to_leave(order, member, has_failed=has_failed, until=until)
+        else:
+            why = "is not a member of the set"
         if not why or isinstance(await self.choose(request, without=member), NoMember):
             return None
         self._gate.leave(sent_to(request, member))
