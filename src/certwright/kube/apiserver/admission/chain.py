@@ -58,7 +58,9 @@ class AdmissionChain:
         call.warnings += admission.warnings(definition, new, old)
         if definition.is_crd:
             call.warnings += await offload.run(rules.warnings, new, old)
-        compare = privileges.to_compare(backend.authorizer, self._rbac, call.user, definition, new, old)
+        compare = privileges.to_compare(
+            backend.authorizer, self._rbac, privileges.Write(call.user, definition, new, old)
+        )
         if compare is not None:
             await offload.run(compare)
         if csr_approvals.concerns(definition):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,24 +33,37 @@ _EVERYTHING = (
 )
 
 
-def to_compare(
-    authorizer: Authorizer,
-    rbac: Rbac,
-    user: Identity,
-    definition: ResourceDefinition,
-    new: Json,
-    old: Json | None,
-) -> Comparison | None:
-    """The check to run before `user` may write `new` over `old`; None: allowed. Cheap for all kinds.
+class Write(NamedTuple):
+    """A user writes `new` over `old` (None: creates it)."""
+
+    user: Identity
+    definition: ResourceDefinition
+    new: Json
+    old: Json | None
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the object."""
+        return str(self.new["metadata"].get("namespace", ""))
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return str(self.new["metadata"].get("name", ""))
+
+
+def to_compare(authorizer: Authorizer, rbac: Rbac, write: Write) -> Comparison | None:
+    """The check to run before the write is allowed; None: it is allowed. Cheap for all kinds.
 
     The check uses no shared mutable state: it may run in a thread, as it may take long. It raises
     `Forbidden`. Raises `Forbidden`, and `NotFound` for a binding to a missing role.
     """
+    user, definition, new, old = write
     if definition.group != GROUP or MASTERS in user.groups or (old and _said(new) == _said(old)):
         return None
     if definition.plural in _ROLES:
-        return _compare_role(authorizer, rbac, user, definition, new, old)
-    return _compare_binding(authorizer, rbac, user, definition, new)
+        return _compare_role(authorizer, rbac, write)
+    return _compare_binding(authorizer, rbac, write)
 
 
 def _said(obj: Json) -> Json:
@@ -59,16 +72,8 @@ def _said(obj: Json) -> Json:
     return {**obj, "metadata": meta}
 
 
-def _compare_role(
-    authorizer: Authorizer,
-    rbac: Rbac,
-    user: Identity,
-    definition: ResourceDefinition,
-    new: Json,
-    old: Json | None,
-) -> Comparison | None:
-    meta = new["metadata"]
-    namespace, name = meta.get("namespace", ""), meta.get("name", "")
+def _compare_role(authorizer: Authorizer, rbac: Rbac, write: Write) -> Comparison | None:
+    (user, definition, new, old), namespace, name = write, write.namespace, write.name
     # Kubernetes checks the name in the path, which a create does not have.
     named = name if old is not None else ""
     if authorizer.allows(user, Action("escalate", GROUP, definition.plural, "", namespace, named)):
@@ -85,11 +90,8 @@ def _compare_role(
     return compare
 
 
-def _compare_binding(
-    authorizer: Authorizer, rbac: Rbac, user: Identity, definition: ResourceDefinition, new: Json
-) -> Comparison | None:
-    meta, ref = new["metadata"], convert(new.get("roleRef") or {}, RoleRef)
-    namespace, name = meta.get("namespace", ""), meta.get("name", "")
+def _compare_binding(authorizer: Authorizer, rbac: Rbac, write: Write) -> Comparison | None:
+    user, namespace, ref = write.user, write.namespace, convert(write.new.get("roleRef") or {}, RoleRef)
     plural = "clusterroles" if ref.kind == "ClusterRole" else "roles"
     if authorizer.allows(user, Action("bind", GROUP, plural, "", namespace, ref.name)):
         return None
@@ -99,7 +101,7 @@ def _compare_binding(
         raise NotFound(
             f'{kind}.{GROUP} "{ref.name}" not found', details=Details(name=ref.name, group=GROUP, kind=kind)
         )
-    return partial(_compare, user, definition, name, rules, rbac.rules(user, namespace))
+    return partial(_compare, user, write.definition, write.name, rules, rbac.rules(user, namespace))
 
 
 def _compare(

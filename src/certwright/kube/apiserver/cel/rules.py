@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from certwright.kube.api.errors import FieldError, duplicate, forbidden, invalid, required
 from certwright.kube.apiserver.base import field_paths
@@ -47,14 +47,14 @@ class _Run:
     errors: list[FieldError] = field(default_factory=list)
     kept: list[FieldError] = field(default_factory=list)
 
-    def check(self, rule: _Rule, new: Any, old: Any, path: Path, kind: str) -> None:
+    def check(self, rule: _Rule, values: tuple[Any, Any], path: Path, kind: str) -> None:
         """Raise `_Exhausted` if no processor time is left, or the rule's values are too many."""
         if self.meter.is_exhausted:
             reason = (
                 "validation failed due to running out of cost budget, no further validation rules will be run"
                 f" ({self.meter.shown} of processor time for the rules of one object) for rule: {rule.shown}"
             )
-        elif self.is_large and (_is_large(new) or _is_large(old)):
+        elif self.is_large and any(map(_is_large, values)):
             reason = (
                 f"the value has more than {MAX_VALUES} fields and items, no further validation rules will be"
                 f" run due to this limit for rule: {rule.shown}"
@@ -186,7 +186,7 @@ def run_rules(
     """
     run = _Run(Meter(MAX_SECONDS, clock), is_large=_is_large(new) or _is_large(old))
     try:
-        _visit(run, node, new, old, None, unchanged=False)
+        _visit(run, node, _Part(new, old, None))
     except _Exhausted:
         pass
     if kept is not None:
@@ -194,64 +194,68 @@ def run_rules(
     return run.errors
 
 
-def _visit(run: _Run, node: Node, new: Any, old: Any, path: Path, *, unchanged: bool) -> None:
+class _Part(NamedTuple):
+    """A part of the object, that of the old object, and where it is. `unchanged`: so is what contains it."""
+
+    new: Any
+    old: Any
+    path: Path
+    unchanged: bool = False
+
+
+def _visit(run: _Run, node: Node, part: _Part) -> None:
+    new, old, path, unchanged = part
     if new is None:
         return
     if not unchanged and old is not None:
         unchanged = same(new, old)
-    _apply_rules(run, node, new, old, path, unchanged=unchanged)
+    _apply_rules(run, node, _Part(new, old, path, unchanged))
     if type(new) is dict:
-        _visit_object(run, node, new, old if type(old) is dict else {}, path, unchanged=unchanged)
+        _visit_object(run, node, _Part(new, old if type(old) is dict else {}, path, unchanged))
     elif type(new) is list and node.items is not None:
         before = old_items(node.schema, old)
         for index, item in enumerate(new):
-            _visit(run, node.items, item, before(item), (path, index), unchanged=unchanged)
+            _visit(run, node.items, _Part(item, before(item), (path, index), unchanged))
 
 
-def _visit_object(
-    run: _Run, node: Node, new: dict[str, Any], old: dict[str, Any], path: Path, *, unchanged: bool
-) -> None:
+def _visit_object(run: _Run, node: Node, part: _Part) -> None:
+    new, old, path, unchanged = part
     for key, child in node.properties.items():
         if key in new:
-            _visit(run, child, new[key], old.get(key), (path, key), unchanged=unchanged)
+            _visit(run, child, _Part(new[key], old.get(key), (path, key), unchanged))
     if node.additional is not None:
         for key, item in new.items():
-            _visit(run, node.additional, item, old.get(key), (path, MapKey(key)), unchanged=unchanged)
+            _visit(run, node.additional, _Part(item, old.get(key), (path, MapKey(key)), unchanged))
 
 
-def _apply_rules(run: _Run, node: Node, new: Any, old: Any, path: Path, *, unchanged: bool) -> None:
-    due = [rule for rule in node.rules if not rule.transition or old is not None or rule.optional_old]
+def _apply_rules(run: _Run, node: Node, part: _Part) -> None:
+    due = [rule for rule in node.rules if not rule.transition or part.old is not None or rule.optional_old]
     if not due:
         return
-    seen, before = new, old
+    values = (part.new, part.old)
     if node.convert is not None:
-        seen, before = node.convert(new), node.convert(old)
+        values = (node.convert(part.new), node.convert(part.old))
     for rule in due:
-        run.check(rule, seen, before, path, node.kind)
-        # Without a comparison with the old value, a rule on an unchanged value gives no new result.
-        into = run.kept if unchanged and not rule.transition else run.errors
-        _apply(run.meter, into, node, rule, new, (seen, before), path)
+        _apply(run, node, rule, part, values)
 
 
-def _apply(
-    meter: Meter,
-    into: list[FieldError],
-    node: Node,
-    rule: _Rule,
-    new: Any,
-    seen: tuple[Any, Any],
-    path: Path,
-) -> None:
+def _apply(run: _Run, node: Node, rule: _Rule, part: _Part, values: tuple[Any, Any]) -> None:
+    """Apply one rule to the values of a part, which are converted for rules."""
+    run.check(rule, values, part.path, node.kind)
+    # Without a comparison with the old value, a rule on an unchanged value gives no new result.
+    into = run.kept if part.unchanged and not rule.transition else run.errors
     try:
-        holds = rule.program.run(*seen, meter)
+        holds = rule.program.run(*values, run.meter)
     except environment.EvaluationError as error:
-        into.append(invalid(_field(path), node.kind, _failure_text(error, rule)))
+        into.append(invalid(_field(part.path), node.kind, _failure_text(error, rule)))
         if isinstance(error, environment.CostExceeded):
             raise _Exhausted from None
         return
     if holds is not True:
-        where = f"{show_path(path)}.{rule.field_path}".removeprefix(".") if rule.field_path else _field(path)
-        into.append(_refusal(where, node, rule, new, rule.detail(*seen, meter)))
+        where = _field(part.path)
+        if rule.field_path:
+            where = f"{show_path(part.path)}.{rule.field_path}".removeprefix(".")
+        into.append(_refusal(where, node, rule, part.new, rule.detail(*values, run.meter)))
 
 
 def _failure_text(error: environment.EvaluationError, rule: _Rule) -> str:
