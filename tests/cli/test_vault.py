@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -53,11 +54,11 @@ async def by_app_role(server: Server, bao: Bao) -> None:
     await vault_issuer(server, bao, {"appRole": {"path": "approle", "roleId": role, "secretRef": ref}})
 
 
-async def want(server: Server, name: str) -> None:
+async def want(server: Server, name: str, issuer: dict[str, str] | None = None) -> None:
     spec = {
         "secretName": name,
         "dnsNames": [f"{name}.example.org"],
-        "issuerRef": {"name": "vault"},
+        "issuerRef": issuer or {"name": "vault"},
         "privateKey": {"algorithm": "ECDSA"},
     }
     body = {**_kind("Certificate"), "metadata": {"name": name}, "spec": spec}
@@ -99,6 +100,38 @@ async def test_certificates_wait_while_the_server_is_sealed_or_dead_and_then_go_
         bao.unseal()
         await ready(server, "dead")
     assert bao.count("pki/sign/web") >= 3
+
+
+async def test_another_member_of_a_set_signs_while_the_server_is_dead(tmp_path: Path, bao: Bao) -> None:
+    reference = {"name": "both", "kind": "IssuerSet", "group": "certwright.io"}
+    async with running(tmp_path, "--controllers", "*") as server:
+        await by_app_role(server, bao)
+        fallback = {**_kind("Issuer"), "metadata": {"name": "fallback"}, "spec": {"selfSigned": {}}}
+        await create(server, f"{_GROUP}/issuers", fallback)
+        members = {"issuers": [{"name": "vault"}, {"name": "fallback"}]}
+        body = {
+            "apiVersion": "certwright.io/v1alpha1",
+            "kind": "IssuerSet",
+            "metadata": {"name": "both"},
+            "spec": members,
+        }
+        await create(server, "/apis/certwright.io/v1alpha1/namespaces/default/issuersets", body)
+        await want(server, "alive", reference)
+        await ready(server, "alive")
+        bao.kill()
+        for number in range(3):
+            await want(server, f"dead{number}", reference)
+        for number in range(3):
+            await ready(server, f"dead{number}")
+        found = (await server.ask("GET", f"{_GROUP}/certificaterequests")).json["items"]
+        sent = {
+            one["metadata"]["name"]: json.loads(
+                one["metadata"]["annotations"]["certwright.io/issuer-set-member"]
+            )["name"]
+            for one in found
+        }
+    assert sent.pop("alive-1") == "vault"
+    assert set(sent.values()) == {"fallback"}
 
 
 async def test_a_restart_signs_nothing_again(tmp_path: Path, bao: Bao) -> None:
