@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import trustme
 
+from certwright.controllers.acme.revoking import Holder, revoke
 from certwright.resources.issuer_set_member import read_member
 from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
 from issuers.authority import new_root
@@ -101,6 +102,10 @@ async def test_certificates_are_issued_while_servers_are_killed_and_restarted(
     for name in await load(world, "calm", 3):
         await world.ready(name)
     assert await signers(world, "calm") == {"first": 3}
+    revoked = await revoke(
+        world.client, Holder("default", "calm0"), reason="superseded", user_agent="certwright-test"
+    )
+    assert revoked.server == first.pebble.directory
     during = await load(world, "during", 8)
     first.kill()
     after = await load(world, "after", 8)

@@ -17,6 +17,7 @@ from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.revocation import RevocationReason
 from certwright.acme.protocol.revocation import revoke as revocation
 from certwright.acme.protocol.transport import TlsOptions
+from certwright.controllers.cache.signers import recorded_signer
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
@@ -26,7 +27,7 @@ from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 
 REASONS: Final = {
     "unspecified": RevocationReason.UNSPECIFIED,
@@ -69,8 +70,15 @@ async def revoke(
     success. Raises `CannotRevoke`, `ApiError`."""
     namespace, secret_name, reference = holder.namespace, holder.name, IssuerReference(name="")
     if not holder.is_secret:
-        spec = (await client.get(CERTIFICATES, holder.name, namespace)).spec
-        secret_name, reference = spec.secret_name, spec.issuer_ref
+        certificate = await client.get(CERTIFICATES, holder.name, namespace)
+        secret_name, reference = certificate.spec.secret_name, certificate.spec.issuer_ref
+        if reference.is_set:
+            requests = (await client.list(CERTIFICATE_REQUESTS, namespace)).items
+            signer = recorded_signer(certificate, requests)
+            if signer is None:
+                words = f'{reference.kind} "{reference.name}"'
+                raise CannotRevoke(f"no CertificateRequest records which member of {words} has signed it")
+            reference = signer
     secret = await client.get(SECRETS, secret_name, namespace)
     if holder.is_secret:
         annotations = secret.metadata.annotations

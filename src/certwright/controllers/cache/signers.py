@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from certwright.controllers.cache.caches import Caches, owner_value, revision_number
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import is_controlled_by
@@ -19,12 +21,21 @@ def signer_of(caches: Caches, certificate: Certificate) -> IssuerReference | Non
     if not reference.is_set:
         return reference
     requests = caches.requests_of(owner_value(meta.namespace, meta.name))
-    signed = [one for one in requests if is_controlled_by(one.metadata, meta.uid) and _is_signed(one)]
+    found = recorded_signer(certificate, requests)
+    return found if found is not None and caches.sets.has_member(reference, meta.namespace, found) else None
+
+
+def recorded_signer(
+    certificate: Certificate, requests: Iterable[CertificateRequest]
+) -> IssuerReference | None:
+    """The issuer that the last signed one of these requests was sent to, of those that the Certificate owns;
+    None: unknown. The owner of a request may have written it."""
+    uid = certificate.metadata.uid
+    signed = [one for one in requests if is_controlled_by(one.metadata, uid) and _is_signed(one)]
     last = max(signed, key=lambda one: revision_number(one.metadata), default=None)
     if last is None:
         return None
-    found = read_member(last.metadata.annotations) if last.spec.issuer_ref.is_set else last.spec.issuer_ref
-    return found if found is not None and caches.sets.has_member(reference, meta.namespace, found) else None
+    return read_member(last.metadata.annotations) if last.spec.issuer_ref.is_set else last.spec.issuer_ref
 
 
 def _is_signed(request: CertificateRequest) -> bool:
