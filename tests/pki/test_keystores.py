@@ -59,9 +59,7 @@ def test_openssl_reads_every_pkcs12_profile(
 ) -> None:
     openssl = require("openssl")
     key, chain, ca = material(algorithm)
-    made, trust = keystores.pkcs12_files(
-        key_pem=key, chain_pem=chain, ca_pem=ca, password=PASSWORD, profile=profile
-    )
+    made, trust = keystores.pkcs12_files(keystores.Contents(key, chain, ca, PASSWORD), profile=profile)
     assert trust is not None
     (tmp_path / "k.p12").write_bytes(made)
     printed = run(
@@ -88,9 +86,7 @@ def test_each_profile_uses_its_algorithms(
 ) -> None:
     openssl = require("openssl")
     pem = material(KeyAlgorithm.ECDSA)
-    made, _ = keystores.pkcs12_files(
-        key_pem=pem[0], chain_pem=pem[1], ca_pem=pem[2], password=PASSWORD, profile=profile
-    )
+    made, _ = keystores.pkcs12_files(keystores.Contents(pem[0], pem[1], pem[2], PASSWORD), profile=profile)
     (tmp_path / "k.p12").write_bytes(made)
     shown = run(
         openssl,
@@ -113,9 +109,7 @@ def test_each_profile_uses_its_algorithms(
 def test_the_newest_profile_is_sealed_with_pbmac1(tmp_path: Path) -> None:
     openssl = require("openssl")
     key, chain, ca = material(KeyAlgorithm.ECDSA)
-    made, _ = keystores.pkcs12_files(
-        key_pem=key, chain_pem=chain, ca_pem=ca, password=PASSWORD, profile="Modern2026"
-    )
+    made, _ = keystores.pkcs12_files(keystores.Contents(key, chain, ca, PASSWORD), profile="Modern2026")
     (tmp_path / "k.p12").write_bytes(made)
     # Only openssl 3.4 and later know PBMAC1: the content is read without the check here, and the check is
     # made by hand below.
@@ -137,9 +131,7 @@ def test_keytool_reads_the_java_key_store_and_gives_the_key_back(
 ) -> None:
     keytool = require("keytool")
     key, chain, ca = material(algorithm)
-    made, trust = keystores.jks_files(
-        key_pem=key, chain_pem=chain, ca_pem=ca, password="changeit", alias="Web", now=NOW
-    )
+    made, trust = keystores.jks_files(keystores.Contents(key, chain, ca, "changeit"), alias="Web", now=NOW)
     assert trust is not None
     (tmp_path / "k.jks").write_bytes(made)
     (tmp_path / "t.jks").write_bytes(trust)
@@ -175,9 +167,7 @@ def test_keytool_takes_the_certificates_of_a_pkcs12_trust_store_for_trusted(
 ) -> None:
     keytool = require("keytool")
     key, chain, ca = material(KeyAlgorithm.ECDSA)
-    _, trust = keystores.pkcs12_files(
-        key_pem=key, chain_pem=chain, ca_pem=ca, password="changeit", profile=profile
-    )
+    _, trust = keystores.pkcs12_files(keystores.Contents(key, chain, ca, "changeit"), profile=profile)
     assert trust is not None
     (tmp_path / "t.p12").write_bytes(trust)
     listed = run(keytool, "-list", "-keystore", str(tmp_path / "t.p12"), "-storepass", "changeit")
@@ -187,17 +177,15 @@ def test_keytool_takes_the_certificates_of_a_pkcs12_trust_store_for_trusted(
 
 def test_without_a_ca_there_is_no_trust_store() -> None:
     key, chain, _ = material(KeyAlgorithm.ECDSA)
-    _, jks_trust = keystores.jks_files(
-        key_pem=key, chain_pem=chain, ca_pem=b"", password="x", alias="", now=NOW
-    )
-    _, p12_trust = keystores.pkcs12_files(key_pem=key, chain_pem=chain, ca_pem=b"", password="x", profile="")
+    _, jks_trust = keystores.jks_files(keystores.Contents(key, chain, b"", "x"), alias="", now=NOW)
+    _, p12_trust = keystores.pkcs12_files(keystores.Contents(key, chain, b"", "x"), profile="")
     assert (jks_trust, p12_trust) == (None, None)
 
 
 def test_a_key_that_cannot_be_read_is_told_as_such() -> None:
     _, chain, ca = material(KeyAlgorithm.ECDSA)
     with pytest.raises(BadKey):
-        keystores.pkcs12_files(key_pem=b"rubbish", chain_pem=chain, ca_pem=ca, password="x", profile="")
+        keystores.pkcs12_files(keystores.Contents(b"rubbish", chain, ca, "x"), profile="")
 
 
 @pytest.mark.parametrize(

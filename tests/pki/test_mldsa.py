@@ -172,12 +172,10 @@ def test_a_jks_store_has_the_key_and_a_pkcs12_file_is_refused(keys: MakeKey) -> 
     key = keys("ML-DSA 44")
     leaf = self_sign(build_csr(ROOT, key), key=key, duration=DAY, is_ca=True, usages=(), now=NOW)
     key_pem = k.encode_private_key(key)
-    made, _ = keystores.jks_files(
-        key_pem=key_pem, chain_pem=leaf, ca_pem=leaf, password="secret", alias="", now=NOW
-    )
+    made, _ = keystores.jks_files(keystores.Contents(key_pem, leaf, leaf, "secret"), alias="", now=NOW)
     (entry,) = jks.open_store(made, password="secret").keys
     assert entry.key_pkcs8 == key.private_bytes(
         serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     with pytest.raises(BadKey, match="cannot write an ML-DSA key into a PKCS#12 file"):
-        keystores.pkcs12_files(key_pem=key_pem, chain_pem=leaf, ca_pem=leaf, password="secret", profile="")
+        keystores.pkcs12_files(keystores.Contents(key_pem, leaf, leaf, "secret"), profile="")

@@ -23,30 +23,32 @@ _WHITENER = b"Mighty Aphrodite"
 _DIGEST = 20
 
 
+class KeyEntry(NamedTuple):
+    """A private key (PKCS#8 DER) with its chain (DER, leaf first)."""
+
+    alias: str
+    key_pkcs8: bytes = b""
+    chain: tuple[bytes, ...] = ()
+
+
 def key_store(
-    *,
-    alias: str,
-    key_pkcs8: bytes,
-    chain: Sequence[bytes],
-    trusted: Sequence[tuple[str, bytes]],
-    password: str,
-    now: datetime,
+    entry: KeyEntry, trusted: Sequence[tuple[str, bytes]], *, password: str, now: datetime
 ) -> bytes:
-    """A key store: one private key (PKCS#8 DER) with its chain (DER, leaf first), and trusted certificates
-    (alias and DER). `now` becomes the date of the entries. Aliases become lower case, as in Java.
+    """A key store: one private key, and trusted certificates (alias and DER). `now` becomes the date of the
+    entries. Aliases become lower case, as in Java.
     """
     protected = der.sequence(
-        der.sequence(der.oid(_PROTECTOR), der.null()), der.octets(_protect(key_pkcs8, password))
+        der.sequence(der.oid(_PROTECTOR), der.null()), der.octets(_protect(entry.key_pkcs8, password))
     )
-    entry = [
+    written = [
         struct.pack(">I", _PRIVATE_KEY),
-        _text(alias.lower()),
+        _text(entry.alias.lower()),
         _date(now),
         _counted(protected),
-        struct.pack(">I", len(chain)),
-        *(_certificate(item) for item in chain),
+        struct.pack(">I", len(entry.chain)),
+        *(_certificate(item) for item in entry.chain),
     ]
-    return _file([b"".join(entry), *(_trusted(name, item, now) for name, item in trusted)], password)
+    return _file([b"".join(written), *(_trusted(name, item, now) for name, item in trusted)], password)
 
 
 def trust_store(trusted: Sequence[tuple[str, bytes]], *, password: str, now: datetime) -> bytes:
@@ -96,14 +98,6 @@ def _mixed(text: bytes, secret: bytes, salt: bytes) -> bytes:
         digest = hashlib.sha1(secret + digest).digest()  # noqa: S324 - the format's
         stream += digest
     return bytes(a ^ b for a, b in zip(text, stream, strict=False))
-
-
-class KeyEntry(NamedTuple):
-    """A private key (PKCS#8 DER) with its chain (DER, leaf first)."""
-
-    alias: str
-    key_pkcs8: bytes = b""
-    chain: tuple[bytes, ...] = ()
 
 
 class Opened(NamedTuple):

@@ -6,6 +6,7 @@ Source: cert-manager API reference, `CertificateKeystores`; aliases as its `keys
 from __future__ import annotations
 
 from datetime import datetime
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -18,98 +19,84 @@ from certwright.pki.pkcs12 import Profile
 DEFAULT_ALIAS = "certificate"
 
 
-def jks_files(
-    *, key_pem: bytes, chain_pem: bytes, ca_pem: bytes, password: str, alias: str, now: datetime
-) -> tuple[bytes, bytes | None]:
+class Contents(NamedTuple):
+    """What the files contain, as PEM, and the password that protects it; `ca_pem` is empty where no CA is
+    known."""
+
+    key_pem: bytes
+    chain_pem: bytes
+    ca_pem: bytes
+    password: str
+
+
+def jks_files(contents: Contents, *, alias: str, now: datetime) -> tuple[bytes, bytes | None]:
     """`keystore.jks` and, if a CA is known, `truststore.jks`. `now` dates the entries.
 
     Raises `BadKey` and `BadCertificate` for unreadable PEM.
     """
-    trusted = [(name, _der(item)) for name, item in _named(_certificates(ca_pem))]
-    made = jks.key_store(
-        alias=alias or DEFAULT_ALIAS,
-        key_pkcs8=_pkcs8(key_pem),
-        chain=[_der(item) for item in _certificates(chain_pem)],
-        trusted=trusted,
-        password=password,
-        now=now,
-    )
+    password = contents.password
+    trusted = [(name, _der(item)) for name, item in _named(_certificates(contents.ca_pem))]
+    chain = tuple(_der(item) for item in _certificates(contents.chain_pem))
+    entry = jks.KeyEntry(alias or DEFAULT_ALIAS, _pkcs8(contents.key_pem), chain)
+    made = jks.key_store(entry, trusted, password=password, now=now)
     return made, jks.trust_store(trusted, password=password, now=now) if trusted else None
 
 
-def pkcs12_files(
-    *, key_pem: bytes, chain_pem: bytes, ca_pem: bytes, password: str, profile: str
-) -> tuple[bytes, bytes | None]:
+def pkcs12_files(contents: Contents, *, profile: str) -> tuple[bytes, bytes | None]:
     """`keystore.p12` and, if a CA is known, `truststore.p12`. An empty `profile` is LegacyRC2.
 
     Raises `BadKey` and `BadCertificate` for unreadable PEM, `ValueError` for an unknown profile.
     """
     chosen = Profile(profile or Profile.LEGACY_RC2)
-    chain, authorities = _certificates(chain_pem), _certificates(ca_pem)
+    chain, authorities = _certificates(contents.chain_pem), _certificates(contents.ca_pem)
     with border(BadKey, "the PKCS#12 file cannot be made"):
         made = pkcs12.key_store(
             name=DEFAULT_ALIAS,
-            key=load_private_key(key_pem),
+            key=load_private_key(contents.key_pem),
             chain=[*chain, *(item for item in authorities if item not in chain)],
-            password=password,
+            password=contents.password,
             profile=chosen,
         )
         if not authorities:
             return made, None
-        return made, pkcs12.trust_store(_named(authorities), password=password, profile=chosen)
+        return made, pkcs12.trust_store(_named(authorities), password=contents.password, profile=chosen)
 
 
-def jks_fits(
-    made: bytes,
-    trust: bytes | None,
-    *,
-    key_pem: bytes,
-    chain_pem: bytes,
-    ca_pem: bytes,
-    password: str,
-    alias: str,
-) -> bool:
+def jks_fits(made: bytes, trust: bytes | None, contents: Contents, *, alias: str) -> bool:
     """Whether these files equal the output of `jks_files`, except for salt and dates."""
-    trusted = {_der(item) for item in _certificates(ca_pem)}
-    chain = tuple(_der(item) for item in _certificates(chain_pem))
+    trusted = {_der(item) for item in _certificates(contents.ca_pem)}
+    chain = tuple(_der(item) for item in _certificates(contents.chain_pem))
     try:
-        opened = jks.open_store(made, password=password)
-        stored = jks.open_store(trust, password=password).trusted if trust is not None else ()
+        opened = jks.open_store(made, password=contents.password)
+        stored = jks.open_store(trust, password=contents.password).trusted if trust is not None else ()
     except (ValueError, IndexError):
         return False
     return (
-        opened.keys == (jks.KeyEntry((alias or DEFAULT_ALIAS).lower(), _pkcs8(key_pem), chain),)
+        opened.keys == (jks.KeyEntry((alias or DEFAULT_ALIAS).lower(), _pkcs8(contents.key_pem), chain),)
         and {item for _, item in opened.trusted} == trusted
         and {item for _, item in stored} == trusted
         and (trust is not None) == bool(trusted)
     )
 
 
-def pkcs12_fits(
-    made: bytes,
-    trust: bytes | None,
-    *,
-    key_pem: bytes,
-    chain_pem: bytes,
-    ca_pem: bytes,
-    password: str,
-    profile: str,
-) -> bool:
+def pkcs12_fits(made: bytes, trust: bytes | None, contents: Contents, *, profile: str) -> bool:
     """Whether these files equal the output of `pkcs12_files`, except for salt. Takes some milliseconds."""
-    authorities = set(_certificates(ca_pem))
-    leaf, *others = _certificates(chain_pem)
+    authorities = set(_certificates(contents.ca_pem))
+    leaf, *others = _certificates(contents.chain_pem)
     chosen = Profile(profile or Profile.LEGACY_RC2)
     try:
-        opened = pkcs12.open_store(made, password=password)
-        stored = pkcs12.open_store(trust, password=password).others if trust is not None else frozenset()
+        opened = pkcs12.open_store(made, password=contents.password)
+        trusted = (
+            pkcs12.open_store(trust, password=contents.password).others if trust is not None else frozenset()
+        )
         profiles = {pkcs12.profile_of(file) for file in (made, trust) if file is not None}
     except (ValueError, IndexError):
         return False
     return (
-        opened.key_der == public_key_der(load_private_key(key_pem))
+        opened.key_der == public_key_der(load_private_key(contents.key_pem))
         and opened.leaf == leaf
         and opened.others == {*others, *authorities} - {leaf}
-        and stored == authorities
+        and trusted == authorities
         and (trust is not None) == bool(authorities)
         and profiles == {chosen}
     )

@@ -122,19 +122,23 @@ def make(stores: Iterable[Store], pair: Pair, now: datetime) -> dict[str, bytes]
 
 
 def _make(store: Store, pair: Pair, now: datetime) -> tuple[bytes, bytes | None]:
-    pems = {"key_pem": pair.key_pem, "chain_pem": pair.chain_pem, "ca_pem": pair.ca_pem}
+    contents = _contents(store, pair)
     if store.files is JKS:
-        return keystores.jks_files(**pems, password=store.password, alias=store.form, now=now)
-    return keystores.pkcs12_files(**pems, password=store.password, profile=store.form)
+        return keystores.jks_files(contents, alias=store.form, now=now)
+    return keystores.pkcs12_files(contents, profile=store.form)
+
+
+def _contents(store: Store, pair: Pair) -> keystores.Contents:
+    return keystores.Contents(pair.key_pem, pair.chain_pem, pair.ca_pem, store.password)
 
 
 def fits(store: Store, pair: Pair, data: Mapping[str, bytes]) -> bool:
     """Whether the existing files open with the password and contain the pair; takes 0.1 to 30 ms."""
     made, trust = data.get(store.files.keystore, b""), data.get(store.files.truststore)
-    pems = {"key_pem": pair.key_pem, "chain_pem": pair.chain_pem, "ca_pem": pair.ca_pem}
+    contents = _contents(store, pair)
     if store.files is JKS:
-        return keystores.jks_fits(made, trust, **pems, password=store.password, alias=store.form)
-    return keystores.pkcs12_fits(made, trust, **pems, password=store.password, profile=store.form)
+        return keystores.jks_fits(made, trust, contents, alias=store.form)
+    return keystores.pkcs12_fits(made, trust, contents, profile=store.form)
 
 
 class Verdicts:
