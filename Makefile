@@ -87,8 +87,12 @@ TRUST_MANAGER := github.com/cert-manager/trust-manager/cmd/trust-manager@v0.25.0
 $(TOOLS)/trust-manager:
 	@echo "building trust-manager, which takes five minutes the first time …"
 	@GOBIN=$(@D) go install -trimpath $(TRUST_MANAGER)
+AWS_PRIVATECA_ISSUER := github.com/cert-manager/aws-privateca-issuer@v1.12.0
+$(TOOLS)/aws-privateca-issuer:
+	@echo "building aws-privateca-issuer, which takes five minutes the first time …"
+	@GOBIN=$(@D) GOTOOLCHAIN=auto go install -trimpath $(AWS_PRIVATECA_ISSUER)
 # Only those that ARGS names are built, and none for --help.
-THIRD_PARTY := cert-manager approver-policy trust-manager
+THIRD_PARTY := cert-manager approver-policy aws-privateca-issuer trust-manager
 CHOSEN := $(if $(filter -h --help,$(ARGS)),,helm $(or $(filter $(THIRD_PARTY),$(ARGS)),$(THIRD_PARTY)))
 third-party: $(VENV)/.dev $(addprefix $(TOOLS)/,$(subst cert-manager,cert-manager-controller,$(CHOSEN)))  ## other projects' controllers on our API server (needs Go and kubectl; minutes; ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.third_party $(ARGS)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,12 +41,12 @@ class Check(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Chart:
     """A chart in the Go module `module` (with its version). `name` is that of its ServiceAccount, its Service
-    and its webhook configuration; `ca_secret` has the CA of its webhook."""
+    and its webhook configuration; `ca_secret` has the CA of its webhook, if it has one."""
 
     module: str
     folder: str
     name: str
-    ca_secret: str
+    ca_secret: str = ""
 
 
 class Cluster:
@@ -138,16 +139,23 @@ def serve_webhooks(cluster: Cluster, chart: Chart, webhooks: Sequence[dict[str, 
 
 
 def _render(chart: Chart) -> Iterator[dict[str, Any]]:
-    found = subprocess.run(
-        [require("go"), "mod", "download", "-json", chart.module], capture_output=True, text=True, check=True
-    )
-    folder = Path(json.loads(found.stdout)["Dir"]) / chart.folder
-    command = [str(tool("helm", made_by="helm")), "template", chart.name, str(folder)]
-    command += ["--namespace", NAMESPACE, "--kube-version", "1.34.0"]
-    rendered = subprocess.run(command, capture_output=True, text=True, check=True)
-    for content in yaml.safe_load_all(rendered.stdout):
+    # A module may need a newer Go than this machine's.
+    found = _run(require("go"), "mod", "download", "-json", chart.module, env={"GOTOOLCHAIN": "auto"})
+    folder = Path(json.loads(found)["Dir"]) / chart.folder
+    options = ("--namespace", NAMESPACE, "--kube-version", "1.34.0", "--include-crds")
+    rendered = _run(str(tool("helm", made_by="helm")), "template", chart.name, str(folder), *options)
+    for content in yaml.safe_load_all(rendered):
         if content:
             yield content
+
+
+def _run(*command: str, env: Mapping[str, str] | None = None) -> str:
+    """The output of a command. Raises `RuntimeError` with its errors."""
+    environment = {**os.environ, **(env or {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def kubeconfig_of(cluster: Cluster, account: str) -> Path:
@@ -163,10 +171,12 @@ def kubeconfig_of(cluster: Cluster, account: str) -> Path:
 
 
 @contextmanager
-def running(command: Sequence[str], log: Path, *, port: int) -> Iterator[None]:
-    """The program, from when it listens on that port."""
+def running(
+    command: Sequence[str], log: Path, *, port: int, env: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """The program, from when it listens on that port. `env` is added to its environment."""
     with log.open("wb") as out:
-        process = spawn(command, out)
+        process = spawn(command, out, env=env)
         try:
             wait_for_port(port, process, log)
             yield
