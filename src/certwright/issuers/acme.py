@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault
+from certwright.issuers import acme_account
 from certwright.issuers.contract import (
     Checked,
     Failed,
@@ -59,7 +60,6 @@ class ACME:
                 ready=False, reason="InvalidConfig", message="ACME is switched off in this process"
             )
         # Imported here: see the module docstring.
-        from certwright.issuers import acme_account
 
         return await acme_account.check(issuer, spec, tools, tools.acme)
 

@@ -12,15 +12,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol.errors import AcmeError, Refused
+from certwright.acme.protocol.renewal_info import fetch_renewal_info
 from certwright.kube.api.meta import ObjectKey
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import ARIStatus, ARIWindow, Certificate
-
-if TYPE_CHECKING:
-    from certwright.acme.protocol.client import AcmeClient
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +38,7 @@ class Heard:
     status: ARIStatus | None
 
 
-FindClient = Callable[[Certificate], Awaitable["AcmeClient | None"]]
+FindClient = Callable[[Certificate], Awaitable[AcmeClient | None]]
 """The client of the account that a Certificate's issuer has; None where it is no ACME issuer that is to be
 asked, or not ready."""
 
@@ -108,9 +107,6 @@ class RenewalOffice:
     async def _fetch(
         self, client: AcmeClient, uid: str, facts: CertificateFacts, before: ARIStatus | None
     ) -> None:
-        # Imported here, because it loads the ACME client.
-        from certwright.acme.protocol.errors import AcmeError, Refused
-        from certwright.acme.protocol.renewal_info import fetch_renewal_info
 
         identifier, now = certificate_id(facts), self._now().replace(microsecond=0)
         if not identifier or self._is_not_offered(client):

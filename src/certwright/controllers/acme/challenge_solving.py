@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from certwright.acme.protocol import challenges
 from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed
+from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed, Task
 from certwright.controllers.acme.challenge_state import Proven, Work
 from certwright.controllers.acme.ways import Way
 from certwright.kube.api.meta import ObjectKey
@@ -43,14 +45,30 @@ def problem_annotations(error: AcmeError, named: datetime | None, until: datetim
     return problem
 
 
+def task_of(challenge: Challenge, key: AccountKey | None) -> Task:
+    """The challenge as solvers see it.
+
+    The proof is computed from the token and the account's `key`, never taken from the object, which a tenant
+    may have written. Without a key (the issuer is missing) the Task is only fit to be cleaned up.
+    """
+    spec = challenge.spec
+    type_ = spec.type.lower()
+    return Task(
+        type=type_,
+        identifier=spec.dns_name,
+        wildcard=spec.wildcard,
+        token=spec.token,
+        key=challenges.shown_value(type_, spec.token, key) if key is not None else spec.key,
+        uid=challenge.metadata.uid,
+    )
+
+
 async def make_work(challenge: Challenge, way: Way | None, find_means: FindMeans) -> Work:
     """The initial state, also after a restart: nothing is known. Without `way` it is only fit to be cleaned
     up, because the proof is computed from the account's key, not from the object. Raises `SolverError`."""
-    from certwright.controllers.acme import solver_factory  # loaded with the first Challenge
-
     means = await find_means(challenge)
     key = way.client.key if way is not None else None
-    return Work(solver_factory.task_of(challenge, key), means)
+    return Work(task_of(challenge, key), means)
 
 
 async def clean_up(

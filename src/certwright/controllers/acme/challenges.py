@@ -21,10 +21,12 @@ from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import Any, Protocol, assert_never
 
 import msgspec
 
+from certwright.acme.protocol import authorizations
+from certwright.acme.protocol.authorizations import Authorization
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.problem import Reaction
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError
@@ -56,10 +58,6 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources.challenge import Challenge
 from certwright.resources.table import CHALLENGES
-
-if TYPE_CHECKING:
-    # The ACME client and the solvers are loaded with the first Challenge.
-    from certwright.acme.protocol.authorizations import Authorization
 
 
 class Origin(Protocol):
@@ -208,7 +206,6 @@ class ChallengeReconciler:
                 assert_never(step)
 
     async def _accept(self, known: Snapshot, work: Work, way: Way) -> Facts:
-        from certwright.acme.protocol import authorizations  # loaded with the first Challenge
 
         assert isinstance(work.stage, Visible)
         try:
@@ -222,7 +219,6 @@ class ChallengeReconciler:
         return known.facts
 
     async def _ask(self, challenge: Challenge, work: Work, way: Way) -> Authorization:
-        from certwright.acme.protocol import authorizations  # loaded with the first Challenge
 
         now = self._now()
         self._memories.keep_work(challenge, replace(work, asked_at=now))

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.gate import IssuerGate
@@ -16,10 +16,6 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.issuer_set_member import sent_to
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
-
-if TYPE_CHECKING:
-    # What speaks to ACME servers is loaded with the first Order.
-    from certwright.acme.protocol.errors import AcmeError
 
 Admit = Callable[[Order, Way, bool], Awaitable[Wait | None]]
 """Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
@@ -87,8 +83,6 @@ class CircuitGate:
 
     def troubled(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
         """The CA did not answer, or could not, or refuses the account; `until`: its own Retry-After."""
-        from certwright.acme.protocol.errors import Refused  # as above
-
         cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
         is_taken = not isinstance(asked, Order) or bool(asked.status.url)
         if (request := self._request_of(asked)) is not None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
+from certwright.acme.protocol.client import Registry
+from certwright.acme.protocol.jws import AccountKey
 from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.issuers import acme_account
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.util.lru import Lru
 from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
-
-if TYPE_CHECKING:
-    # Loaded with the first ACME issuer.
-    from certwright.acme.protocol.client import Registry
-    from certwright.acme.protocol.jws import AccountKey
 
 _LOOK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024
@@ -78,8 +75,6 @@ class Ways:
     ) -> tuple[ACMEIssuer, AccountKey] | None:
         """What a Challenge's proof is computed from, whether the issuer is ready or not; None where the
         issuer is missing, is no ACME issuer, or has no key. Raises what a GET of a Secret raises."""
-        from certwright.issuers import acme_account  # see `_look`
-
         issuer = self._issuers.object_of(reference, meta.namespace)
         spec = issuer.spec.acme if issuer is not None else None
         if spec is None:
@@ -90,8 +85,6 @@ class Ways:
         return (spec, key) if key is not None else None
 
     async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
-        # Imported here, because it loads the ACME client.
-        from certwright.issuers import acme_account
 
         name = f'{reference.kind_or_default} "{reference.name}"'
         issuer = self._issuers.object_of(reference, meta.namespace)

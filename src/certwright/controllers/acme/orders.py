@@ -17,14 +17,19 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from certwright.acme.protocol.certificates import Download
+from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable
+from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.acme.protocol.origins import origin_of
+from certwright.acme.protocol.problem import Reaction
+from certwright.controllers.acme import order_client
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
 from certwright.controllers.acme.challenge_plan import NoSolver, needed_challenges, take_same
 from certwright.controllers.acme.circuit_gate import CircuitGate
+from certwright.controllers.acme.order_client import Contents, NotOrdered
 from certwright.controllers.acme.order_state import (
     LONGEST_WAIT,
     SHORTEST_WAIT,
@@ -57,13 +62,6 @@ from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
 from certwright.resources.retry import rfc3339, with_not_before
 from certwright.resources.table import CHALLENGES, ORDERS
 
-if TYPE_CHECKING:
-    # The ACME client is loaded with the first Order: see `_server`.
-    from certwright.acme.protocol.certificates import Download
-    from certwright.acme.protocol.errors import AcmeError, Refused
-    from certwright.acme.protocol.orders import Order as ServerOrder
-    from certwright.controllers.acme.order_client import Contents
-
 COMPLETE = "Order completed successfully"
 # For an order that the server processes: at some CAs people review each.
 _LONGEST_POLL = timedelta(hours=1)
@@ -75,7 +73,7 @@ _END_AT_ONCE = 6
 ResolveIssuer = Callable[[Order], Awaitable[Way | Wait]]
 """The way of an Order; a `Wait` where its issuer is missing or not ready."""
 
-RefusedFor = Callable[[Order, Way, "Refused"], bool]
+RefusedFor = Callable[[Order, Way, Refused], bool]
 """Called when the CA has refused a new order for now because of a limit. Returns whether that concerns orders
 for other names too."""
 
@@ -204,8 +202,6 @@ class OrderReconciler:
         return Result()
 
     async def _go(self, order: Order, way: Way) -> Result:
-        from certwright.acme.protocol.errors import AcmeError  # see `Way`
-        from certwright.controllers.acme.order_client import NotOrdered
 
         memory = self._memory(order)
         if memory.account not in (None, way.client.directory_url + way.client.kid):
@@ -277,8 +273,6 @@ class OrderReconciler:
         return order
 
     async def _place(self, order: Order, way: Way, memory: Memory) -> Order:
-        from certwright.acme.protocol.errors import Unreachable
-        from certwright.controllers.acme import order_client
 
         born = order.metadata.creation_timestamp
         found: ServerOrder | None = None
@@ -301,9 +295,6 @@ class OrderReconciler:
     async def _describe(self, order: Order, status: OrderStatus, way: Way) -> Order:
         """Write the authorizations, "to save subsequent calls to the ACME server". In any case the order's
         URL is written, because the order must not be made twice."""
-        from certwright.acme.protocol.errors import AcmeError
-        from certwright.controllers.acme import order_client
-
         urls = [one.url for one in status.authorizations]
         try:
             described = await order_client.fetch_authorizations(way.client, order.spec, urls)
@@ -314,7 +305,6 @@ class OrderReconciler:
         return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
     async def _ensure_challenges(self, order: Order, way: Way, memory: Memory) -> list[Challenge]:
-        from certwright.controllers.acme import order_client
 
         held = {one.metadata.name: one for one in self._challenges_of(order)}
         follow_from = FollowFrom(
@@ -337,7 +327,6 @@ class OrderReconciler:
         return found
 
     async def _finish(self, order: Order, way: Way, memory: Memory) -> Result:
-        from certwright.controllers.acme import order_client
 
         csr = order_client.csr_of(order.spec)
         memory.state = memory.state or "ready"
@@ -356,8 +345,6 @@ class OrderReconciler:
 
     async def _poll_again(self, order: Order, there: ServerOrder, memory: Memory) -> Result:
         """Poll an order that the server processes, or whose state RFC 8555 does not define."""
-        from certwright.controllers.acme import order_client
-
         now = self._now()
         memory.polling_since = memory.polling_since or now
         since = now - memory.polling_since
@@ -374,7 +361,6 @@ class OrderReconciler:
         return Result(wake_at=until)
 
     async def _store(self, order: Order, way: Way, there: ServerOrder, csr: CsrFacts) -> Result:
-        from certwright.controllers.acme import order_client
 
         found = await order_client.download(way.client, there.certificate, way.spec.preferred_chain)
         wrong = order_client.wrong_certificate(found.chain[0], csr, self._now())
@@ -402,8 +388,6 @@ class OrderReconciler:
 
     async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
         """The Challenges give the reason; the server decides whether the order has failed."""
-        from certwright.controllers.acme import order_client
-
         failed = [one for one in challenges if one.status.is_final and one.status.state != "valid"]
         why = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in failed)
         there = await order_client.look(way.client, order.status.url)
@@ -423,9 +407,6 @@ class OrderReconciler:
 
     async def _take(self, error: AcmeError, order: Order, way: Way, memory: Memory) -> Result:
         """Error handling: the kind of error decides what becomes of the Order."""
-        from certwright.acme.protocol.errors import Refused
-        from certwright.acme.protocol.problem import Reaction
-
         reaction = error.reaction
         if isinstance(error, Refused) and (
             reaction is Reaction.ACCOUNT or (error.problem.name == "unauthorized" and not order.status.url)

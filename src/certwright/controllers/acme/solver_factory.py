@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from certwright.acme.protocol import challenges
-from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.solvers.addresses import parse_server
 from certwright.acme.solvers.checking import make_check
 from certwright.acme.solvers.contract import (
@@ -20,7 +19,6 @@ from certwright.acme.solvers.contract import (
     Solver,
     SolverError,
     SolverNotAllowed,
-    Task,
     Updating,
 )
 from certwright.acme.solvers.dns01.hosts.session import HostSessions
@@ -81,24 +79,6 @@ class Means:
 
     solver: Solver
     check: Check | None = field(repr=False)
-
-
-def task_of(challenge: Challenge, key: AccountKey | None) -> Task:
-    """The challenge as solvers see it.
-
-    The proof is computed from the token and the account's `key`, never taken from the object, which a tenant
-    may have written. Without a key (the issuer is missing) the Task is only fit to be cleaned up.
-    """
-    spec = challenge.spec
-    type_ = spec.type.lower()
-    return Task(
-        type=type_,
-        identifier=spec.dns_name,
-        wildcard=spec.wildcard,
-        token=spec.token,
-        key=challenges.shown_value(type_, spec.token, key) if key is not None else spec.key,
-        uid=challenge.metadata.uid,
-    )
 
 
 async def means_of(
