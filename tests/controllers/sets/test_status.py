@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import ApiError
+from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import SystemClock
+from certwright.kube.util.http_messages import Request
+from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet, IssuerSetSpec
 from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
+from certwright.resources.validation import validate
 from controllers.scene import SELF_SIGNED, Scene, make_ca_issuer, make_cluster_issuer
 from controllers.sets.test_members import make_set
-from support.world import START, World
+from support.world import ADMIN, START, World
 
 
 async def ready_of(world: World, name: str = "both") -> tuple[str, str, str]:
@@ -117,3 +125,40 @@ async def test_a_cluster_set_rejects_an_issuer_of_a_namespace(world: World) -> N
     with pytest.raises(ApiError) as raised:
         await world.create(CLUSTER_ISSUER_SETS, found)
     assert 'spec.issuers[0].kind: Invalid value: "Issuer": must be ClusterIssuer' in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [ISSUER_SETS, CLUSTER_ISSUER_SETS], ids=lambda kind: str(kind.kind))
+@pytest.mark.parametrize(
+    "member",
+    [
+        {"name": "x", "kind": "IssuerSet", "group": "certwright.io"},
+        {"name": "x", "kind": "Thing", "group": "example.com"},
+        {"name": "x", "kind": "Thing"},
+        {"name": "x"},
+        {"name": "x", "kind": "Issuer", "group": "cert-manager.io"},
+        {"name": "x", "kind": "ClusterIssuer"},
+        {"name": "x", "kind": "ClusterIssuer", "group": "cert-manager.io"},
+    ],
+    ids=lambda member: " ".join(member.values()),
+)
+async def test_another_api_server_gives_the_same_verdict_by_the_rules_of_the_definitions(
+    kind: AnyKind, member: dict[str, str]
+) -> None:
+    spec = {"issuers": [member]}
+    ours = validate(kind.kind, kind.group, {"metadata": {"name": "x"}, "spec": spec}, None)
+    store = MemoryStore()
+    server = ApiServer(store, SystemClock(), authenticator=lambda _: None)
+    await server.start(custom_resource_definitions())
+    meta = {"name": "x"} | ({"namespace": "default"} if kind.namespaced else {})
+    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    path, body = kind.path("default"), msgspec.json.encode(whole)
+    try:
+        answer = await server.handle(Request("POST", path, body=body, user=ADMIN))
+    finally:
+        await server.close()
+        await store.close()
+    text = msgspec.json.decode(answer.body).get("message", "")
+    assert (answer.status == 201) == (not ours), text
+    for error in ours:
+        assert error.field in text
+        assert error.message.rpartition('": ')[2] in text
