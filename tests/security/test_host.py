@@ -6,12 +6,16 @@ import asyncio
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from certwright.acme.solvers.contract import SolverNotAllowed
+from certwright.acme.solvers.dns01.hosts.contract import Outside
+from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme import solver_factory
+from certwright.kit.outgoing import HttpClient, ServerRules
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer
 from certwright.resources.names import ACME_FINALIZER
@@ -161,6 +165,13 @@ async def _no_secret(_name: str) -> Mapping[str, bytes] | None:
     return None
 
 
+def _no_hosts() -> HostSessions:
+    def no_client(_rules: ServerRules) -> HttpClient:
+        raise AssertionError("no DNS host is asked")
+
+    return HostSessions(Outside(no_client, lambda: datetime.now(UTC)))
+
+
 @pytest.mark.parametrize("kind", ["exec", "webroot"])
 async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kind: str) -> None:
     """Whatever Order or issuer the Challenge belongs to."""
@@ -171,7 +182,9 @@ async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kin
     one = codec.from_dict(CHALLENGES, whole)
     flag = "--exec-solver" if kind == "exec" else "--webroot"
     with pytest.raises(SolverNotAllowed, match=flag):
-        await solver_factory.means_of(one, solver_factory.Surroundings(), _no_secret, "default")
+        await solver_factory.means_of(
+            one, solver_factory.Surroundings(hosts=_no_hosts()), _no_secret, "default"
+        )
 
 
 @pytest.mark.parametrize("kind", ["exec", "webroot"])

@@ -11,6 +11,7 @@ import pytest
 
 from certwright.kube.apiserver.cel import environment as cel
 from certwright.kube.apiserver.cel import rules as cel_rules
+from certwright.kube.apiserver.cel.library import cel as library
 from certwright.kube.apiserver.cel.meter import Meter
 
 RULES = "x-kubernetes-validations"
@@ -111,7 +112,7 @@ def expressions() -> Iterator[str]:
 def value_of(expression: Any) -> Any:
     """The value, or that there is none."""
     result = expression.eval(data={})
-    return "an error" if result.type() == cel.cel.Type.ERROR else str(result.value())
+    return "an error" if result.type() == library.Type.ERROR else str(result.value())
 
 
 def test_replaced_functions_return_what_those_of_the_library_do() -> None:
