@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from certwright.controllers.acme.client_metrics import Kind, Tally, Traffic
-from certwright.controllers.cache.caches import owner_value
+from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.retry.breaker import State
 from certwright.controllers.retry.gate import Standing
 from certwright.controllers.shared import Shared

@@ -7,7 +7,9 @@ from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
-from certwright.controllers.cache.caches import Caches, is_finished, owner_value
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value
+from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import Ours, ours
 from certwright.issuers.contract import IssuerView

@@ -26,7 +26,8 @@ from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
 from certwright.acme.ratelimits.published import Chosen
 from certwright.controllers.acme.shared_ledger import SharedLedger
 from certwright.controllers.acme.ways import Wait, Way
-from certwright.controllers.cache.caches import Caches, owner_value
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.cache.shard_members import Sharing
 from certwright.controllers.requests.signing import IssuerState
 from certwright.kit.rate_limit import micros

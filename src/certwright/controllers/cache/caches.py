@@ -1,39 +1,40 @@
-"""The informers of the controllers, and the indexes that spare them full scans.
-
-An index value is `namespace/name` of the object at which a look-up starts.
-"""
+"""The informers of the controllers, and look-ups in their indexes (`indexes.py`)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from certwright.controllers.cache import layouts, shard_filter
-from certwright.controllers.cache.issuer_sets import IssuerSets, issuer_value
+from certwright.controllers.cache import indexes, layouts, shard_filter
+from certwright.controllers.cache.indexes import owner_value, secret_value
+from certwright.controllers.cache.issuer_sets import IssuerSets
+from certwright.controllers.cache.revisions import (
+    is_finished,
+    issued_revision,
+    next_revision,
+    revision_number,
+)
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.cache.shard_filter import Mine, owning_certificate
 from certwright.controllers.cache.transforms import is_whole, without_answer
-from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.meta import Object, ObjectKey, ObjectMeta, controller_of
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.filtered_informer import PartialInformer, follow_some
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources import names, reasons
+from certwright.resources import reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.order import Order, OrderSpec
-from certwright.resources.references import secret_names
 from certwright.resources.request import CertificateRequest
-from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
+from certwright.resources.signing_request import CertificateSigningRequest
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATE_SIGNING_REQUESTS,
@@ -43,22 +44,6 @@ from certwright.resources.table import (
     ISSUERS,
     ORDERS,
 )
-
-_BY_OWNER = "owner"
-_BY_TARGET = "target"
-_BY_ISSUER = "issuer"
-_BY_FAILURE = "failure"
-_FAILING = "failing"
-_BY_CONDITION = "condition"
-_BY_CA = "ca"
-_BY_REFERENCE = "reference"
-_BY_NEXT_KEY = "next key"
-_BY_URL = "url"
-_BY_CERTIFICATE = "certificate"
-_BY_NAMES = "names"
-
-_REVISION_DIGITS = 9
-"""Digits of a revision in a request's annotation, at most."""
 
 
 class Caches:
@@ -88,7 +73,7 @@ class Caches:
         self._cluster_resource_namespace = cluster_resource_namespace
         self.certificates = self._follow_certificates(mine)
         self.requests = self._follow_requests(mine)
-        by_secret = {_BY_CA: _ca_secret, _BY_REFERENCE: _secrets_of_issuer}
+        by_secret = {indexes.BY_CA: indexes.ca_secrets, indexes.BY_REFERENCE: indexes.secrets_of_issuer}
         self.issuers: Informer[Issuer] = Informer(
             client, ISSUERS, clock, namespace=namespace, indexers=by_secret
         )
@@ -101,7 +86,7 @@ class Caches:
             clock,
             keep=shard_filter.keep_secrets(mine) if mine else None,
             namespace=namespace,
-            owner_of=_owner_of_next_key,
+            owner_of=indexes.owners_of_next_key,
             packing=layouts.secrets(self._is_only_served),
             is_filtered=filtered_secrets,
         )
@@ -112,12 +97,15 @@ class Caches:
             CHALLENGES,
             clock,
             namespace=namespace,
-            indexers={_BY_OWNER: _owner_uid, _BY_ISSUER: _open_issuer},
+            indexers={indexes.BY_OWNER: indexes.owner_uids, indexes.BY_ISSUER: indexes.open_issuers},
         )
         self.signing_requests: Informer[CertificateSigningRequest] | None = None
         if signing_requests and not namespace:
             self.signing_requests = Informer(
-                client, CERTIFICATE_SIGNING_REQUESTS, clock, indexers={_BY_ISSUER: _awaited_signer}
+                client,
+                CERTIFICATE_SIGNING_REQUESTS,
+                clock,
+                indexers={indexes.BY_ISSUER: indexes.awaited_signers},
             )
 
     def _follow_certificates(self, mine: Mine | None) -> Informer[Certificate]:
@@ -129,11 +117,11 @@ class Caches:
             found_by=shard_filter.target_of,
             namespace=self._namespace,
             indexers={
-                _BY_TARGET: _target_secret,
-                _BY_NEXT_KEY: _next_key,
-                _BY_ISSUER: _own_issuer,
-                _BY_FAILURE: _failing,
-                _BY_CONDITION: _conditions_but_ready,
+                indexes.BY_TARGET: indexes.target_secrets,
+                indexes.BY_NEXT_KEY: indexes.next_keys,
+                indexes.BY_ISSUER: indexes.own_issuers,
+                indexes.BY_FAILURE: indexes.failures,
+                indexes.BY_CONDITION: indexes.conditions_but_ready,
             },
             packing=replace(layouts.plain(Certificate), note=_ends_at),
         )
@@ -145,7 +133,10 @@ class Caches:
             self._clock,
             keep=shard_filter.keep_requests(mine) if mine else None,
             namespace=self._namespace,
-            indexers={_BY_OWNER: _owning_certificate, _BY_ISSUER: _awaited_issuer},
+            indexers={
+                indexes.BY_OWNER: indexes.owning_certificates,
+                indexes.BY_ISSUER: indexes.awaited_issuers,
+            },
             packing=layouts.requests(self._is_settled),
         )
 
@@ -156,11 +147,11 @@ class Caches:
             self._clock,
             namespace=self._namespace,
             indexers={
-                _BY_OWNER: _owner_uid,
-                _BY_ISSUER: _open_issuer,
-                _BY_CERTIFICATE: _named_certificate,
-                _BY_URL: _url_of_order,
-                _BY_NAMES: _names_had,
+                indexes.BY_OWNER: indexes.owner_uids,
+                indexes.BY_ISSUER: indexes.open_issuers,
+                indexes.BY_CERTIFICATE: indexes.named_certificates,
+                indexes.BY_URL: indexes.order_urls,
+                indexes.BY_NAMES: indexes.issued_names,
             },
             packing=layouts.plain(Order),
         )
@@ -191,44 +182,44 @@ class Caches:
 
     def requests_of(self, owner: str) -> list[CertificateRequest]:
         """The requests that a Certificate of that name owns; whether it is the one of now, see their UIDs."""
-        return self.requests.cache.by_index(_BY_OWNER, owner)
+        return self.requests.cache.by_index(indexes.BY_OWNER, owner)
 
     def requests_for(self, issuer: str) -> list[CertificateRequest]:
         """The unfinished requests to that issuer or set (see `issuer_value`)."""
-        return self.requests.cache.by_index(_BY_ISSUER, issuer)
+        return self.requests.cache.by_index(indexes.BY_ISSUER, issuer)
 
     def signing_requests_for(self, issuer: str) -> list[CertificateSigningRequest]:
         """The open CertificateSigningRequests to that issuer (see `issuer_value`)."""
         informer = self.signing_requests
-        return informer.cache.by_index(_BY_ISSUER, issuer) if informer is not None else []
+        return informer.cache.by_index(indexes.BY_ISSUER, issuer) if informer is not None else []
 
     def orders_for(self, issuer: str) -> list[Order]:
         """The Orders that are not final and go to that issuer (see `issuer_value`)."""
-        return self.orders.cache.by_index(_BY_ISSUER, issuer)
+        return self.orders.cache.by_index(indexes.BY_ISSUER, issuer)
 
     def orders_at(self, url: str) -> list[Order]:
         """The Order that has this URL at its server."""
-        return self.orders.cache.by_index(_BY_URL, url)
+        return self.orders.cache.by_index(indexes.BY_URL, url)
 
     def orders_with(self, namespace: str, spec: OrderSpec) -> list[Order]:
         """The Orders of a namespace that have got a certificate for the names of `spec` from its issuer."""
-        return self.orders.cache.by_index(_BY_NAMES, _names_of(namespace, spec))
+        return self.orders.cache.by_index(indexes.BY_NAMES, indexes.names_of(namespace, spec))
 
     def challenges_for(self, issuer: str) -> list[Challenge]:
         """The Challenges that are not final and go to that issuer (see `issuer_value`)."""
-        return self.challenges.cache.by_index(_BY_ISSUER, issuer)
+        return self.challenges.cache.by_index(indexes.BY_ISSUER, issuer)
 
     def orders_of(self, request: ObjectMeta) -> list[Order]:
         """The Orders that a request owns."""
-        return self.orders.cache.by_index(_BY_OWNER, request.uid)
+        return self.orders.cache.by_index(indexes.BY_OWNER, request.uid)
 
     def orders_for_certificate(self, owner: str) -> list[Order]:
         """The Orders that were made for a Certificate of that name, by their annotation."""
-        return self.orders.cache.by_index(_BY_CERTIFICATE, owner)
+        return self.orders.cache.by_index(indexes.BY_CERTIFICATE, owner)
 
     def challenges_of(self, order: ObjectMeta) -> list[Challenge]:
         """The Challenges that an Order owns."""
-        return self.challenges.cache.by_index(_BY_OWNER, order.uid)
+        return self.challenges.cache.by_index(indexes.BY_OWNER, order.uid)
 
     def next_keys_of(self, owner: str) -> list[Secret]:
         """The next-key Secrets that a Certificate of that name owns."""
@@ -242,7 +233,7 @@ class Caches:
 
     def certificate_keys_for(self, secret: str) -> Sequence[ObjectKey]:
         """The keys of the Certificates whose target is that Secret."""
-        return self.certificates.cache.keys_by_index(_BY_TARGET, secret)
+        return self.certificates.cache.keys_by_index(indexes.BY_TARGET, secret)
 
     def ends_at(self, certificate: ObjectKey) -> int:
         """When the certificate of a Certificate ends, in seconds since 1970; 0 where there is none."""
@@ -250,24 +241,24 @@ class Caches:
 
     def certificates_from(self, issuer: str) -> list[Certificate]:
         """The Certificates whose issuer is that one of ours (see `issuer_value`)."""
-        return self.certificates.cache.by_index(_BY_ISSUER, issuer)
+        return self.certificates.cache.by_index(indexes.BY_ISSUER, issuer)
 
     def failing_certificates(self) -> list[Certificate]:
         """The Certificates whose last attempt has failed."""
-        return self.certificates.cache.by_index(_BY_FAILURE, _FAILING)
+        return self.certificates.cache.by_index(indexes.BY_FAILURE, indexes.FAILING)
 
     def certificates_issuing(self) -> list[Certificate]:
         """The Certificates with a condition `Issuing`, whatever its status."""
-        return self.certificates.cache.by_index(_BY_CONDITION, reasons.ISSUING)
+        return self.certificates.cache.by_index(indexes.BY_CONDITION, reasons.ISSUING)
 
     def issuers_with(self, ca_secret: str) -> list[Issuer]:
         """The CA Issuers, of all namespaces, whose key pair is in a Secret of that name."""
-        return self.issuers.cache.by_index(_BY_CA, ca_secret)
+        return self.issuers.cache.by_index(indexes.BY_CA, ca_secret)
 
     def cluster_issuers_with(self, ca_secret: str) -> list[ClusterIssuer]:
         """The CA ClusterIssuers whose key pair is in a Secret of that name."""
         found = self.cluster_issuers
-        return found.cache.by_index(_BY_CA, ca_secret) if found is not None else []
+        return found.cache.by_index(indexes.BY_CA, ca_secret) if found is not None else []
 
     def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
         """Strip the private key of the cached Secret, unless an issuer needs it; return whether it is
@@ -291,7 +282,7 @@ class Caches:
     async def find_rivals(self, certificate: Certificate) -> None:
         """Cache the Certificates of other replicas that have the same target Secret. Raises what a GET
         raises."""
-        informer, target = self.certificates, _target(certificate)
+        informer, target = self.certificates, indexes.target_value(certificate)
         if not isinstance(informer, PartialInformer):
             return
         for key in informer.others_by(target):
@@ -302,7 +293,7 @@ class Caches:
             except NotFound:
                 informer.discard_value(target, key)
                 continue
-            if _target(found) == target:
+            if indexes.target_value(found) == target:
                 informer.put(found)
             else:
                 informer.discard_value(target, key)
@@ -327,11 +318,11 @@ class Caches:
         """Whether no issuer takes anything from that Secret."""
         meta = secret.metadata
         value = secret_value(meta.namespace, meta.name)
-        if self.issuers.cache.has(_BY_REFERENCE, value):
+        if self.issuers.cache.has(indexes.BY_REFERENCE, value):
             return False
         if self.cluster_issuers is None or meta.namespace != self._cluster_resource_namespace:
             return True
-        return not self.cluster_issuers.cache.has(_BY_REFERENCE, secret_value("", meta.name))
+        return not self.cluster_issuers.cache.has(indexes.BY_REFERENCE, secret_value("", meta.name))
 
     def _is_settled(self, request: CertificateRequest) -> bool:
         """Whether its Certificate has the certificate that it was answered with. Before all Certificates are
@@ -347,13 +338,13 @@ class Caches:
     def _refers_to(self, secret: ObjectKey) -> bool:
         """Whether a Certificate or an issuer names that Secret."""
         value, certificates = secret_value(*secret), self.certificates.cache
-        if certificates.has(_BY_TARGET, value) or certificates.has(_BY_NEXT_KEY, value):
+        if certificates.has(indexes.BY_TARGET, value) or certificates.has(indexes.BY_NEXT_KEY, value):
             return True
-        if self.issuers.cache.has(_BY_REFERENCE, value):
+        if self.issuers.cache.has(indexes.BY_REFERENCE, value):
             return True
         if self.cluster_issuers is None or secret.namespace != self._cluster_resource_namespace:
             return False
-        return self.cluster_issuers.cache.has(_BY_REFERENCE, secret_value("", secret.name))
+        return self.cluster_issuers.cache.has(indexes.BY_REFERENCE, secret_value("", secret.name))
 
     def _all(self) -> list[Informer[Any]]:
         found: list[Informer[Any]] = [
@@ -366,137 +357,6 @@ class Caches:
         return found + [more for more in (self.cluster_issuers, self.signing_requests) if more is not None]
 
 
-def owner_value(namespace: str, name: str) -> str:
-    """The index value of an owning Certificate."""
-    return f"{namespace}/{name}"
-
-
-def secret_value(namespace: str, name: str) -> str:
-    """The index value of a target Secret."""
-    return f"{namespace}/{name}"
-
-
-def issuer_of(reference: IssuerReference, namespace: str) -> str:
-    """The index value of the issuer that an object in `namespace` refers to."""
-    return issuer_value(reference.kind_or_default, namespace, reference.name)
-
-
-def is_finished(request: CertificateRequest) -> bool:
-    """Whether nothing will happen to the request any more."""
-    ready = conditions.find(request.status.conditions, reasons.READY)
-    return ready is not None and ready.reason in (reasons.ISSUED, reasons.FAILED, reasons.DENIED)
-
-
-def revision_number(meta: ObjectMeta) -> int:
-    """The revision of its Certificate that a request was made for; 0 where its annotation is missing or no
-    number."""
-    text = meta.annotations.get(names.CERTIFICATE_REVISION, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _REVISION_DIGITS else 0
-
-
-def issued_revision(certificate: Certificate) -> int:
-    """The revision of the last certificate issued; 0 for none.
-
-    `status.revision` is ignored where the next revision could not be read from a request's annotation
-    (negative, or too large): no controller writes such a number.
-    """
-    revision = certificate.status.revision or 0
-    return revision if 0 <= revision < 10**_REVISION_DIGITS - 1 else 0
-
-
-def next_revision(certificate: Certificate) -> int:
-    """The revision that the issuance in progress, or the next one, has; the first is 1."""
-    return issued_revision(certificate) + 1
-
-
-def _owning_certificate(obj: Object) -> Iterable[str]:
-    name = owning_certificate(obj)
-    return () if name is None else (owner_value(obj.metadata.namespace, name),)
-
-
-def _owner_of_next_key(secret: Secret) -> Iterable[str]:
-    if secret.metadata.labels.get(names.NEXT_PRIVATE_KEY_LABEL) != "true":
-        return ()
-    return _owning_certificate(secret)
-
-
-def _target_secret(certificate: Certificate) -> Iterable[str]:
-    return (_target(certificate),)
-
-
-def _target(certificate: Certificate) -> str:
-    return secret_value(certificate.metadata.namespace, certificate.spec.secret_name)
-
-
-def _next_key(certificate: Certificate) -> Iterable[str]:
-    name = certificate.status.next_private_key_secret_name
-    return (secret_value(certificate.metadata.namespace, name),) if name else ()
-
-
-def _secrets_of_issuer(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
-    return {secret_value(issuer.metadata.namespace, name) for name in secret_names(issuer.spec)}
-
-
-def _failing(certificate: Certificate) -> Iterable[str]:
-    return (_FAILING,) if certificate.status.last_failure_time is not None else ()
-
-
-def _conditions_but_ready(certificate: Certificate) -> Iterable[str]:
-    return {one.type for one in certificate.status.conditions if one.type != reasons.READY}
-
-
 def _ends_at(certificate: Certificate) -> int:
     moment = certificate.status.not_after
     return max(int(moment.timestamp()), 1) if moment is not None else 0
-
-
-def _own_issuer(certificate: Certificate) -> Iterable[str]:
-    reference = certificate.spec.issuer_ref
-    return (issuer_of(reference, certificate.metadata.namespace),) if reference.is_ours else ()
-
-
-def _ca_secret(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
-    return (issuer.spec.ca.secret_name,) if issuer.spec.ca is not None else ()
-
-
-def _awaited_issuer(request: CertificateRequest) -> Iterable[str]:
-    reference = request.spec.issuer_ref
-    if is_finished(request) or not (reference.is_ours or reference.is_set):
-        return ()
-    return (issuer_of(reference, request.metadata.namespace),)
-
-
-def _awaited_signer(request: CertificateSigningRequest) -> Iterable[str]:
-    signer = signer_of(request.spec.signer_name) if is_open(request) else None
-    return () if signer is None else (issuer_value(*signer),)
-
-
-def _owner_uid(obj: Object) -> Iterable[str]:
-    owner = controller_of(obj.metadata)
-    return () if owner is None else (owner.uid,)
-
-
-def _open_issuer(obj: Order | Challenge) -> Iterable[str]:
-    if obj.status.is_final:
-        return ()
-    return (issuer_of(obj.spec.issuer_ref, obj.metadata.namespace),)
-
-
-def _names_of(namespace: str, spec: OrderSpec) -> str:
-    reference = spec.issuer_ref
-    wanted = sorted({*spec.dns_names, *spec.ip_addresses})
-    return "/".join((namespace, reference.kind_or_default, reference.name, *wanted))
-
-
-def _names_had(order: Order) -> Iterable[str]:
-    has = order.status.state == "valid" and order.status.certificate
-    return (_names_of(order.metadata.namespace, order.spec),) if has else ()
-
-
-def _named_certificate(order: Order) -> Iterable[str]:
-    name = order.metadata.annotations.get(names.CERTIFICATE_NAME)
-    return (owner_value(order.metadata.namespace, name),) if name else ()
-
-
-def _url_of_order(order: Order) -> Iterable[str]:
-    return (order.status.url,) if order.status.url else ()

@@ -12,10 +12,12 @@ from typing import Any
 
 import msgspec
 
-from certwright.controllers.cache.caches import Caches, is_finished, secret_value
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import secret_value
 from certwright.controllers.cache.issuer_sets import AnySet, issuer_value, kind_of, value_of
 from certwright.controllers.cache.own_writes import is_own_write
 from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.kube.api import conditions

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from certwright.controllers.cache.caches import Caches, owner_value, revision_number
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value
+from certwright.controllers.cache.revisions import revision_number
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import is_controlled_by
 from certwright.resources import reasons

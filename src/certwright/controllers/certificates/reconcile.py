@@ -19,7 +19,8 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from certwright.controllers.authorities import Authorities
-from certwright.controllers.cache.caches import Caches, owner_value, secret_value
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value, secret_value
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.transforms import NeedsWhole, is_whole

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from certwright.controllers.cache.caches import next_revision, revision_number
+from certwright.controllers.cache.revisions import next_revision, revision_number
 from certwright.controllers.cache.transforms import asks_for
 from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.parsed import Compared, Facts, KeyFacts

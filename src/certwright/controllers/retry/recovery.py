@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from certwright.controllers.cache.caches import Caches, issuer_of, next_revision, owner_value, revision_number
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import issuer_of, owner_value
+from certwright.controllers.cache.revisions import next_revision, revision_number
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.controllers.retry.backoff import is_possible
 from certwright.kube.api import conditions

@@ -1,0 +1,157 @@
+"""Indexes of the caches: their names, and the functions from an object to its index values. Pure.
+
+An index value is `namespace/name` of the object at which a look-up starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from certwright.controllers.cache.issuer_sets import issuer_value
+from certwright.controllers.cache.revisions import is_finished
+from certwright.controllers.cache.shard_filter import owning_certificate
+from certwright.kube.api.core import Secret
+from certwright.kube.api.meta import Object, controller_of
+from certwright.resources import names, reasons
+from certwright.resources.certificate import Certificate
+from certwright.resources.challenge import Challenge
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.order import Order, OrderSpec
+from certwright.resources.references import secret_names
+from certwright.resources.request import CertificateRequest
+from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
+
+BY_OWNER = "owner"
+BY_TARGET = "target"
+BY_ISSUER = "issuer"
+BY_FAILURE = "failure"
+FAILING = "failing"
+BY_CONDITION = "condition"
+BY_CA = "ca"
+BY_REFERENCE = "reference"
+BY_NEXT_KEY = "next key"
+BY_URL = "url"
+BY_CERTIFICATE = "certificate"
+BY_NAMES = "names"
+
+
+def owner_value(namespace: str, name: str) -> str:
+    """The index value of an owning Certificate."""
+    return f"{namespace}/{name}"
+
+
+def secret_value(namespace: str, name: str) -> str:
+    """The index value of a target Secret."""
+    return f"{namespace}/{name}"
+
+
+def issuer_of(reference: IssuerReference, namespace: str) -> str:
+    """The index value of the issuer that an object in `namespace` refers to."""
+    return issuer_value(reference.kind_or_default, namespace, reference.name)
+
+
+def owning_certificates(obj: Object) -> Iterable[str]:
+    """The Certificate that controls the object."""
+    name = owning_certificate(obj)
+    return () if name is None else (owner_value(obj.metadata.namespace, name),)
+
+
+def owners_of_next_key(secret: Secret) -> Iterable[str]:
+    """The Certificate whose next private key the Secret contains."""
+    if secret.metadata.labels.get(names.NEXT_PRIVATE_KEY_LABEL) != "true":
+        return ()
+    return owning_certificates(secret)
+
+
+def target_secrets(certificate: Certificate) -> Iterable[str]:
+    """The Secret that the Certificate writes."""
+    return (target_value(certificate),)
+
+
+def target_value(certificate: Certificate) -> str:
+    """The index value of the Certificate's target Secret."""
+    return secret_value(certificate.metadata.namespace, certificate.spec.secret_name)
+
+
+def next_keys(certificate: Certificate) -> Iterable[str]:
+    """The Secret with the Certificate's next private key."""
+    name = certificate.status.next_private_key_secret_name
+    return (secret_value(certificate.metadata.namespace, name),) if name else ()
+
+
+def secrets_of_issuer(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
+    """All Secrets that the issuer's spec names."""
+    return {secret_value(issuer.metadata.namespace, name) for name in secret_names(issuer.spec)}
+
+
+def failures(certificate: Certificate) -> Iterable[str]:
+    """`FAILING` for a Certificate whose last attempt has failed."""
+    return (FAILING,) if certificate.status.last_failure_time is not None else ()
+
+
+def conditions_but_ready(certificate: Certificate) -> Iterable[str]:
+    """The types of the Certificate's conditions, without `Ready`, which all have."""
+    return {one.type for one in certificate.status.conditions if one.type != reasons.READY}
+
+
+def own_issuers(certificate: Certificate) -> Iterable[str]:
+    """The Certificate's issuer, if it is of our group."""
+    reference = certificate.spec.issuer_ref
+    return (issuer_of(reference, certificate.metadata.namespace),) if reference.is_ours else ()
+
+
+def ca_secrets(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
+    """The Secret with the key pair of a CA issuer."""
+    return (issuer.spec.ca.secret_name,) if issuer.spec.ca is not None else ()
+
+
+def awaited_issuers(request: CertificateRequest) -> Iterable[str]:
+    """The issuer or set of an unfinished request."""
+    reference = request.spec.issuer_ref
+    if is_finished(request) or not (reference.is_ours or reference.is_set):
+        return ()
+    return (issuer_of(reference, request.metadata.namespace),)
+
+
+def awaited_signers(request: CertificateSigningRequest) -> Iterable[str]:
+    """The issuer of an open CertificateSigningRequest."""
+    signer = signer_of(request.spec.signer_name) if is_open(request) else None
+    return () if signer is None else (issuer_value(*signer),)
+
+
+def owner_uids(obj: Object) -> Iterable[str]:
+    """The UID of the object's controller."""
+    owner = controller_of(obj.metadata)
+    return () if owner is None else (owner.uid,)
+
+
+def open_issuers(obj: Order | Challenge) -> Iterable[str]:
+    """The issuer of an Order or Challenge that is not final."""
+    if obj.status.is_final:
+        return ()
+    return (issuer_of(obj.spec.issuer_ref, obj.metadata.namespace),)
+
+
+def names_of(namespace: str, spec: OrderSpec) -> str:
+    """The index value of an issuer and a set of names, in a namespace."""
+    reference = spec.issuer_ref
+    wanted = sorted({*spec.dns_names, *spec.ip_addresses})
+    return "/".join((namespace, reference.kind_or_default, reference.name, *wanted))
+
+
+def issued_names(order: Order) -> Iterable[str]:
+    """The issuer and names of an Order that has its certificate."""
+    has = order.status.state == "valid" and order.status.certificate
+    return (names_of(order.metadata.namespace, order.spec),) if has else ()
+
+
+def named_certificates(order: Order) -> Iterable[str]:
+    """The Certificate that an Order was made for, by its annotation."""
+    name = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+    return (owner_value(order.metadata.namespace, name),) if name else ()
+
+
+def order_urls(order: Order) -> Iterable[str]:
+    """The Order's URL at its server."""
+    return (order.status.url,) if order.status.url else ()
