@@ -52,8 +52,8 @@ from certwright.controllers.acme.challenge_steps import (
     Step,
     TakeSlot,
 )
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.solver_factory import Means
-from certwright.controllers.acme.ways import Wait, Way
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.challenge import Challenge, ChallengeSpec, ChallengeStatus
@@ -66,7 +66,7 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 TASK = Task(type="http-01", identifier="a.example.org", token="t", key="t.k", uid="u")
 # Decisions neither run a solver nor ask the CA.
 MEANS = Means(cast(Solver, object()), cast(Check, object()))
-WAY = Way(cast(IssuerView, object()), cast(ACMEIssuer, object()), cast(AcmeClient, object()))
+ISSUER = ResolvedIssuer(cast(IssuerView, object()), cast(ACMEIssuer, object()), cast(AcmeClient, object()))
 
 SPEC = ChallengeSpec(
     url="https://ca/chall",
@@ -85,7 +85,7 @@ FINALIZED = msgspec.structs.replace(DELETED, finalizers=("acme.cert-manager.io/f
 BLANK = ChallengeStatus()
 NOTHING = Facts()
 SHOWN = ChallengeStatus(state="pending", presented=True)
-READY_TO_ASK = Facts(way=WAY, is_described=True, is_admitted=True)
+READY_TO_ASK = Facts(issuer=ISSUER, is_described=True, is_admitted=True)
 WITH_SLOT = replace(READY_TO_ASK, has_slot=True)
 LIMIT = Refused(Problem(type="urn:ietf:params:acme:error:rateLimited"), status=429)
 NOT_READY = Refused(Problem(type="urn:ietf:params:acme:error:malformed", detail="no"), status=400)
@@ -132,7 +132,7 @@ DUE = Accepted(NOW - MINUTE, NOW - SECOND, polls=1, poll_at=NOW)
 CASES: dict[str, tuple[Snapshot, Step]] = {
     "a new one needs its issuer": (known(), ResolveIssuer()),
     "an issuer that is no ACME issuer ends it": (
-        known(Facts(way=Wait("no ACME", is_final=True))),
+        known(Facts(issuer=Wait("no ACME", is_final=True))),
         Settle(state="errored", reason="no ACME"),
     ),
     "a failed Order ends it": (known(Facts(order_ended="ended")), Settle(reason="ended")),
@@ -140,21 +140,29 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         known(Facts(order_ended="ended"), work(SHOWING)),
         RemoveProof(),
     ),
-    "one that may be foreign is reported": (known(Facts(way=WAY, problem="foreign")), Refuse("foreign")),
+    "one that may be foreign is reported": (
+        known(Facts(issuer=ISSUER, problem="foreign")),
+        Refuse("foreign"),
+    ),
     "one that is refused stays as it is": (
-        known(Facts(way=WAY, problem="foreign", refused="foreign")),
+        known(Facts(issuer=ISSUER, problem="foreign", refused="foreign")),
         Settle(reason="foreign"),
     ),
-    "one with an issuer asks the circuit breaker": (known(Facts(way=WAY)), Admit()),
+    "one with an issuer asks the circuit breaker": (known(Facts(issuer=ISSUER)), Admit()),
     "a pause is kept": (
-        known(Facts(way=WAY), work(SHOWING, pause=Pause(NOW + MINUTE, NOW, is_ours=True))),
+        known(Facts(issuer=ISSUER), work(SHOWING, pause=Pause(NOW + MINUTE, NOW, is_ours=True))),
         Rest(NOW + MINUTE),
     ),
     "a hurried one ends the pause": (
-        known(Facts(way=WAY, is_hurried=True), work(SHOWING, pause=Pause(NOW + MINUTE, NOW, is_ours=True))),
+        known(
+            Facts(issuer=ISSUER, is_hurried=True), work(SHOWING, pause=Pause(NOW + MINUTE, NOW, is_ours=True))
+        ),
         Admit(),
     ),
-    "a pause that is over": (known(Facts(way=WAY), work(SHOWING, pause=Pause(NOW, NOW, True))), Admit()),
+    "a pause that is over": (
+        known(Facts(issuer=ISSUER), work(SHOWING, pause=Pause(NOW, NOW, True))),
+        Admit(),
+    ),
     "the solver is built": (known(READY_TO_ASK), Prepare()),
     "one that was read for its Order is presented": (known(READY_TO_ASK, work(Prepared())), Present()),
     "one of an earlier process is compared with the CA": (

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.acme import order_client, solver_factory
+from certwright.controllers.acme import order_requests, solver_factory
 from certwright.kube.api import codec
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
@@ -197,7 +197,7 @@ def problem_of(fake: FakeWorld, challenge: Challenge) -> str:
     (client,) = acme._clients.registry._clients.values()
     spec = codec.from_dict(CLUSTER_ISSUERS, _ISSUER).spec.acme
     assert spec is not None
-    shown_for = partial(order_client.shown_for, client.key)
+    shown_for = partial(order_requests.shown_for, client.key)
     return acme._provenance.problem_of_challenge(challenge, spec.solvers, shown_for)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.caa import Record, forbids, relevant_records
 from certwright.acme.solvers.names import LookupFailed, NameServers
-from certwright.controllers.acme.ways import Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
 from certwright.kube.util.recent import Recent
 
 _REMEMBERED_S: Final = 60.0
@@ -33,17 +33,17 @@ class CaaCheck:
         self._servers = servers
         self._records: Recent[str, tuple[Record, ...]] = Recent(_REMEMBERED_S)
 
-    async def problem(self, way: Way, names: tuple[str, ...]) -> str:
+    async def problem(self, issuer: ResolvedIssuer, names: tuple[str, ...]) -> str:
         """Why the server must not issue for these DNS names, as the end of a sentence about it. Empty: it
         may, or that could not be found out."""
         try:
             async with asyncio.timeout(_TAKES_S):
-                directory = await way.client.directory()
+                directory = await issuer.client.directory()
                 identities = directory.caa_identities
                 for name in names[:_MOST_NAMES] if identities else ():
                     records = await relevant_records(name.removeprefix("*."), self._records_of)
                     is_wildcard = name.startswith("*.")
-                    if forbids(records, identities, is_wildcard=is_wildcard, account=way.client.kid):
+                    if forbids(records, identities, is_wildcard=is_wildcard, account=issuer.client.kid):
                         return f"may not issue for {name} by its CAA records"
         except (AcmeError, LookupFailed, TimeoutError):
             # The CA looks itself; a failed lookup here excludes none.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from certwright.controllers.acme.issuer_resolution import Ways
-from certwright.controllers.acme.ways import Wait
+from certwright.controllers.acme.issuer_resolution import IssuerResolver
+from certwright.controllers.acme.resolved_issuer import Wait
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class CaaGate:
     """Looks the records up at `nameservers`; empty: the system's."""
 
-    def __init__(self, issuers: KnownIssuers, ways: Ways, nameservers: Sequence[str]) -> None:
+    def __init__(self, issuers: KnownIssuers, resolver: IssuerResolver, nameservers: Sequence[str]) -> None:
         self._issuers = issuers
-        self._ways = ways
+        self._resolver = resolver
         self._nameservers = tuple(nameservers)
 
     async def forbids(self, member: IssuerReference, request: CertificateRequest) -> str:
@@ -31,13 +31,13 @@ class CaaGate:
         issuer = self._issuers.object_of(member, request.metadata.namespace)
         if issuer is None or issuer.spec.acme is None:
             return ""
-        way = await self._ways.find(member, request.metadata)
+        resolved = await self._resolver.find(member, request.metadata)
         try:
             csr = read_csr(request.spec.request)
         except PkiError:
             # Signing reports it.
             return ""
-        return "" if isinstance(way, Wait) else await self._check.problem(way, csr.dns_names)
+        return "" if isinstance(resolved, Wait) else await self._check.problem(resolved, csr.dns_names)
 
     @cached_property
     def _check(self) -> CaaCheck:

@@ -49,7 +49,7 @@ from certwright.controllers.acme.challenge_steps import (
     Step,
     TakeSlot,
 )
-from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.kit.outgoing import quote
 from certwright.kube.runtime import idle_priority
@@ -94,7 +94,7 @@ def next_step(known: Snapshot) -> Step:
         return Rest(until) if known.now < until else Settle(state="valid", reason=VALID)
     if facts.order_ended:
         return _stopped(known, facts.order_ended)
-    match facts.way:
+    match facts.issuer:
         case None:
             return ResolveIssuer()
         case Wait(is_final=True, why=why):
@@ -102,10 +102,10 @@ def next_step(known: Snapshot) -> Step:
         case Wait() as wait:
             announced = Announced.of(wait.why, wait.until, known.now)
             return Hold(announced=announced, until=wait.until, releases=True)
-        case Way():
+        case ResolvedIssuer():
             return _with_issuer(known)
         case _:
-            assert_never(facts.way)
+            assert_never(facts.issuer)
 
 
 def _with_issuer(known: Snapshot) -> Step:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from certwright.controllers.acme import order_client
-from certwright.controllers.acme.issuer_resolution import Ways
+from certwright.controllers.acme import order_requests
+from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.provenance import Provenance, offers
-from certwright.controllers.acme.ways import Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import ACMEAuthorization, Order
 
@@ -19,24 +19,24 @@ Described = Callable[[Order, str], ACMEAuthorization | None]
 class ChallengeOrigin:
     """Compares a Challenge with the Order that owns it, its issuer, and the CA's own description."""
 
-    def __init__(self, provenance: Provenance, ways: Ways, described: Described) -> None:
+    def __init__(self, provenance: Provenance, resolver: IssuerResolver, described: Described) -> None:
         self._provenance = provenance
-        self._ways = ways
+        self._resolver = resolver
         self._described = described
 
-    def problem(self, challenge: Challenge, way: Way) -> str:
+    def problem(self, challenge: Challenge, issuer: ResolvedIssuer) -> str:
         """Why the Challenge must not be acted on, as a sentence; empty where it may be."""
-        shown_for = partial(order_client.shown_for, way.client.key)
-        return self._provenance.problem_of_challenge(challenge, way.spec.solvers, shown_for)
+        shown_for = partial(order_requests.shown_for, issuer.client.key)
+        return self._provenance.problem_of_challenge(challenge, issuer.spec.solvers, shown_for)
 
     async def problem_of_clean_up(self, challenge: Challenge) -> str:
         """Why a Challenge that is being deleted must not be cleaned up, as a sentence; empty where it may
         be."""
-        account = await self._ways.account_of(challenge.spec.issuer_ref, challenge.metadata)
+        account = await self._resolver.account_of(challenge.spec.issuer_ref, challenge.metadata)
         if account is None:
             return "its issuer is missing, is no ACME issuer, or has no account key"
         spec, key = account
-        shown_for = partial(order_client.shown_for, key)
+        shown_for = partial(order_requests.shown_for, key)
         return self._provenance.problem_of_clean_up(challenge, spec.solvers, shown_for)
 
     def order_ended(self, challenge: Challenge) -> str:

@@ -13,7 +13,7 @@ from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed, Task
 from certwright.controllers.acme.challenge_state import Proven, Work
-from certwright.controllers.acme.ways import Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.recorder import Recorder
 from certwright.resources import names
@@ -63,11 +63,12 @@ def task_of(challenge: Challenge, key: AccountKey | None) -> Task:
     )
 
 
-async def make_work(challenge: Challenge, way: Way | None, find_means: FindMeans) -> Work:
-    """The initial state, also after a restart: nothing is known. Without `way` it is only fit to be cleaned
-    up, because the proof is computed from the account's key, not from the object. Raises `SolverError`."""
+async def make_work(challenge: Challenge, issuer: ResolvedIssuer | None, find_means: FindMeans) -> Work:
+    """The initial state, also after a restart: nothing is known. Without `issuer` it is only fit to be
+    cleaned up, because the proof is computed from the account's key, not from the object. Raises
+    `SolverError`."""
     means = await find_means(challenge)
-    key = way.client.key if way is not None else None
+    key = issuer.client.key if issuer is not None else None
     return Work(task_of(challenge, key), means)
 
 

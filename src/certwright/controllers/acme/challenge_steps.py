@@ -15,7 +15,7 @@ from certwright.acme.solvers.contract import NotYet, Ready, SolverError
 from certwright.controllers.acme import announcing
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.challenge_state import Memory, Pause, Proven, Stage
-from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.kube.util.backoff import doubled
 from certwright.resources.challenge import Challenge
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Facts:
     """What the steps of one pass have found out so far; None: not yet.
 
-    `order_ended`: the Challenge's Order has failed, as a sentence. `way`: its issuer and account, or why
+    `order_ended`: the Challenge's Order has failed, as a sentence. `issuer`: its issuer and account, or why
     there is none. `problem`: why it must not be acted on. `is_described`: this process has read it from the
     CA for its Order. `is_hurried`: its pause is cut short. `is_admitted`: the circuit breaker lets it ask the
     CA. `compared` and `found`: the CA's authorization, on first sight and when polled. `not_yet`: the
@@ -38,7 +38,7 @@ class Facts:
     """
 
     order_ended: str = ""
-    way: Way | Wait | None = None
+    issuer: ResolvedIssuer | Wait | None = None
     problem: str = ""
     is_described: bool = False
     is_hurried: bool = False

@@ -47,9 +47,9 @@ from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.pace import Pace
 from certwright.controllers.acme.priorities import flow_of
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.scheduler import Slots
 from certwright.controllers.acme.self_checks import Checks
-from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.errors import NotFound
@@ -63,7 +63,7 @@ from certwright.resources.table import CHALLENGES
 class Origin(Protocol):
     """Where a Challenge comes from: see `challenge_origin.py`."""
 
-    def problem(self, challenge: Challenge, way: Way) -> str:
+    def problem(self, challenge: Challenge, issuer: ResolvedIssuer) -> str:
         """Why the Challenge must not be acted on, as a sentence; empty where it may be."""
 
     async def problem_of_clean_up(self, challenge: Challenge) -> str:
@@ -82,7 +82,7 @@ class ChallengeTools:
     calls `is_proven`; None: every verdict is written immediately."""
 
     origin: Origin
-    resolve_issuer: Callable[[Challenge], Awaitable[Way | Wait]]
+    resolve_issuer: Callable[[Challenge], Awaitable[ResolvedIssuer | Wait]]
     find_means: challenge_solving.FindMeans
     circuit_gate: CircuitGate
     wake: Callable[[ObjectKey], None]
@@ -158,14 +158,14 @@ class ChallengeReconciler:
             facts = found
 
     def _snapshot(self, challenge: Challenge, facts: Facts) -> Snapshot:
-        way = facts.way
+        issuer = facts.issuer
         return Snapshot(
             challenge=challenge,
             memory=self._memories.of(challenge),
             now=self._now(),
             facts=facts,
             check=self.checks.peek(challenge.metadata.key),
-            first_poll=self._pace_of(way).delay if isinstance(way, Way) else timedelta(0),
+            first_poll=self._pace_of(issuer).delay if isinstance(issuer, ResolvedIssuer) else timedelta(0),
             check_period=self._check_period,
             notifies_order=self._tools.enqueue_order is not None,
         )
@@ -183,10 +183,10 @@ class ChallengeReconciler:
 
     async def _request(self, step: steps.Request, known: Snapshot) -> Facts:
         """Steps that the CA or a solver can refuse. Raises `AcmeError`, `SolverError`."""
-        challenge, facts, way, work = known.challenge, known.facts, known.facts.way, known.memory.work
-        assert isinstance(way, Way)
+        challenge, facts, issuer, work = known.challenge, known.facts, known.facts.issuer, known.memory.work
+        assert isinstance(issuer, ResolvedIssuer)
         if isinstance(step, steps.Prepare):
-            made = await challenge_solving.make_work(challenge, way, self._tools.find_means)
+            made = await challenge_solving.make_work(challenge, issuer, self._tools.find_means)
             self._memories.keep_work(challenge, made)
             return facts
         assert work is not None
@@ -197,19 +197,19 @@ class ChallengeReconciler:
                 self._memories.keep_work(challenge, replace(work, stage=Presented(presented_at)))
                 return facts
             case steps.Compare():
-                return replace(facts, compared=await self._ask(challenge, work, way))
+                return replace(facts, compared=await self._ask(challenge, work, issuer))
             case steps.Poll():
-                return replace(facts, found=await self._ask(challenge, work, way))
+                return replace(facts, found=await self._ask(challenge, work, issuer))
             case steps.Accept():
-                return await self._accept(known, work, way)
+                return await self._accept(known, work, issuer)
             case _:
                 assert_never(step)
 
-    async def _accept(self, known: Snapshot, work: Work, way: Way) -> Facts:
+    async def _accept(self, known: Snapshot, work: Work, issuer: ResolvedIssuer) -> Facts:
 
         assert isinstance(work.stage, Visible)
         try:
-            await way.client.run(authorizations.accept_challenge, known.challenge.spec.url)
+            await issuer.client.run(authorizations.accept_challenge, known.challenge.spec.url)
         except Refused as error:
             if error.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
                 raise
@@ -218,14 +218,14 @@ class ChallengeReconciler:
         self._memories.keep_work(known.challenge, replace(work, stage=accepted))
         return known.facts
 
-    async def _ask(self, challenge: Challenge, work: Work, way: Way) -> Authorization:
+    async def _ask(self, challenge: Challenge, work: Work, issuer: ResolvedIssuer) -> Authorization:
 
         now = self._now()
         self._memories.keep_work(challenge, replace(work, asked_at=now))
-        found = await way.client.run(authorizations.fetch_authorization, challenge.spec.authorization_url)
+        found = await issuer.client.run(authorizations.fetch_authorization, challenge.spec.authorization_url)
         if isinstance(work.stage, Accepted) and work.stage.polls == 1:
             is_there = found.status in VERDICTS
-            self._pace_of(way).asked(after=now - work.stage.accepted_at, is_there=is_there)
+            self._pace_of(issuer).asked(after=now - work.stage.accepted_at, is_there=is_there)
         return found
 
     async def _learn(self, step: steps.Inquiry, known: Snapshot) -> Facts:
@@ -236,7 +236,7 @@ class ChallengeReconciler:
                 return await self._find_issuer(known)
             case steps.Admit():
                 wait = self._tools.circuit_gate.may_go_on(challenge)
-                return replace(facts, way=wait) if wait is not None else replace(facts, is_admitted=True)
+                return replace(facts, issuer=wait) if wait is not None else replace(facts, is_admitted=True)
             case steps.Enter(stage=stage, not_yet=not_yet):
                 self.checks.take(key)
                 self._memories.enter(challenge, stage)
@@ -269,11 +269,11 @@ class ChallengeReconciler:
 
     async def _find_issuer(self, known: Snapshot) -> Facts:
         challenge, facts, work = known.challenge, known.facts, known.memory.work
-        way = await self._tools.resolve_issuer(challenge)
-        if isinstance(way, Wait):
-            return replace(facts, way=way)
-        if problem := self._tools.origin.problem(challenge, way):
-            return replace(facts, way=way, problem=problem)
+        issuer = await self._tools.resolve_issuer(challenge)
+        if isinstance(issuer, Wait):
+            return replace(facts, issuer=issuer)
+        if problem := self._tools.origin.problem(challenge, issuer):
+            return replace(facts, issuer=issuer, problem=problem)
         self.refused.discard(challenge.metadata.key)
         is_hurried = False
         if (pause := work.pause if work is not None else None) and pause.is_ours:
@@ -281,7 +281,10 @@ class ChallengeReconciler:
                 challenge, pause.since
             )
         return replace(
-            facts, way=way, is_described=self._tools.origin.is_described(challenge), is_hurried=is_hurried
+            facts,
+            issuer=issuer,
+            is_described=self._tools.origin.is_described(challenge),
+            is_hurried=is_hurried,
         )
 
     async def _end_pass(self, step: steps.Ending, known: Snapshot) -> Result:
@@ -382,8 +385,8 @@ class ChallengeReconciler:
         self._challenges.put(written)
         return written
 
-    def _pace_of(self, way: Way) -> Pace:
-        return self._paces[way.client.directory_url]
+    def _pace_of(self, issuer: ResolvedIssuer) -> Pace:
+        return self._paces[issuer.client.directory_url]
 
     def _release(self, key: ObjectKey) -> None:
         self.slots.release(key)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.kube.api.meta import ObjectKey, controller_of
@@ -17,7 +17,7 @@ from certwright.resources.issuer_set_member import sent_to
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 
-Admit = Callable[[Order, Way, bool], Awaitable[Wait | None]]
+Admit = Callable[[Order, ResolvedIssuer, bool], Awaitable[Wait | None]]
 """Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
 the certificate that it replaces (RFC 9773 §5)."""
 
@@ -37,14 +37,14 @@ class CircuitGate:
         self._get_request = get_request
         self._get_order = get_order
 
-    async def admit(self, order: Order, way: Way, replaces: bool) -> Wait | None:
+    async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Whether the order may be placed now (None); else why not, and until when."""
         request = self._request_of(order)
         hold = self._gate.may_ask(request) if request is not None else None
         if hold is not None:
             # For moments only: not worth a write.
             return _wait(hold)
-        wait = await self._admit(order, way, replaces)
+        wait = await self._admit(order, issuer, replaces)
         if wait is not None and request is not None:
             self._gate.withdrawn(request)
         return wait

@@ -9,8 +9,8 @@ from contextlib import suppress
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError
 from certwright.controllers.acme.ari_poller import RenewalOffice
-from certwright.controllers.acme.issuer_resolution import Ways
-from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.acme.issuer_resolution import IssuerResolver
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
@@ -25,29 +25,31 @@ _PATIENCE_S = 1.0
 _PROBE_TAKES_S = 10.0
 
 
-async def probe(ways: Ways, issuer: ObjectKey) -> str:
+async def probe(resolver: IssuerResolver, issuer: ObjectKey) -> str:
     """GET the directory of an ACME issuer. Returns why that failed, in a sentence; empty: it was answered."""
-    way = await ways.find(reference_to(issuer), ObjectMeta(namespace=issuer.namespace, name=issuer.name))
-    if isinstance(way, Wait):
-        return way.why
+    resolved = await resolver.find(
+        reference_to(issuer), ObjectMeta(namespace=issuer.namespace, name=issuer.name)
+    )
+    if isinstance(resolved, Wait):
+        return resolved.why
     try:
         async with asyncio.timeout(_PROBE_TAKES_S):
-            await way.client.directory(fresh=True)
+            await resolved.client.directory(fresh=True)
     except TimeoutError:
-        return f"{way.client.directory_url} did not answer within {_PROBE_TAKES_S:g} s"
+        return f"{resolved.client.directory_url} did not answer within {_PROBE_TAKES_S:g} s"
     except AcmeError as error:
         return str(error)
     return ""
 
 
-async def client_of(ways: Ways, caches: Caches, certificate: Certificate) -> AcmeClient | None:
+async def client_of(resolver: IssuerResolver, caches: Caches, certificate: Certificate) -> AcmeClient | None:
     """The client of the issuer that signed for a Certificate; None where that is unknown, not ready, or no
     ACME issuer."""
     signer = signer_of(caches, certificate)
     if signer is None:
         return None
-    way = await ways.find(signer, certificate.metadata)
-    return None if isinstance(way, Wait) else way.client
+    resolved = await resolver.find(signer, certificate.metadata)
+    return None if isinstance(resolved, Wait) else resolved.client
 
 
 class EarlyRenewalInfo:
@@ -60,10 +62,10 @@ class EarlyRenewalInfo:
         self._renewals = renewals
         self._get_request = get_request
 
-    async def ask(self, order: Order, way: Way, facts: CertificateFacts) -> None:
+    async def ask(self, order: Order, resolved: ResolvedIssuer, facts: CertificateFacts) -> None:
         """Ask about the certificate of that Order, for a second at most."""
         owner = controller_of(order.metadata)
-        if owner is None or way.spec.renewal_information_source == "None":
+        if owner is None or resolved.spec.renewal_information_source == "None":
             return
         request = self._get_request(ObjectKey(order.metadata.namespace, owner.name))
         certificate = controller_of(request.metadata) if request is not None else None
@@ -71,4 +73,4 @@ class EarlyRenewalInfo:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
-                await self._renewals.hear(way.client, certificate.uid, facts)
+                await self._renewals.hear(resolved.client, certificate.uid, facts)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from certwright.acme.protocol.client import Registry
 from certwright.acme.protocol.jws import AccountKey
-from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
@@ -26,19 +26,19 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A way, and the very objects that it was made of: it is valid for as long as they are current."""
+    """A resolved issuer, and the objects that it was made of: it is valid for as long as they are current."""
 
     issuer: Issuer | ClusterIssuer
     secret_key: ObjectKey
     secret: Secret | None
-    way: Way
+    resolved: ResolvedIssuer
 
 
-class Ways:
-    """Ways to all issuers. `registry` has the clients of this process; `dependents` records whose account
-    key was read for which object; `distrust` has an issuer judged again.
+class IssuerResolver:
+    """Resolves references to issuers. `registry` has the clients of this process; `dependents` records whose
+    account key was read for which object; `distrust` has an issuer judged again.
 
-    Each step of each Order and Challenge gets its way here, and a thousand of them share one.
+    Each step of each Order and Challenge resolves its issuer here, and a thousand of them share one result.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Ways:
         self._now = now
         self._found: Lru[ObjectKey, _Found] = Lru(_REMEMBERED)
 
-    async def find(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
-        """The way of the object that has this metadata; a `Wait` where its issuer is missing or not ready.
+    async def find(self, reference: IssuerReference, meta: ObjectMeta) -> ResolvedIssuer | Wait:
+        """Resolve the issuer of the object that has this metadata; a `Wait` where it is missing or not ready.
         Raises what a GET of a Secret raises."""
         issuer = self._issuers.object_of(reference, meta.namespace)
         cached = self._found.get(issuer.metadata.key) if issuer is not None else None
         if cached is not None and cached.issuer is issuer:
             secret = await self._read(cached.secret_key, meta.key)
-            if secret is cached.secret and not cached.way.client.is_lost:
-                return cached.way
+            if secret is cached.secret and not cached.resolved.client.is_lost:
+                return cached.resolved
         return await self._look(reference, meta)
 
     async def account_of(
@@ -84,7 +84,7 @@ class Ways:
         key = acme_account.account_key(spec, secret.data if secret is not None else None)
         return (spec, key) if key is not None else None
 
-    async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> Way | Wait:
+    async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> ResolvedIssuer | Wait:
 
         name = f'{reference.kind_or_default} "{reference.name}"'
         issuer = self._issuers.object_of(reference, meta.namespace)
@@ -108,9 +108,9 @@ class Ways:
             self._distrust(state.view)
             # The issuer's controller writes nothing where all is well, so that no event would wake the key.
             return Wait(f"the account of {name} is being set up", self._now() + _LOOK_AGAIN)
-        way = Way(state.view, spec, client)
-        self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, way))
-        return way
+        resolved = ResolvedIssuer(state.view, spec, client)
+        self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, resolved))
+        return resolved
 
     async def _read(self, secret: ObjectKey, whose: ObjectKey) -> Secret | None:
         self._dependents.add(whose, secret)

@@ -25,11 +25,11 @@ from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.acme.protocol.origins import origin_of
 from certwright.acme.protocol.problem import Reaction
-from certwright.controllers.acme import order_client
+from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
 from certwright.controllers.acme.challenge_plan import NoSolver, needed_challenges, take_same
 from certwright.controllers.acme.circuit_gate import CircuitGate
-from certwright.controllers.acme.order_client import Contents, NotOrdered
+from certwright.controllers.acme.order_requests import Contents, NotOrdered
 from certwright.controllers.acme.order_state import (
     LONGEST_WAIT,
     SHORTEST_WAIT,
@@ -39,7 +39,7 @@ from certwright.controllers.acme.order_state import (
     with_attempt,
 )
 from certwright.controllers.acme.provenance import is_of_another_account
-from certwright.controllers.acme.ways import Wait, Way
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.requests.departures import Departure, Departures
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
@@ -70,14 +70,14 @@ _LONGEST_POLL = timedelta(hours=1)
 _END_AT_ONCE = 6
 
 
-ResolveIssuer = Callable[[Order], Awaitable[Way | Wait]]
-"""The way of an Order; a `Wait` where its issuer is missing or not ready."""
+ResolveIssuer = Callable[[Order], Awaitable[ResolvedIssuer | Wait]]
+"""Resolves the issuer of an Order; a `Wait` where it is missing or not ready."""
 
-RefusedFor = Callable[[Order, Way, Refused], bool]
+RefusedFor = Callable[[Order, ResolvedIssuer, Refused], bool]
 """Called when the CA has refused a new order for now because of a limit. Returns whether that concerns orders
 for other names too."""
 
-Downloaded = Callable[[Order, Way, CertificateFacts], Awaitable[None]]
+Downloaded = Callable[[Order, ResolvedIssuer, CertificateFacts], Awaitable[None]]
 """Called with a certificate before it is stored. MUST NOT raise, and MUST have a timeout."""
 
 
@@ -155,32 +155,32 @@ class OrderReconciler:
         return result
 
     async def _go_on(self, order: Order) -> Result:
-        way = await self._resolve_issuer(order)
-        if isinstance(way, Wait):
-            if way.is_final:
-                return await self._fail(order, "errored", way.why)
-            return await self._wait(order, way)
-        if is_of_another_account(order.metadata.annotations, _account_of(way)):
-            return await self._supersede(order, way)
-        return await self._go(order, way)
+        issuer = await self._resolve_issuer(order)
+        if isinstance(issuer, Wait):
+            if issuer.is_final:
+                return await self._fail(order, "errored", issuer.why)
+            return await self._wait(order, issuer)
+        if is_of_another_account(order.metadata.annotations, _account_of(issuer)):
+            return await self._supersede(order, issuer)
+        return await self._go(order, issuer)
 
     async def _depart(self, order: Order, departure: Departure) -> Result:
         """End an Order of a request to a set, so that another member signs; nothing counts as a failure."""
         marks = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: rfc3339(departure.not_before)}
         return await self._fail(await self._annotate(order, marks), "errored", departure.why)
 
-    async def _supersede(self, order: Order, way: Way) -> Result:
+    async def _supersede(self, order: Order, issuer: ResolvedIssuer) -> Result:
         """End an Order of a server or account that the issuer no longer uses: no other server knows it, and
         no other account may read it. Its request makes the next one immediately (`RequestOrders`), and
         nothing counts as a failure."""
         meta = order.metadata
         former = meta.annotations.get(names.ACME_SERVER) or origin_of(order.status.url) or "another server"
-        if former == way.client.directory_url:
+        if former == issuer.client.directory_url:
             former = f"account {meta.annotations.get(names.ACME_ACCOUNT, '')}"
         # First, so that its request never counts this end as a failure.
         order = await self._annotate(order, {names.ACME_SUPERSEDED: "true"})
-        issuer = f'{way.issuer.kind} "{way.issuer.name}"'
-        reason = f"{issuer} no longer uses {former}, where this order is; another Order takes its place"
+        name = f'{issuer.view.kind} "{issuer.view.name}"'
+        reason = f"{name} no longer uses {former}, where this order is; another Order takes its place"
         return await self._fail(order, "errored", reason)
 
     def described(self, order: Order, url: str) -> ACMEAuthorization | None:
@@ -201,13 +201,13 @@ class OrderReconciler:
                 await self._delete(challenge)
         return Result()
 
-    async def _go(self, order: Order, way: Way) -> Result:
+    async def _go(self, order: Order, issuer: ResolvedIssuer) -> Result:
 
         memory = self._memory(order)
-        if memory.account not in (None, way.client.directory_url + way.client.kid):
+        if memory.account not in (None, issuer.client.directory_url + issuer.client.kid):
             # A wait that another server or account has demanded does not apply to this one.
             memory.not_before, memory.failures = None, 0
-        memory.account = way.client.directory_url + way.client.kid
+        memory.account = issuer.client.directory_url + issuer.client.kid
         if memory.not_before is not None and self._now() < memory.not_before:
             is_hurried = memory.is_patience and self._circuit_gate.is_hurried(order, memory.waits_since)
             if not is_hurried:
@@ -216,9 +216,11 @@ class OrderReconciler:
         if memory.failures and order.status.url and (wait := self._circuit_gate.may_go_on(order)) is not None:
             return await self._wait(order, wait)
         try:
-            result = await self._advance(order, way, memory)
+            result = await self._advance(order, issuer, memory)
         except AcmeError as error:
-            return await self._take(error, self._orders.cache.get(order.metadata.key) or order, way, memory)
+            return await self._take(
+                error, self._orders.cache.get(order.metadata.key) or order, issuer, memory
+            )
         except NotOrdered as error:
             current = self._orders.cache.get(order.metadata.key) or order
             return await self._fail(current, "errored", str(error))
@@ -234,36 +236,36 @@ class OrderReconciler:
             held = self._memories[key] = recalled(order, self._now())
         return held
 
-    async def _advance(self, order: Order, way: Way, memory: Memory) -> Result:
+    async def _advance(self, order: Order, issuer: ResolvedIssuer, memory: Memory) -> Result:
         memory.asked_at = None
         if order.status.url and names.ACME_SERVER not in order.metadata.annotations:
-            directory = await way.client.directory()
+            directory = await issuer.client.directory()
             if not directory.serves(order.status.url):
-                return await self._supersede(order, way)
+                return await self._supersede(order, issuer)
         if memory.polls:
             # The server has the signing request, so that all names are proven.
-            return await self._finish(order, way, memory)
+            return await self._finish(order, issuer, memory)
         if not order.status.url:
             names_other = bool(order.spec.replaces) and not memory.replaces_nothing
-            if (wait := await self._circuit_gate.admit(order, way, names_other)) is not None:
+            if (wait := await self._circuit_gate.admit(order, issuer, names_other)) is not None:
                 until = None if wait.is_brief else wait.until
                 if (departure := await self._members.leaves(order, until=until)) is not None:
                     return await self._depart(order, departure)
                 return await self._wait(order, wait)
-            order = await self._place(await self._about_to_ask(order, memory), way, memory)
+            order = await self._place(await self._about_to_ask(order, memory), issuer, memory)
             self._circuit_gate.placed(order)
         elif any(not one.identifier for one in order.status.authorizations):
-            order = await self._describe(order, order.status, way)
+            order = await self._describe(order, order.status, issuer)
         try:
-            challenges = await self._ensure_challenges(order, way, memory)
+            challenges = await self._ensure_challenges(order, issuer, memory)
         except NoSolver as error:
             self._recorder.event(ORDERS, order, "Warning", "Solver", str(error))
             return await self._wait(order, Wait(str(error)))
         if any(one.status.is_final and one.status.state != "valid" for one in challenges):
-            return await self._failed_proof(order, way, challenges)
+            return await self._failed_proof(order, issuer, challenges)
         if not all(self._is_proven(one) for one in challenges):
             return await self._say_what_it_waits_for(order, challenges)
-        return await self._finish(order, way, memory)
+        return await self._finish(order, issuer, memory)
 
     async def _about_to_ask(self, order: Order, memory: Memory) -> Order:
         memory.asked_at = self._now()
@@ -272,50 +274,54 @@ class OrderReconciler:
             await self._circuit_gate.record(order)
         return order
 
-    async def _place(self, order: Order, way: Way, memory: Memory) -> Order:
+    async def _place(self, order: Order, issuer: ResolvedIssuer, memory: Memory) -> Order:
 
         born = order.metadata.creation_timestamp
         found: ServerOrder | None = None
         if memory.maybe_placed or born is None or born < self._began_at:
-            found = await order_client.find_lost(way.client, order.spec, self._is_known, self._contents)
+            found = await order_requests.find_lost(issuer.client, order.spec, self._is_known, self._contents)
         if found is None:
             # Only an answer shows whether the server has received it.
             memory.maybe_placed = True
             try:
                 replaces = "" if memory.replaces_nothing else order.spec.replaces
-                found = await order_client.place(way.client, order.spec, replaces, self._now())
+                found = await order_requests.place(issuer.client, order.spec, replaces, self._now())
             except Unreachable:
                 raise
             except Exception:
                 memory.maybe_placed = False
                 raise
         memory.maybe_placed = False
-        return await self._describe(order, order_client.placed(order.status, found), way)
+        return await self._describe(order, order_requests.placed(order.status, found), issuer)
 
-    async def _describe(self, order: Order, status: OrderStatus, way: Way) -> Order:
+    async def _describe(self, order: Order, status: OrderStatus, issuer: ResolvedIssuer) -> Order:
         """Write the authorizations, "to save subsequent calls to the ACME server". In any case the order's
         URL is written, because the order must not be made twice."""
         urls = [one.url for one in status.authorizations]
         try:
-            described = await order_client.fetch_authorizations(way.client, order.spec, urls)
-        except (AcmeError, order_client.NotOrdered):
+            described = await order_requests.fetch_authorizations(issuer.client, order.spec, urls)
+        except (AcmeError, order_requests.NotOrdered):
             await self._write(order, status)
             raise
         self._memory(order).described = described
         return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
-    async def _ensure_challenges(self, order: Order, way: Way, memory: Memory) -> list[Challenge]:
+    async def _ensure_challenges(
+        self, order: Order, issuer: ResolvedIssuer, memory: Memory
+    ) -> list[Challenge]:
 
         held = {one.metadata.name: one for one in self._challenges_of(order)}
         follow_from = FollowFrom(
-            order.metadata.resource_version, way.issuer.resource_version, way.client.key.thumbprint
+            order.metadata.resource_version, issuer.view.resource_version, issuer.client.key.thumbprint
         )
         if memory.ensured == (follow_from, set(held)):
             # An Order of a hundred names is enqueued for each that is proven.
             return list(held.values())
         found = []
         for wanted in needed_challenges(
-            order, way.spec.solvers, lambda kind, token: order_client.shown_for(way.client.key, kind, token)
+            order,
+            issuer.spec.solvers,
+            lambda kind, token: order_requests.shown_for(issuer.client.key, kind, token),
         ):
             there = take_same(wanted, held, order.metadata.name)
             found.append(there if there is not None else await self._create(wanted))
@@ -326,19 +332,19 @@ class OrderReconciler:
         memory.ensured = follow_from, {one.metadata.name for one in found}
         return found
 
-    async def _finish(self, order: Order, way: Way, memory: Memory) -> Result:
+    async def _finish(self, order: Order, issuer: ResolvedIssuer, memory: Memory) -> Result:
 
-        csr = order_client.csr_of(order.spec)
+        csr = order_requests.csr_of(order.spec)
         memory.state = memory.state or "ready"
         if memory.polls:
-            there = await order_client.look(way.client, order.status.url)
+            there = await order_requests.look(issuer.client, order.status.url)
         else:
-            there = await order_client.finalize(way.client, order, csr)
+            there = await order_requests.finalize(issuer.client, order, csr)
         if there.status == "ready" and memory.polls:
-            there = await order_client.finalize(way.client, order, csr)
+            there = await order_requests.finalize(issuer.client, order, csr)
         if there.status == "valid" and there.certificate:
-            async with self._endings[way.client.directory_url]:
-                return await self._store(order, way, there, csr)
+            async with self._endings[issuer.client.directory_url]:
+                return await self._store(order, issuer, there, csr)
         if there.status == "invalid":
             return await self._fail(order, "invalid", _words(there))
         return await self._poll_again(order, there, memory)
@@ -348,11 +354,11 @@ class OrderReconciler:
         now = self._now()
         memory.polling_since = memory.polling_since or now
         since = now - memory.polling_since
-        delay = growing(since, at_least=order_client.poll_delay(memory.polls), at_most=_LONGEST_POLL)
+        delay = growing(since, at_least=order_requests.poll_delay(memory.polls), at_most=_LONGEST_POLL)
         until = max(now + delay, there.retry_after or now)
         memory.polls += 1
         memory.not_before, memory.is_patience = until, there.retry_after is None
-        memory.state = there.status if there.status in order_client.OPEN_STATES else "processing"
+        memory.state = there.status if there.status in order_requests.OPEN_STATES else "processing"
         if since + (until - now) >= RECURRING:
             why = "the ACME server is processing the order"
             if there.status != "processing":
@@ -360,15 +366,15 @@ class OrderReconciler:
             await self._announce(order, Announced(why, until), memory)
         return Result(wake_at=until)
 
-    async def _store(self, order: Order, way: Way, there: ServerOrder, csr: CsrFacts) -> Result:
+    async def _store(self, order: Order, issuer: ResolvedIssuer, there: ServerOrder, csr: CsrFacts) -> Result:
 
-        found = await order_client.download(way.client, there.certificate, way.spec.preferred_chain)
-        wrong = order_client.wrong_certificate(found.chain[0], csr, self._now())
+        found = await order_requests.download(issuer.client, there.certificate, issuer.spec.preferred_chain)
+        wrong = order_requests.wrong_certificate(found.chain[0], csr, self._now())
         if wrong:
             return await self._fail(order, "errored", wrong)
-        if preferred := way.spec.preferred_chain:
+        if preferred := issuer.spec.preferred_chain:
             self._check_chain(order, found, preferred)
-        await self._downloaded(order, way, found.chain[0])
+        await self._downloaded(order, issuer, found.chain[0])
         status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
@@ -386,11 +392,13 @@ class OrderReconciler:
                 "issuer); its default chain is used",
             )
 
-    async def _failed_proof(self, order: Order, way: Way, challenges: list[Challenge]) -> Result:
+    async def _failed_proof(
+        self, order: Order, issuer: ResolvedIssuer, challenges: list[Challenge]
+    ) -> Result:
         """The Challenges give the reason; the server decides whether the order has failed."""
         failed = [one for one in challenges if one.status.is_final and one.status.state != "valid"]
         why = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in failed)
-        there = await order_client.look(way.client, order.status.url)
+        there = await order_requests.look(issuer.client, order.status.url)
         state = there.status if there.status in ("invalid", "expired") else "invalid"
         return await self._fail(order, state, why or _words(there))
 
@@ -405,17 +413,17 @@ class OrderReconciler:
             await self._write(order, msgspec.structs.replace(order.status, reason=reason))
         return Result()
 
-    async def _take(self, error: AcmeError, order: Order, way: Way, memory: Memory) -> Result:
+    async def _take(self, error: AcmeError, order: Order, issuer: ResolvedIssuer, memory: Memory) -> Result:
         """Error handling: the kind of error decides what becomes of the Order."""
         reaction = error.reaction
         if isinstance(error, Refused) and (
             reaction is Reaction.ACCOUNT or (error.problem.name == "unauthorized" and not order.status.url)
         ):
             # The issuer's controller finds out whether the account is the cause.
-            first = not way.client.is_lost and memory.failures == 0
-            way.client.is_lost = True
+            first = not issuer.client.is_lost and memory.failures == 0
+            issuer.client.is_lost = True
             if first or reaction is Reaction.ACCOUNT:
-                self._distrust(way.issuer)
+                self._distrust(issuer.view)
                 reaction = Reaction.WAIT
         if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
             if isinstance(error, Refused):
@@ -428,7 +436,7 @@ class OrderReconciler:
             return Result(wake_at=self._now())
         is_about_names = False
         if isinstance(error, Refused) and not order.status.url and error.is_limit:
-            is_about_names = not self._limited(order, way, error)
+            is_about_names = not self._limited(order, issuer, error)
         memory.failures += 1
         delay = doubled(SHORTEST_WAIT, memory.failures, cap=LONGEST_WAIT)
         until = self._now() + delay
@@ -507,8 +515,8 @@ class OrderReconciler:
             return
 
 
-def _account_of(way: Way) -> dict[str, str]:
-    return {names.ACME_SERVER: way.client.directory_url, names.ACME_ACCOUNT: way.client.kid}
+def _account_of(issuer: ResolvedIssuer) -> dict[str, str]:
+    return {names.ACME_SERVER: issuer.client.directory_url, names.ACME_ACCOUNT: issuer.client.kid}
 
 
 def _words(there: ServerOrder) -> str:

@@ -24,8 +24,8 @@ from certwright.acme.ratelimits import published, recovery
 from certwright.acme.ratelimits.decisions import Asking, WaitUntil
 from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
 from certwright.acme.ratelimits.published import Chosen
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.shared_ledger import SharedLedger
-from certwright.controllers.acme.ways import Wait, Way
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.cache.shard_members import Sharing
@@ -166,10 +166,10 @@ class Ledgers:
 
     # --- calls of the Orders' controller -------------------------------------------------------------------
 
-    async def admit(self, order: Order, way: Way, replaces: bool) -> Wait | None:
+    async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
-        book = await self._book(way.spec.server)
-        asking = self._asking(order, way.client.kid, replaces=replaces)
+        book = await self._book(issuer.spec.server)
+        asking = self._asking(order, issuer.client.kid, replaces=replaces)
         self._know(book, order, asking.account)
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
@@ -182,13 +182,13 @@ class Ledgers:
         self._look_later(book)
         return Wait(answer.sentence, answer.moment, names_time=True)
 
-    def limited(self, order: Order, way: Way, error: Refused) -> bool:
+    def limited(self, order: Order, issuer: ResolvedIssuer, error: Refused) -> bool:
         """The CA has refused a new order because of a limit. Returns whether that concerns orders for other
         names too."""
-        book = self._books.get(way.spec.server)
+        book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return True
-        asking = self._asking(order, way.client.kid, replaces=bool(order.spec.replaces))
+        asking = self._asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
         text, until, now = str(error), error.retry_after, self._clock.now()
         concerns_others = True
 

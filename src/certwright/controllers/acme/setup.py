@@ -15,7 +15,7 @@ from certwright.controllers.acme.challenges import ChallengeReconciler, Challeng
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.client_metrics import Traffic
 from certwright.controllers.acme.clients import AcmeClients
-from certwright.controllers.acme.issuer_resolution import Ways
+from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.last_names import with_the_last
 from certwright.controllers.acme.orders import OrderReconciler
 from certwright.controllers.acme.provenance import Provenance
@@ -47,7 +47,7 @@ class Acme:
         self._clients = AcmeClients(
             shared.toolbox, options, user_agent=USER_AGENT, observe=self.traffic.observe
         )
-        self._ways = Ways(
+        self._resolver = IssuerResolver(
             shared.issuers,
             caches.secrets,
             self.dependents,
@@ -64,8 +64,8 @@ class Acme:
             chosen=options.limits,
             sharing=sharing_of(shared.mine, caches),
         )
-        self.probe = partial(issuer_queries.probe, self._ways)
-        find_client = partial(issuer_queries.client_of, self._ways, caches)
+        self.probe = partial(issuer_queries.probe, self._resolver)
+        find_client = partial(issuer_queries.client_of, self._resolver, caches)
         self.renewals = RenewalOffice(find_client, partial(shared.queues.add, "certificates"), now=now)
         self._provenance = Provenance(caches)
         self._request_orders = RequestOrders(
@@ -80,7 +80,7 @@ class Acme:
             shared.gate,
             kinds=table.signer_kinds(shared.enabled),
             now=now,
-            forbids=CaaGate(shared.issuers, self._ways, options.dns01_nameservers).forbids,
+            forbids=CaaGate(shared.issuers, self._resolver, options.dns01_nameservers).forbids,
         )
         self.orders = self._order_reconciler(shared)
         self.challenges = self._challenge_reconciler(shared)
@@ -115,7 +115,7 @@ class Acme:
             is_known=lambda url: bool(caches.orders_at(url)),
             is_proven=self._is_proven,
             problem_of=self._provenance.problem_of_order,
-            resolve_issuer=lambda order: self._ways.find(order.spec.issuer_ref, order.metadata),
+            resolve_issuer=lambda order: self._resolver.find(order.spec.issuer_ref, order.metadata),
             circuit_gate=self._gate,
             limited=self.ledgers.limited,
             distrust=shared.queues.check_issuer,
@@ -130,8 +130,10 @@ class Acme:
 
     def _challenge_reconciler(self, shared: Shared) -> ChallengeReconciler:
         tools = ChallengeTools(
-            origin=ChallengeOrigin(self._provenance, self._ways, self.orders.described),
-            resolve_issuer=lambda challenge: self._ways.find(challenge.spec.issuer_ref, challenge.metadata),
+            origin=ChallengeOrigin(self._provenance, self._resolver, self.orders.described),
+            resolve_issuer=lambda challenge: self._resolver.find(
+                challenge.spec.issuer_ref, challenge.metadata
+            ),
             find_means=SolverLookup(shared, self.dependents).means_of,
             circuit_gate=self._gate,
             wake=partial(shared.queues.add, "challenges"),

@@ -1,4 +1,4 @@
-"""The way of an Order or a Challenge: its issuer and the account there, or why there is none yet."""
+"""What an issuer reference of an Order or a Challenge resolves to: issuer and account, or why to wait."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """The way of an Order: its issuer, and the client of the issuer's account."""
+class ResolvedIssuer:
+    """An issuer, its ACME settings, and the client of its account."""
 
-    issuer: IssuerView
+    view: IssuerView
     spec: ACMEIssuer
     client: AcmeClient
