@@ -47,7 +47,6 @@ def test_an_unknown_controller_is_named(text: str) -> None:
     [
         "ingress-shim",
         "gateway-shim",
-        "certificatesigningrequests-issuer-acme",
     ],
 )
 def test_a_controller_that_only_cert_manager_has_is_refused(name: str) -> None:

@@ -51,6 +51,7 @@ class AcmeWorld:
     recording: Recording
     options: AcmeOptions
     clock: Clock
+    enabled: str = "*"
     controllers: Controllers | None = None
     _executor: Threads | None = None
 
@@ -61,7 +62,8 @@ class AcmeWorld:
             LocalTransport(self.recording.handle, CONTROLLER), user_agent="certwright-controllers"
         )
         self._executor = Threads()
-        self.controllers = Controllers(client, self.clock, self._executor, Settings(acme=self.options))
+        settings = Settings(acme=self.options, enabled=self.enabled)
+        self.controllers = Controllers(client, self.clock, self._executor, settings)
         self.controllers.start()
         await self.controllers.wait_synced()
         return self.controllers
@@ -168,6 +170,7 @@ async def acme_world(
     bind: Bind | None = None,
     clock: Clock | None = None,
     listen_on: str = "127.0.0.1",
+    enabled: str = "*",
     **options: Any,
 ) -> AsyncIterator[AcmeWorld]:
     """A world whose listeners are where the Pebble looks; with `bind` names are resolved there. The `clock`
@@ -196,9 +199,8 @@ async def acme_world(
         }
     )
     recording = Recording(server.handle)
-    world = AcmeWorld(
-        pebble, Client(LocalTransport(recording.handle, ADMIN), user_agent="test"), recording, made, clock
-    )
+    client = Client(LocalTransport(recording.handle, ADMIN), user_agent="test")
+    world = AcmeWorld(pebble, client, recording, made, clock, enabled)
     async with contextlib.AsyncExitStack() as stack:
         for close in (listener.close, responder.close, server.close, world.stop_controllers):
             stack.push_async_callback(close)

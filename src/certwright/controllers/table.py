@@ -72,7 +72,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(f"{CSR_SIGNERS}selfsigned", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}vault", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}venafi", "controllers.requests.signing_requests", default=False),
-    Row(f"{CSR_SIGNERS}acme", default=False, exists=False),
+    Row(f"{CSR_SIGNERS}acme", "controllers.requests.signing_requests", default=False),
 )
 
 _NAMES = tuple(row.name for row in TABLE)

@@ -24,7 +24,13 @@ from certwright.controllers.requests.signing import Signing
 from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
 from certwright.controllers.sets.status import SetReconciler
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.table import CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
+from certwright.resources.table import (
+    CERTIFICATE_SIGNING_REQUESTS,
+    CLUSTER_ISSUER_SETS,
+    CLUSTER_ISSUERS,
+    ISSUER_SETS,
+    ISSUERS,
+)
 
 # A certificate that does not exist yet is as urgent as one that expires after this time.
 _A_DAY_S = 86_400.0
@@ -108,6 +114,7 @@ def _signing_requests(parts: Parts) -> SigningRequestReconciler:
 
 def _signing_request_handlers(parts: Parts, reconciler: SigningRequestReconciler, add: Add) -> None:
     events.wake_own(parts.caches.signing_requests, add)
+    events.wake_with_order(parts.caches, add, CERTIFICATE_SIGNING_REQUESTS)
     events.wake_with_issuer(parts.caches, add, parts.caches.signing_requests_for)
     events.wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
 

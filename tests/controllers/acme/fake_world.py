@@ -108,13 +108,13 @@ class FakeWorld:
         self.world.recording.handler = self._handle
         self.ca.sees = self._sees
 
-    async def start(self) -> None:
+    async def start(self, **settings: Any) -> None:
         """Start the controllers (again), as another process would: nothing is remembered or shown."""
         await self.world.stop_controllers()
         self.shown = Shown()
         self.cut = Cut()
         await self.world.advance(timedelta(seconds=2))
-        await self.world.start_controllers(acme=self._acme())
+        await self.world.start_controllers(acme=self._acme(), **settings)
 
     def _acme(self) -> AcmeOptions:
         def transport(_tls: TlsOptions) -> _CutTransport:

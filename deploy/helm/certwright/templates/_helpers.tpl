@@ -104,6 +104,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 *
 {{- if .Values.disableAutoApproval }},-certificaterequests-approver{{ end }}
 {{- if and .Values.certificateSigningRequests.enabled (not .Values.namespace) -}}
-,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned,certificatesigningrequests-issuer-venafi
+,certificatesigningrequests-issuer-acme,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned
+{{- /* One line in the output. */ -}}
+,certificatesigningrequests-issuer-vault,certificatesigningrequests-issuer-venafi
 {{- end }}
 {{- end }}

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.kube.api.meta import ObjectKey, controller_of
@@ -89,14 +90,15 @@ class CircuitGate:
             self._gate.failed(request, cause, until, is_taken=is_taken, message=str(error))
 
     def _request_of(self, waits: Order | Challenge) -> CertificateRequest | None:
-        owner, namespace = controller_of(waits.metadata), waits.metadata.namespace
-        if owner is None:
-            return None
         if isinstance(waits, Order):
-            request = self._get_request(ObjectKey(namespace, owner.name))
+            key = owning_request(waits)
+            request = self._get_request(key) if key is not None else None
             is_of_set = request is not None and request.spec.issuer_ref.is_set
             return sent_to(request, waits.spec.issuer_ref) if request is not None and is_of_set else request
-        order = self._get_order(ObjectKey(namespace, owner.name))
+        owner = controller_of(waits.metadata)
+        order = (
+            self._get_order(ObjectKey(waits.metadata.namespace, owner.name)) if owner is not None else None
+        )
         return self._request_of(order) if order is not None else None
 
 

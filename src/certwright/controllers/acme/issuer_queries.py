@@ -12,6 +12,7 @@ from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
 from certwright.pki.certificates import CertificateFacts
@@ -64,10 +65,10 @@ class EarlyRenewalInfo:
 
     async def ask(self, order: Order, resolved: ResolvedIssuer, facts: CertificateFacts) -> None:
         """Ask about the certificate of that Order, for a second at most."""
-        owner = controller_of(order.metadata)
+        owner = owning_request(order)
         if owner is None or resolved.spec.renewal_information_source == "None":
             return
-        request = self._get_request(ObjectKey(order.metadata.namespace, owner.name))
+        request = self._get_request(owner)
         certificate = controller_of(request.metadata) if request is not None else None
         if certificate is None:
             return

@@ -1,7 +1,8 @@
-"""The Order of a CertificateRequest: found, adopted from an earlier request, or created.
+"""The Order of a request: found, adopted from an earlier request, or created.
 
 A request has one Order at a time. One that ended because the issuer uses another server or account does not
-count: the next one is created at the new server, for the same request.
+count: the next one is created at the new server, for the same request. A CertificateSigningRequest comes in
+the form of a CertificateRequest (`requests/signing_requests.py`) and always gets an Order of its own.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from certwright.kube.client.rest import Client
 from certwright.resources import names
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
-from certwright.resources.table import CERTIFICATE_REQUESTS, ORDERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS, ORDERS
 
 # Each change of the issuer's server or account, while one request waits, takes one name.
 _MOST_NAMES: Final = 1000
@@ -59,14 +60,20 @@ class RequestOrders:
         account = self._account_of(request)
         if (found := self._order_of(meta, spec, account)) is not None:
             return found
-        owner = controller_reference(CERTIFICATE_REQUESTS, meta)
-        if (survivor := await self._refill.find(request, spec)) is not None:
+        kind = CERTIFICATE_SIGNING_REQUESTS if self._is_of_kubernetes(meta) else CERTIFICATE_REQUESTS
+        owner = controller_reference(kind, meta)
+        if kind is CERTIFICATE_REQUESTS and (survivor := await self._refill.find(request, spec)) is not None:
             return await self._adopt(survivor, owner)
         for name in self._free_names(meta, spec):
             made = await self._create_order(request, name, owner, spec, account)
             if self._is_usable(made, meta, account):
                 return made
-        raise Conflict(f'Other Orders have all names for the Order of CertificateRequest "{meta.name}"')
+        raise Conflict(f'Other Orders have all names for the Order of {kind.kind} "{meta.name}"')
+
+    def _is_of_kubernetes(self, request: ObjectMeta) -> bool:
+        informer = self._caches.signing_requests
+        found = informer.cache.get(ObjectKey("", request.name)) if informer is not None else None
+        return found is not None and found.metadata.uid == request.uid
 
     async def _create_order(
         self,

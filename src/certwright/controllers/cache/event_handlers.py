@@ -22,6 +22,7 @@ from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
+from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Object, ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.resources import reasons
@@ -206,6 +207,18 @@ def wake_orders_with_member(caches: Caches, add: Add) -> None:
 def wake_requests(caches: Caches, add: Add) -> None:
     """Enqueue CertificateRequests for their own events, and for those of their Orders that matter to them."""
 
+    def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
+        # A finished request needs no work, and there is one for each certificate.
+        if new is None or not is_finished(new):
+            add(key_of(old, new))
+
+    wake_with_order(caches, add, CERTIFICATE_REQUESTS)
+    caches.requests.add_handler(request_changed)
+
+
+def wake_with_order(caches: Caches, add: Add, kind: Kind[Any]) -> None:
+    """Enqueue the requests of that kind for the events of their Orders that matter to them."""
+
     def order_changed(old: Order | None, new: Order | None) -> None:
         # The reconcile that creates an Order goes on from it, and a request does not show intermediate
         # progress.
@@ -213,16 +226,10 @@ def wake_requests(caches: Caches, add: Add) -> None:
             return
         for order in (old, new):
             owner = controller_of(order.metadata) if order is not None else None
-            if order is not None and owner is not None and owner.kind == CERTIFICATE_REQUESTS.kind:
-                add(ObjectKey(order.metadata.namespace, owner.name))
-
-    def request_changed(old: CertificateRequest | None, new: CertificateRequest | None) -> None:
-        # A finished request needs no work, and there is one for each certificate.
-        if new is None or not is_finished(new):
-            add(key_of(old, new))
+            if order is not None and owner is not None and owner.kind == kind.kind:
+                add(ObjectKey(order.metadata.namespace if kind.namespaced else "", owner.name))
 
     caches.orders.add_handler(order_changed)
-    caches.requests.add_handler(request_changed)
 
 
 def _heard_by_request(order: Order | None) -> Hashable:

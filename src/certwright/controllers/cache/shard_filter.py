@@ -14,7 +14,8 @@ import msgspec
 from certwright.kube.api.meta import Object, ObjectKey, ObjectMeta, Struct, controller_of
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources import names
-from certwright.resources.table import CERTIFICATES
+from certwright.resources.order import Order
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
 Mine = Callable[[ObjectKey], bool]
 """Whether a Certificate or an issuer of that name is one that this replica works on."""
@@ -56,6 +57,15 @@ def owning_certificate(obj: Object) -> str | None:
     if owner is None or owner.kind != CERTIFICATES.kind or owner.api_version != CERTIFICATES.api_version:
         return None
     return owner.name
+
+
+def owning_request(order: Order) -> ObjectKey | None:
+    """The key of the CertificateRequest that controls the Order; None for the Order of another owner, e.g. of
+    a CertificateSigningRequest, which may have the same name."""
+    owner = controller_of(order.metadata)
+    if owner is None or owner.kind != CERTIFICATE_REQUESTS.kind:
+        return None
+    return ObjectKey(order.metadata.namespace, owner.name)
 
 
 def target_of(raw: msgspec.Raw) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine, owning_certificate
-from certwright.kube.api.meta import Object, ObjectKey, controller_of
+from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
 Ours = Callable[[ObjectKey], bool | None]
 
@@ -54,18 +55,24 @@ def ours(controller: str, mine: Mine, caches: Caches) -> Ours:
         return mine(key if name is None else ObjectKey(key.namespace, name))
 
     def of_order(key: ObjectKey) -> bool | None:
-        owner = _owner(caches.orders.cache.get(key))
+        order = caches.orders.cache.get(key)
+        owner = controller_of(order.metadata) if order is not None else None
         if owner is None:
             return mine(key)
-        if owner in caches.requests.cache:
-            return of_request(owner)
-        return False if caches.is_others_request(owner) else None
+        if owner.kind == CERTIFICATE_SIGNING_REQUESTS.kind:
+            return mine(ObjectKey("", owner.name))
+        request = ObjectKey(key.namespace, owner.name)
+        if request in caches.requests.cache:
+            return of_request(request)
+        return False if caches.is_others_request(request) else None
 
     def of_challenge(key: ObjectKey) -> bool | None:
-        owner = _owner(caches.challenges.cache.get(key))
+        challenge = caches.challenges.cache.get(key)
+        owner = controller_of(challenge.metadata) if challenge is not None else None
         if owner is None:
             return mine(key)
-        return of_order(owner) if owner in caches.orders.cache else None
+        order = ObjectKey(key.namespace, owner.name)
+        return of_order(order) if order in caches.orders.cache else None
 
     of_kind: Mapping[str, Ours] = {
         "certificaterequests": of_request,
@@ -96,8 +103,3 @@ def sharing_of(mine: Mine | None, caches: Caches) -> Sharing:
         for number in sorted(mine.held)
     }
     return Sharing(own, tuple(f"{number}/{mine.count}" for number in range(mine.count)))
-
-
-def _owner(obj: Object | None) -> ObjectKey | None:
-    owner = controller_of(obj.metadata) if obj is not None else None
-    return ObjectKey(obj.metadata.namespace, owner.name) if obj is not None and owner is not None else None

@@ -15,6 +15,7 @@ import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.issuer_sets import AnySet, members_of
+from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.cache.signers import signer_of
 from certwright.controllers.requests.departures import Departure
 from certwright.controllers.requests.issuer_lister import KnownIssuers
@@ -23,7 +24,6 @@ from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.retry.recovery import subject_of
 from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
-from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources import names, reasons
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set_member import read_member, sent_to
@@ -207,10 +207,10 @@ class Members:
         return "is failing" if is_held else ""
 
     def _request_of(self, order: Order) -> CertificateRequest | None:
-        owner = controller_of(order.metadata)
+        owner = owning_request(order)
         if owner is None or self._caches.sets.is_empty:
             return None
-        return self._caches.requests.cache.get(ObjectKey(order.metadata.namespace, owner.name))
+        return self._caches.requests.cache.get(owner)
 
     def _fixed_member(self, request: CertificateRequest, found: AnySet) -> IssuerReference | None:
         """The member that the request stays with whatever its state: it has an Order there, or is being

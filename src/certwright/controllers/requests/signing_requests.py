@@ -28,7 +28,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.controller import Result
-from certwright.kube.util.durations import parse_duration
+from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources import names, reasons
 from certwright.resources.certificate import DEFAULT_DURATION
 from certwright.resources.issuer_ref import IssuerReference
@@ -50,14 +50,25 @@ _SHORTEST: Final = timedelta(seconds=600)
 # The Event for an older request without approval was sent before this process started.
 _NEW: Final = timedelta(minutes=1)
 # cert-manager calls these by other names than in a CertificateRequest.
-_EVENT_REASONS: Final = {
-    "MissingSecret": "SecretNotFound",
-    "VenafiInitError": "ErrorVenafiInit",
-    "CustomFieldsError": "ErrorCustomFields",
-    "RequestError": "ErrorRequest",
-    "RetrieveError": "ErrorRetrieve",
-    "ParseError": "ErrorParse",
+_EVENT_REASONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "selfSigned": {"MissingSecret": "SecretNotFound"},
+    "vault": {
+        "SecretMissing": "SecretNotFound",
+        "VaultInitError": "ErrorVaultInit",
+        "SigningError": "ErrorSigning",
+    },
+    "venafi": {
+        "VenafiInitError": "ErrorVenafiInit",
+        "CustomFieldsError": "ErrorCustomFields",
+        "RequestError": "ErrorRequest",
+        "RetrieveError": "ErrorRetrieve",
+        "ParseError": "ErrorParse",
+    },
 }
+
+
+_PROGRESS: Final = frozenset({"OrderPending", "IssuancePending"})
+"""Reasons to wait that are no problem."""
 
 
 class NewEvent(NamedTuple):
@@ -186,16 +197,17 @@ class SigningRequestReconciler:
         tools = self._tools.within(secrets_in, get_secret)
         outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
+        reasons_here = _EVENT_REASONS.get(kind, {})
         match outcome:
             case Pending(annotations=annotations) if annotations:
                 await self._annotate(request, annotations)
                 return Result(wake_at=self._toolbox.now())
             case Pending(reason, message, _, retry_after):
-                kind_of_event: Literal["Normal", "Warning"] = "Normal" if outcome.is_taken else "Warning"
-                event = NewEvent(kind_of_event, _EVENT_REASONS.get(reason, reason), _in_our_words(message))
+                kind_of_event: Literal["Normal", "Warning"] = "Normal" if reason in _PROGRESS else "Warning"
+                event = NewEvent(kind_of_event, reasons_here.get(reason, reason), _in_our_words(message))
                 raise Waits(event, retry_after)
             case Failed(reason, message):
-                raise Refused(_EVENT_REASONS.get(reason, reason), _in_our_words(message))
+                raise Refused(reasons_here.get(reason, reason), _in_our_words(message))
             case Signed():
                 await self._store(request, outcome)
         return Result()
@@ -271,10 +283,14 @@ def _as_request(request: CertificateSigningRequest, signer: Signer, namespace: s
     meta = msgspec.structs.replace(
         request.metadata,
         namespace=namespace,
-        annotations={there: notes[here] for here, there in ISSUER_ANNOTATIONS.items() if notes.get(here)},
+        annotations={
+            **{key: value for key, value in notes.items() if key not in ISSUER_ANNOTATIONS.values()},
+            **{there: notes[here] for here, there in ISSUER_ANNOTATIONS.items() if notes.get(here)},
+        },
     )
     spec = CertificateRequestSpec(
-        duration=f"{_duration(request) // timedelta(seconds=1)}s",
+        # As Go writes it, because the name of an Order depends on it.
+        duration=format_duration(_duration(request)),
         issuer_ref=IssuerReference(name=signer.name, kind=signer.kind),
         request=request.spec.request,
         is_ca=notes.get(REQUEST_IS_CA) == "true",

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import issuer_of, owner_value
 from certwright.controllers.cache.revisions import next_revision, revision_number
-from certwright.controllers.cache.shard_filter import owning_certificate
+from certwright.controllers.cache.shard_filter import owning_certificate, owning_request
 from certwright.controllers.retry.backoff import is_possible
 from certwright.kube.api import conditions
-from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.kube.api.meta import ObjectKey
 from certwright.resources import causes, names, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
@@ -67,8 +67,8 @@ def name_of(reference: IssuerReference, namespace: str) -> str:
 def _subject_of_order(order: Order, get_request: GetRequest) -> ObjectKey | None:
     """As `subject_of` its request; None where nothing is known of that. Of other replicas' requests there is
     only what their Orders say."""
-    owner, namespace = controller_of(order.metadata), order.metadata.namespace
-    request = get_request(ObjectKey(namespace, owner.name)) if owner is not None else None
+    owner, namespace = owning_request(order), order.metadata.namespace
+    request = get_request(owner) if owner is not None else None
     if request is not None:
         return subject_of(request)
     named = order.metadata.annotations.get(names.CERTIFICATE_NAME)
