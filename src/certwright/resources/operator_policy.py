@@ -32,6 +32,8 @@ DNS01_ENDPOINTS: Final = (
     "cloudflare",
     "digitalocean",
     "powerDNS",
+    "route53",
+    "route53-sts",
 )
 """Endpoints that the operator can replace: names of fields of `dns01`, and the services that exchange their
 credentials for tokens."""

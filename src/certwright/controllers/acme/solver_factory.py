@@ -209,6 +209,7 @@ async def _dns01(
         values = HostValues(
             path=f"dns01.{HOSTS[field]}",
             get_secret=get_secret,
+            namespace=secrets_in,
             get_token=surroundings.get_token(secrets_in) if surroundings.get_token is not None else None,
             endpoints=surroundings.policy.dns01_endpoints,
             environment=os.environ,
@@ -217,15 +218,8 @@ async def _dns01(
         )
         settings = await settings_of(spec, field, values)
         return HostedSolver(surroundings.hosts.get(settings), names, follow=follow)
-    provider = next((name for name in _LATER if getattr(spec, name) is not None), "")
-    named = f"DNS provider {_LATER[provider]}" if provider else "this DNS provider"
-    known = ", ".join(("rfc2136", "webhook", "exec", *HOSTS.values()))
-    raise SolverError(f"{named} is not supported yet; supported: {known}")
-
-
-_LATER = {
-    "route53": "route53",
-}
+    known = ", ".join(("rfc2136", "webhook", *HOSTS.values()))
+    raise SolverError(f"dns01 names no provider that this version knows; it knows {known}")
 
 
 def _server(text: str) -> tuple[str, int]:

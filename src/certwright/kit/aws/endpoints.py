@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from certwright.kit.aws.errors import AwsError
+from certwright.kit.outgoing import quote
 
 DEFAULT_REGION: Final = "us-east-1"
 _REGION: Final = re.compile(r"[a-z]{2,4}(-[a-z]+)+-[0-9]{1,2}")
@@ -20,7 +21,7 @@ _SUFFIXES: Final = {"cn-": "amazonaws.com.cn", "us-iso-": "c2s.ic.gov", "us-isob
 def check_region(region: str, field: str) -> str:
     """The region that a field names. Raises `AwsError` for other text: it becomes part of a host name."""
     if not _REGION.fullmatch(region):
-        raise AwsError(f'{field}: "{region[:60]}" is not an AWS region; write e.g. {DEFAULT_REGION}')
+        raise AwsError(f'{field}: "{quote(region, 60)}" is not an AWS region; write e.g. {DEFAULT_REGION}')
     return region
 
 

@@ -20,6 +20,7 @@ HOSTS: Final = {
     "cloudflare": "cloudflare",
     "digitalocean": "digitalocean",
     "power_dns": "powerDNS",
+    "route53": "route53",
 }
 """Fields of `DNS01Solver` whose provider is a DNS host, and their YAML names."""
 

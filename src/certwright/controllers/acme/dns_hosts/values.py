@@ -17,14 +17,15 @@ class HostValues:
     """What one solver's settings may be made of.
 
     `path` is the provider's field, for errors. `endpoints` are the operator's, by the provider's name
-    (`--dns01-endpoint`); `environment` is this process's. `get_token` requests a token of a ServiceAccount
-    in the namespace of the issuer's Secrets; None: this process cannot. `ambient`: whether the credentials
-    of this process (environment, metadata server, workload identity) may be used for this issuer. `rules` are
-    those for servers that a manifest names.
+    (`--dns01-endpoint`); `environment` is this process's. `namespace` is that of the issuer's Secrets and
+    ServiceAccounts; `get_token` requests a token of one of the latter; None: this process cannot. `ambient`:
+    whether the credentials of this process (environment, metadata server, workload identity) may be used for
+    this issuer. `rules` are those for servers that a manifest names.
     """
 
     path: str
     get_secret: GetSecret
+    namespace: str = ""
     get_token: GetToken | None = None
     endpoints: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)

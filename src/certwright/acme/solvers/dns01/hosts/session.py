@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 _KEPT: Final = 64
 _ZONES_REMEMBERED_S: Final = 600.0
+_STATE_REMEMBERED_S: Final = 2.0
+"""Challenges whose edits were sent together ask about the same change."""
 # Each conflict means that another client has succeeded.
 _MOST_CONFLICTS: Final = 8
 
@@ -44,6 +46,7 @@ class HostSession:
         self._now = now
         self.zone = zone
         self._zones: Recent[str, HostedZone] = Recent(_ZONES_REMEMBERED_S, now=lambda: now().timestamp())
+        self._states: Recent[str, bool] = Recent(_STATE_REMEMBERED_S, now=lambda: now().timestamp())
         self._queues: dict[tuple[str, str], _Queue] = {}
         self._pause: Throttled | None = None
 
@@ -77,6 +80,9 @@ class HostSession:
 
     async def is_pending(self, change: str) -> bool:
         """See `DnsHost`."""
+        return await self._states.get(change, partial(self._is_pending, change))
+
+    async def _is_pending(self, change: str) -> bool:
         return await self._unless_paused(lambda: self.host.is_pending(change))
 
     async def verify(self) -> None:
