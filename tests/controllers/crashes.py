@@ -41,6 +41,11 @@ class Guillotine:
         self._left = writes
         self._answered = answered
 
+    @property
+    def has_cut(self) -> bool:
+        """Whether the controllers have been cut off."""
+        return self._left <= 0
+
     async def handle(self, request: Request) -> Response:
         """Serve, or be gone."""
         if not is_write(request):

@@ -202,4 +202,5 @@ class IssuerReconciler(Generic[T]):
         if not checked.ready:
             self._toolbox.recorder.event(self._kind, written, "Warning", FAILED_EVENT, checked.message)
         elif checked.message:
-            self._toolbox.recorder.event(self._kind, written, "Normal", checked.reason, checked.message)
+            reason = checked.event or checked.reason
+            self._toolbox.recorder.event(self._kind, written, "Normal", reason, checked.message)

@@ -109,7 +109,7 @@ class Tools:
 @dataclass(frozen=True, slots=True)
 class Checked:
     """The verdict on an issuer: its `Ready` condition. `secrets` names the Secrets it depends on: a change
-    of one requeues the issuer."""
+    of one requeues the issuer. `event` is the reason of the Event; empty: the condition's."""
 
     ready: bool
     reason: str
@@ -118,6 +118,7 @@ class Checked:
     retry_after: timedelta | None = None
     account: IssuerACMEStatus | None = None
     """The ACME account to record; None leaves the recorded one."""
+    event: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,12 +159,16 @@ class HttpsClient:
 
 # OpenSSL's verdicts (X509_V_ERR_CERT_NOT_YET_VALID, …_HAS_EXPIRED) that another CA would not change.
 _CLOCK_MATTERS = (9, 10)
+# X509_V_ERR_HOSTNAME_MISMATCH and …_IP_ADDRESS_MISMATCH: nor these.
+_NAME_MATTERS = (62, 64)
 
 
 def _untrusted(error: Exception, place: str, fix: str) -> ServerUntrusted:
     reason = getattr(error, "verify_message", "") or str(error)
     if getattr(error, "verify_code", 0) in _CLOCK_MATTERS:
         fix = "have the server's certificate renewed, or set the clock of this machine"
+    elif getattr(error, "verify_code", 0) in _NAME_MATTERS:
+        fix = "name the server in the URL as its certificate does, or have one issued for this name"
     return ServerUntrusted(f"the TLS certificate of {place} is not trusted: {reason}; {fix}")
 
 

@@ -22,7 +22,7 @@ from certwright.pki.csr import CsrPlan
 from certwright.pki.keys import KeyPlan, generate
 from certwright.pki.names import Subject
 from certwright.resources.causes import Cause
-from certwright.resources.names import VENAFI_CUSTOM_FIELDS
+from certwright.resources.names import VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
 from issuers.venafi.conftest import PLAN, VenafiSetup, annotated
 
 PREFIX = "Failed to setup Certificate Manager issuer: "
@@ -182,6 +182,31 @@ async def test_an_unknown_ca_names_the_field(tpp: VenafiSetup) -> None:
     assert "put the CA of the server into spec.venafi.tpp.caBundle" in await tpp.message()
     tpp.change(tpp=msgspec.structs.replace(tpp.spec.tpp, ca_bundle=b"nonsense"))
     assert "correct caBundle in spec.venafi.tpp" in await tpp.message()
+
+
+async def test_an_unknown_ca_of_a_product_without_that_field_has_another_fix(cloud: VenafiSetup) -> None:
+    cloud.fake.ca_pem = cloud.fake.state.root.pem
+    message = await cloud.message()
+    assert message.endswith("add the CA of the server to the CAs of this system")
+    assert "zone" not in message
+
+
+async def test_a_server_that_is_away_is_no_matter_of_the_zone(tpp: VenafiSetup) -> None:
+    assert tpp.spec.tpp is not None
+    tpp.change(tpp=msgspec.structs.replace(tpp.spec.tpp, url="https://127.0.0.1:1/vedsdk"))
+    message = await tpp.message()
+    assert "cannot be reached: Connection refused" in message
+    assert "zone" not in message
+
+
+async def test_a_pickup_id_that_is_no_name_is_not_saved(tpp: VenafiSetup) -> None:
+    for found in ("x" * 100_000, "a\nb"):
+        body = json.dumps({"CertificateDN": found}).encode()
+        tpp.fake.state.answers[PATHS["uid-tpp"]] = (200, JSON, body)
+        signing, outcome = await tpp.process(tpp.request())
+        assert isinstance(outcome, Pending)
+        assert "answered without a CertificateDN" in outcome.message
+        assert signing.request.metadata.annotations[VENAFI_PICKUP_ID] == "\\VED\\Policy\\Web\\web"
 
 
 async def test_a_probe_needs_no_credentials(setup: VenafiSetup) -> None:

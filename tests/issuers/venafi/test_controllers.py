@@ -22,6 +22,7 @@ from certwright.resources.table import (
     CERTIFICATES,
     ISSUERS,
 )
+from controllers.crashes import Guillotine
 from issuers.venafi.live import Live, live_world
 from support.venafi.server import FakeVenafi
 from support.world import ADMIN
@@ -57,6 +58,7 @@ async def test_a_certificate_is_issued_and_its_request_names_the_order(
         assert request.metadata.annotations[VENAFI_PICKUP_ID] == fake.state.placed[0]
         assert read_chain((await world.secret("web")).data["tls.crt"])[0].common_name == "web.example.com"
         assert len(fake.state.placed) == 1
+        assert "Ready" in [one.reason for one in await world.events()]
 
 
 @pytest.mark.usefixtures("trusted")
@@ -73,6 +75,56 @@ async def test_two_hundred_certificates_take_one_login_and_three_calls_each(fake
         assert calls["POST vedsdk/certificates/checkpolicy"] == 1
         assert calls["all"] - before == 3 * 200
         assert len(fake.state.placed) == 200
+
+
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("product", ["tpp", "cloud", "ngts"])
+async def test_a_certificate_takes_nine_writes_and_four_events(product: str, fake: FakeVenafi) -> None:
+    async with live_world() as world:
+        await world.add_issuer(fake, product)
+        await until(lambda: is_ready(world))
+        await world.settle()
+        world.recording.writes.clear()
+        await world.add_certificate("web")
+        await until(lambda: world.has_issued("web"))
+        await until(lambda: has_removed_key(world))
+        assert len(world.recording.object_writes()) <= 9
+        assert len(world.recording.event_writes()) <= 4
+
+
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("product", ["tpp", "cloud"])
+@pytest.mark.parametrize("writes", range(2, 9))
+async def test_after_a_crash_at_any_write_nothing_is_ordered_twice(
+    writes: int, product: str, answered: bool, fake: FakeVenafi
+) -> None:
+    fake.state.polls = 1
+    async with live_world() as world:
+        await world.add_issuer(fake, product)
+        await until(lambda: is_ready(world))
+        cut = Guillotine(world.server.handle, writes, answered=answered)
+        world.recording.handler = cut.handle
+        await world.add_certificate("web")
+        await until(lambda: has_got_to(world, cut))
+        await world.stop_controllers()
+        requests = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
+        is_saved = any(VENAFI_PICKUP_ID in one.metadata.annotations for one in requests)
+        world.recording.handler = world.server.handle
+        await world.start_controllers()
+        await until(lambda: world.has_issued("web"))
+        # SaaS chooses the ID of an order: one whose ID could not be saved is repeated.
+        assert len(fake.state.placed) <= (1 if product == "tpp" or is_saved else 2)
+
+
+async def has_removed_key(world: Live) -> bool:
+    """Whether the last write is made: the Secret with the next key is deleted."""
+    return world.recording.object_writes()[-1].method == "DELETE"
+
+
+async def has_got_to(world: Live, cut: Guillotine) -> bool:
+    """Whether the controllers were cut off, or wait for the server."""
+    return cut.has_cut or await is_pending(world)
 
 
 @pytest.mark.usefixtures("trusted")

@@ -23,16 +23,17 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.venafi.calls import Unauthorized, VenafiError
+from certwright.issuers.venafi.calls import Unauthorized, Unavailable, VenafiError
 from certwright.issuers.venafi.custom_fields import BadCustomFields, parse_custom_fields
 from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, failing
 from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.sessions import Session, Sessions
-from certwright.issuers.venafi.settings import BadSettings, Settings, StaticKey, settings_of
+from certwright.issuers.venafi.settings import BadSettings, Product, Settings, StaticKey, settings_of
 from certwright.issuers.venafi.tokens import LoginRefused
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.names import NO_SUBJECT
+from certwright.resources import reasons
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import VenafiIssuer
 from certwright.resources.names import VENAFI_CUSTOM_FIELDS
@@ -45,7 +46,9 @@ _AUTH_FAILED: Final = "AuthFailed"
 _CUSTOM_FIELDS_ERROR: Final = "CustomFieldsError"
 _MISSING: Final = "SecretMissing"
 _NO_REQUESTS: Final = "this process makes no requests"
-_TRUST_FIX: Final = "put the CA of the server into spec.venafi.tpp.caBundle"
+_TPP_TRUST_FIX: Final = "put the CA of the server into spec.venafi.tpp.caBundle"
+_TRUST_FIX: Final = "add the CA of the server to the CAs of this system"
+"""SaaS and NGTS have no field for it."""
 _NO_SUBJECT: Final = (
     "Certificate requests submitted to Venafi issuers must have the 'commonName' field or at least one other "
     "subject field set."
@@ -129,9 +132,10 @@ class Venafi:
 
     async def _session(self, issuer: IssuerView, tools: Tools, servers: ServerTools) -> Session:
         settings = await settings_of(_spec(issuer), tools.get_secret)
+        fix = _TPP_TRUST_FIX if settings.product is Product.TPP else _TRUST_FIX
         try:
             return self._sessions.get(
-                issuer.uid, settings, lambda: servers.client(settings.tls, _TRUST_FIX), tools.now
+                issuer.uid, settings, lambda: servers.client(settings.tls, fix), tools.now
             )
         except ValueError as error:
             raise BadSettings(f"{error}; correct caBundle in spec.venafi.tpp") from error
@@ -142,6 +146,8 @@ async def _check_zone(session: Session, tools: Tools) -> Checked:
         await session.zone(tools.now() - _CHECK_AGAIN)
     except (Unauthorized, LoginRefused) as error:
         return _not_now(_AUTH_FAILED, f"{error}; {_credentials_fix(session.settings)}")
+    except Unavailable as error:
+        return _not_now(_SETUP_ERROR, str(error))
     except VenafiError as error:
         zone = session.settings.zone
         return _not_now(
@@ -149,7 +155,9 @@ async def _check_zone(session: Session, tools: Tools) -> Checked:
             f'the zone "{zone}" cannot be read: {error}; correct spec.venafi.zone, or give the account '
             "rights on it",
         )
-    return Checked(ready=True, reason=STARTED, message=STARTED, retry_after=_CHECK_ANYWAY)
+    return Checked(
+        ready=True, reason=STARTED, message=STARTED, retry_after=_CHECK_ANYWAY, event=reasons.READY
+    )
 
 
 def _spec(issuer: IssuerView) -> VenafiIssuer:

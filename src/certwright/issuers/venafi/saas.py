@@ -26,6 +26,7 @@ from certwright.issuers.venafi.policies import Allowed, KeyRules, OneOf, Pattern
 from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.settings import ClientCredentials, Product, Settings
 from certwright.issuers.venafi.tokens import Token
+from certwright.kit.outgoing import quote as quoted
 from certwright.pki.csr import CsrFacts
 
 _REQUESTS: Final = "outagedetection/v1/certificaterequests"
@@ -126,10 +127,8 @@ class SaasClient:
         found = (await self._get(f"{_REQUESTS}/{pickup_id}", token)).data
         match text_of(found.get("status")):
             case "FAILED" | "REJECTED" | "REJECTED_APPROVAL" | "CANCELLED":
-                reason = text_of(mapping(found.get("errorInformation")).get("message"))
-                raise Refused(
-                    "the server has failed the request" + (f": {reason[:500]}" if reason else ""), 400
-                )
+                reason = quoted(text_of(mapping(found.get("errorInformation")).get("message")))
+                raise Refused("the server has failed the request" + (f": {reason}" if reason else ""), 400)
             case "ISSUED":
                 return await self._contents(token, texts_of(found.get("certificateIds")))
             case _:

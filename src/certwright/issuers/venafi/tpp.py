@@ -26,6 +26,8 @@ from certwright.issuers.venafi.settings import Password, Settings
 from certwright.issuers.venafi.tokens import Token
 from certwright.pki.csr import CsrFacts
 
+_LONGEST_DN: Final = 1024
+"""Characters: it becomes an annotation."""
 _ROOT: Final = "\\VED\\Policy"
 _SCOPE: Final = "certificate:manage"
 _ORIGIN: Final = "certwright"
@@ -118,7 +120,7 @@ class TppClient:
             f"{self._server}/vedsdk/certificates/request", self._body(order), _bearer(token)
         )
         found = text_of(answer.data.get("CertificateDN"))
-        if not found:
+        if not found or len(found) > _LONGEST_DN or not found.isprintable():
             raise Unavailable(f"{self._server}/vedsdk/certificates/request answered without a CertificateDN")
         return found
 
