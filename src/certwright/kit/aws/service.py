@@ -112,7 +112,8 @@ class Answer:
     @property
     def code(self) -> str:
         """The error code; empty for a success, and for an error that has none."""
-        return quote(self._error("Code"), 100)
+        batch = "InvalidChangeBatch"
+        return quote(self._error("Code") or (batch if self._is_root(batch) else ""), 100)
 
     @property
     def text(self) -> str:
@@ -121,12 +122,11 @@ class Answer:
         return quote(" ".join(batch) or self._error("Message"), 400)
 
     def _error(self, name: str) -> str:
-        return self.find(f"Error/{name}") or ("InvalidChangeBatch" if self._is_batch(name) else "")
+        # Some servers leave out the element around it.
+        return self.find(f"Error/{name}") or (self.find(name) if self._is_root("Error") else "")
 
-    def _is_batch(self, name: str) -> bool:
-        return (
-            name == "Code" and self.document is not None and self.document.tag.endswith("InvalidChangeBatch")
-        )
+    def _is_root(self, name: str) -> bool:
+        return self.document is not None and self.document.tag.rpartition("}")[2] == name
 
 
 def text_of(element: ElementTree.Element | None, path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -20,6 +21,7 @@ from certwright.acme.solvers.dns01.hosts.solver import AfterChange
 from certwright.kit.outgoing import ServerRules
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
 from support.dns.clouddns import EMAIL, KEY_ID, PROJECT, FakeCloudDns
+from support.dns.outside import Time
 
 HTTP = ServerRules(allow_http=True)
 
@@ -66,12 +68,13 @@ async def test_the_requests_do_not_grow_with_the_names(
 
 
 async def test_a_change_is_awaited_and_not_sent_again(
-    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside
+    fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside, time: Time
 ) -> None:
     one, solver = task(f"a.{ZONE}", "v"), solver_of(session_of(settings, outside))
     await solver.present(one)
     check = AfterChange(solver, None)
     assert isinstance(await check.check(one), NotYet)
+    time.now += timedelta(seconds=4)
     assert isinstance(await check.check(one), Ready)
     assert isinstance(await check.check(one), Ready)
     assert sum(number for call, number in fake.calls.items() if call.startswith("POST /dns")) == 1

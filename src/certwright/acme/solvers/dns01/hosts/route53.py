@@ -82,6 +82,10 @@ class _Record:
     is_multivalue: bool = True
 
 
+class _BatchRefused(SolverError):
+    """The records are not what the changes expect, or do not allow them."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Change:
     action: str
@@ -129,16 +133,26 @@ class Route53(DnsHost):
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
         """See `DnsHost`. Several changes have their IDs joined by commas."""
         edits = list({(edit.name, edit.value): edit for edit in edits}.values())
-        change = await self._send(zone, [_alone(edit) for edit in edits])
-        if change is not None:
-            return change
+        changes = [_alone(edit) for edit in edits]
+        try:
+            return await self._send(zone, changes)
+        except _BatchRefused as error:
+            refused = error
         names = list(dict.fromkeys(edit.name for edit in edits))
-        if len(names) == 1:
-            return await self._apply_after_reading(zone, edits)
-        # Most names are not to blame: fewer requests than reading the records of each.
-        first = set(names[: len(names) // 2])
-        parts = [[edit for edit in edits if (edit.name in first) == is_first] for is_first in (True, False)]
-        return ",".join(filter(None, [await self.apply(zone, part) for part in parts]))
+        if len(names) > 1:
+            # Most names are not to blame: fewer requests than reading the records of each.
+            first = set(names[: len(names) // 2])
+            parts = [
+                [edit for edit in edits if (edit.name in first) == is_first] for is_first in (True, False)
+            ]
+            return ",".join(filter(None, [await self.apply(zone, part) for part in parts]))
+        needed = _needed(await self._read(zone, names[0]), edits)
+        if needed == changes:
+            raise refused
+        try:
+            return await self._send(zone, needed) if needed else ""
+        except _BatchRefused as error:
+            raise EditsConflict(str(error)) from error
 
     async def is_pending(self, change: str) -> bool:
         """See `DnsHost`."""
@@ -148,16 +162,6 @@ class Route53(DnsHost):
             if answer.find("ChangeInfo/Status") == "PENDING":
                 return True
         return False
-
-    async def _apply_after_reading(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """Edits of one name, for its records as they are now."""
-        changes = _needed(await self._read(zone, edits[0].name), edits)
-        if not changes:
-            return ""
-        change = await self._send(zone, changes)
-        if change is None:
-            raise EditsConflict(f"Route 53: another client has changed the TXT records of {edits[0].name}")
-        return change
 
     async def _read(self, zone: HostedZone, name: str) -> list[_Record]:
         what, records = f"read the TXT records of {name}", []
@@ -172,8 +176,8 @@ class Route53(DnsHost):
                 return records
             query["identifier"] = answer.find("NextRecordIdentifier")
 
-    async def _send(self, zone: HostedZone, changes: Sequence[_Change]) -> str | None:
-        """Send a batch. Returns its ID; None: the records are not what it expects."""
+    async def _send(self, zone: HostedZone, changes: Sequence[_Change]) -> str:
+        """Send a batch. Returns its ID if it is pending. Raises `_BatchRefused`, `SolverError`."""
         names = sorted({change.record.name for change in changes})
         what = f"change the TXT records {', '.join(names[:5])}" + (", …" if len(names) > 5 else "")
         body = _batch(changes)
@@ -182,7 +186,7 @@ class Route53(DnsHost):
         )
         answer = await self._call(request, what, ("InvalidChangeBatch",))
         if answer.code:
-            return None
+            raise _BatchRefused(str(self._service.failure(answer, what)))
         is_pending = answer.find("ChangeInfo/Status") == "PENDING"
         return answer.find("ChangeInfo/Id").rpartition("/")[2] if is_pending else ""
 
