@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,13 @@ import pytest
 from certwright.acme.solvers.contract import SolverError
 from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
 from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.issuers.contract import GetToken
+from certwright.kit.aws.ambient import InstanceMetadata
+from certwright.kit.aws.credentials import StaticKeys
+from certwright.kit.aws.errors import AwsError
+from certwright.kit.aws.sts import AssumedRole
 from certwright.kit.outgoing import ServerRules
+from certwright.kube.api.errors import Unreachable
 from certwright.resources.operator_policy import DNS01_ENDPOINTS
 from certwright.resources.solver import DNS01Solver
 from support.dns.clouddns import FakeCloudDns
@@ -48,10 +54,12 @@ SOLVERS: dict[str, dict[str, Any]] = {
     "cloudflare": {"apiTokenSecretRef": ref()},
     "digitalocean": {"tokenSecretRef": ref()},
     "powerDNS": {"host": "https://pdns.test", "apiKeySecretRef": ref()},
+    "route53": {"accessKeyID": "AKIA", "secretAccessKeySecretRef": ref()},
 }
 AMBIENT = {
     "azureDNS": {"subscriptionID": "s", "resourceGroupName": "g"},
     "cloudDNS": {"project": "p"},
+    "route53": {"role": "arn:aws:iam::1:role/dns"},
 }
 
 
@@ -63,6 +71,8 @@ async def made(
     endpoints: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     ambient: bool = False,
+    namespace: str = "default",
+    get_token: GetToken | None = None,
 ) -> Any:
     async def get_secret(_name: str) -> Mapping[str, bytes] | None:
         return data
@@ -73,6 +83,8 @@ async def made(
     values = HostValues(
         path=f"dns01.{name}",
         get_secret=get_secret,
+        namespace=namespace,
+        get_token=get_token,
         endpoints=endpoints or {},
         environment=environment or {},
         ambient=ambient,
@@ -149,7 +161,7 @@ async def test_the_token_uri_of_a_key_file_is_not_followed() -> None:
 async def test_ambient_credentials_need_the_operators_consent(name: str) -> None:
     with pytest.raises(SolverError, match="--issuer-ambient-credentials"):
         await made(name, AMBIENT[name], {})
-    assert (await made(name, AMBIENT[name], {}, ambient=True)).login
+    assert await made(name, AMBIENT[name], {}, ambient=True)
 
 
 async def test_the_environment_chooses_the_ambient_credentials(tmp_path: Path) -> None:
@@ -171,3 +183,86 @@ async def test_the_environment_chooses_the_ambient_credentials(tmp_path: Path) -
     metadata = {"GCE_METADATA_HOST": "127.0.0.1:1"}
     google = await made("cloudDNS", AMBIENT["cloudDNS"], {}, environment=metadata, ambient=True)
     assert google.login.metadata.url == "http://127.0.0.1:1"
+
+
+ROLE = "arn:aws:iam::1:role/dns"
+ACCOUNT: dict[str, Any] = {"auth": {"kubernetes": {"serviceAccountRef": {"name": "dns"}}}}
+
+
+async def test_each_way_to_aws_credentials() -> None:
+    both = {"accessKeyIDSecretRef": ref(), "secretAccessKeySecretRef": ref()}
+    keys = await made("route53", both, {"key": b"AKIA\n"})
+    assert keys.source == StaticKeys("AKIA", "AKIA")
+    plain = {
+        "accessKeyID": "AKIA1",
+        "secretAccessKeySecretRef": ref(),
+        "role": ROLE,
+        "region": "eu-central-1",
+    }
+    role = (await made("route53", plain, secrets())).source
+    assert isinstance(role, AssumedRole)
+    assert (role.role, role.base) == (ROLE, StaticKeys("AKIA1", SECRET))
+    assert role.endpoint.url == "https://sts.eu-central-1.amazonaws.com"
+    ambient = await made("route53", {}, {}, ambient=True)
+    assert isinstance(ambient.source, InstanceMetadata)
+    variables = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": "cn-north-1"}
+    china = await made("route53", {}, {}, ambient=True, environment=variables)
+    assert china.source == StaticKeys("AKIA", SECRET)
+    assert china.endpoint.url == "https://route53.amazonaws.com.cn"
+
+
+async def test_a_service_accounts_token_is_requested_when_it_is_needed() -> None:
+    requested = []
+
+    async def get_token(name: str, audiences: Sequence[str]) -> str:
+        requested.append((name, tuple(audiences)))
+        if len(requested) > 1:
+            raise Unreachable("the API server is down")
+        return "the-token"
+
+    one = await made("route53", {**ACCOUNT, "role": ROLE}, {}, get_token=get_token)
+    assert requested == []
+    assert await one.source.get_token() == "the-token"
+    assert requested == [("dns", ("sts.amazonaws.com",))]
+    with pytest.raises(
+        AwsError, match=r'serviceAccountRef: no token of ServiceAccount "dns": the API server'
+    ):
+        await one.source.get_token()
+    # Another namespace's ServiceAccount of that name is another identity.
+    again = await made("route53", {**ACCOUNT, "role": ROLE}, {}, get_token=get_token)
+    other = await made("route53", {**ACCOUNT, "role": ROLE}, {}, get_token=get_token, namespace="other")
+    assert one == again
+    assert one != other
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"accessKeyID": "AKIA"}, "an access key ID without secretAccessKeySecretRef; give both"),
+        ({"secretAccessKeySecretRef": ref()}, "without accessKeyID or accessKeyIDSecretRef; give both"),
+        ({"region": "evil.example/"}, r'dns01\.route53\.region: "evil\.example/" is not an AWS region'),
+        (ACCOUNT, r"a ServiceAccount needs a role; give dns01\.route53\.role"),
+        ({**ACCOUNT, "role": ROLE}, "this process cannot request tokens of ServiceAccounts"),
+    ],
+)
+async def test_settings_of_route_53_that_cannot_work(spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(SolverError, match=message):
+        await made("route53", spec, secrets(), ambient=True)
+
+
+async def test_the_environment_and_the_operator_move_the_endpoints_of_aws() -> None:
+    spec = {"accessKeyID": "AKIA", "secretAccessKeySecretRef": ref(), "role": ROLE}
+
+    async def urls(environment: Mapping[str, str], endpoints: Mapping[str, str]) -> tuple[str, str]:
+        found = await made("route53", spec, secrets(), environment=environment, endpoints=endpoints)
+        return found.endpoint.url, found.source.endpoint.url
+
+    both = {"AWS_ENDPOINT_URL": "http://aws"}
+    assert await urls(both, {}) == ("http://aws", "http://aws")
+    each = {**both, "AWS_ENDPOINT_URL_ROUTE_53": "http://dns/", "AWS_ENDPOINT_URL_STS": "http://sts"}
+    assert await urls(each, {}) == ("http://dns", "http://sts")
+    assert await urls({}, {"route53": "http://flag"}) == ("http://flag", "http://flag")
+    assert await urls(each, {"route53": "http://flag", "route53-sts": "http://s"}) == (
+        "http://flag",
+        "http://s",
+    )
