@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from certwright.issuers.contract import ServerTools
-from certwright.kit.outgoing import HTTPS_ONLY, HttpClient, ServerRules, ServerTls
+from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import whole_body
 from certwright.kube.util.tasks import TaskSet
+from certwright.resources.operator_policy import OperatorPolicy
 
 if TYPE_CHECKING:
     from certwright.kit.https import HttpsClient
@@ -27,13 +29,13 @@ class Servers:
     """HTTPS clients by their TLS configuration, made when needed.
 
     Tokens are requested with `client`, whose user needs the right to `create` `serviceaccounts/token`.
-    Requests go where the `rules` allow.
+    Requests go where the operator's `policy` allows.
     """
 
-    def __init__(self, client: Client, *, user_agent: str, rules: ServerRules = HTTPS_ONLY) -> None:
+    def __init__(self, client: Client, *, user_agent: str, policy: OperatorPolicy) -> None:
         self._client = client
         self._user_agent = user_agent
-        self._rules = rules
+        self._policy = policy
         self._clients: OrderedDict[tuple[ServerTls, str, ServerRules], HttpsClient] = OrderedDict()
         self._closing = TaskSet()
 
@@ -43,7 +45,16 @@ class Servers:
         async def get_token(account: str, audiences: Sequence[str]) -> str:
             return await self._token(secrets_in, account, audiences)
 
-        return ServerTools(client=self.client, get_token=get_token)
+        return ServerTools(
+            client=self.client,
+            get_token=get_token,
+            trusted_client=self._trusted_client,
+            environment=os.environ,
+            allows_ambient=self._policy.allows_ambient,
+        )
+
+    def _trusted_client(self, rules: ServerRules) -> HttpClient:
+        return self.client(ServerTls(), "add its CA to those of the system", rules)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -56,7 +67,7 @@ class Servers:
         names."""
         from certwright.kit.https import HttpsClient  # loads aiohttp: 9 MB, 0.1 s
 
-        rules = rules or self._rules
+        rules = rules or self._policy.servers
         key = (tls, trust_fix, rules)
         found = self._clients.get(key)
         if found is None:

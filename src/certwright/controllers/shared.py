@@ -42,7 +42,7 @@ class Shared:
         self.queues = Queues(clock, self.caches, mine)
         self.issuers = KnownIssuers(self.caches, self.enabled, self.secrets_of_cluster_issuers)
         self.gate = self._gate(settings.issuer_attempts_per_hour)
-        self.servers = Servers(toolbox.client, user_agent=USER_AGENT, rules=self.policy.servers)
+        self.servers = Servers(toolbox.client, user_agent=USER_AGENT, policy=self.policy)
         wake = partial(self.queues.add, "certificates")
         self.authorities = Authorities(self.caches, self.secrets_of_cluster_issuers, wake)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from certwright.kit.outgoing import HttpClient, ServerTls
+from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.util.executor import Executor
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
@@ -87,10 +87,16 @@ class ServerTools:
 
     `client` returns this process's client for a server with that TLS configuration; its second argument is
     the advice for a server with an unknown CA. It raises `ValueError` for unusable certificates.
+    `trusted_client` returns the client, with these rules, for servers that the operator or a cloud provider
+    names. `environment` is this process's, and `allows_ambient` says whether an issuer of that kind may use
+    the credentials that process and machine have at a cloud provider.
     """
 
     client: Callable[[ServerTls, str], HttpClient]
     get_token: GetToken
+    trusted_client: Callable[[ServerRules], HttpClient]
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    allows_ambient: Callable[[str], bool] = lambda _kind: False
 
 
 @dataclass(frozen=True, slots=True)

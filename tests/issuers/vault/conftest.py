@@ -10,7 +10,7 @@ import pytest
 from certwright.issuers.contract import IssuerView, ServerTools, Tools
 from certwright.issuers.vault.issuer import Vault
 from certwright.kit.https import HttpsClient
-from certwright.kit.outgoing import HttpClient, ServerTls
+from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.util.executor import Inline
 from certwright.resources.issuer import IssuerSpec, VaultAppRole, VaultAuth, VaultIssuer
 from certwright.resources.references import SecretKeySelector
@@ -33,10 +33,17 @@ class VaultSetup(Setup):
     clients: list[HttpsClient] = field(default_factory=list)
     tokens: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     token: str = "a.b.c"
+    environment: dict[str, str] = field(default_factory=dict)
+    ambient_kinds: tuple[str, ...] = ()
 
     def client(self, tls: ServerTls, fix: str) -> HttpClient:
         """A new client, closed at the end of the test."""
         self.clients.append(HttpsClient(tls, user_agent="test", trust_fix=fix, timeout_s=60.0))
+        return self.clients[-1]
+
+    def trusted_client(self, rules: ServerRules) -> HttpClient:
+        """A new client, closed at the end of the test."""
+        self.clients.append(HttpsClient(ServerTls(), user_agent="test", trust_fix="", rules=rules))
         return self.clients[-1]
 
     async def get_token(self, account: str, audiences: Sequence[str]) -> str:
@@ -47,7 +54,13 @@ class VaultSetup(Setup):
     @property
     def tools(self) -> Tools:
         """What the issuer may use."""
-        servers = ServerTools(client=self.client, get_token=self.get_token)
+        servers = ServerTools(
+            client=self.client,
+            get_token=self.get_token,
+            trusted_client=self.trusted_client,
+            environment=self.environment,
+            allows_ambient=self.ambient_kinds.__contains__,
+        )
         return Tools(get_secret=self.get_secret, executor=Inline(), now=lambda: self.now, servers=servers)
 
     def change(self, spec: VaultIssuer) -> None:

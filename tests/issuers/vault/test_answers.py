@@ -69,7 +69,9 @@ class FakeSetup(Setup):
         async def no_token(account: str, _audiences: object) -> str:
             raise AssertionError(account)
 
-        return ServerTools(client=client, get_token=no_token)
+        return ServerTools(
+            client=client, get_token=no_token, trusted_client=lambda _rules: client(ServerTls(), "")
+        )
 
 
 async def outcome_of(answer: HttpAnswer | ServerUnreachable) -> tuple[Setup, Outcome]:

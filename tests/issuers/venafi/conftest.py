@@ -11,7 +11,7 @@ import pytest
 from certwright.issuers.contract import Failed, Outcome, Pending, ServerTools, Signed, SigningRequest, Tools
 from certwright.issuers.venafi.issuer import Venafi
 from certwright.kit.https import HttpsClient
-from certwright.kit.outgoing import HttpClient, ServerTls
+from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.util.executor import Inline
 from certwright.pki.csr import CsrPlan
 from certwright.resources.issuer import IssuerSpec, VenafiCloud, VenafiIssuer, VenafiNGTS, VenafiTPP
@@ -52,7 +52,10 @@ class VenafiSetup(Setup):
         async def no_token(account: str, _audiences: object) -> str:
             raise AssertionError(account)
 
-        servers = ServerTools(client=self.client, get_token=no_token)
+        def no_client(rules: ServerRules) -> HttpClient:
+            raise AssertionError(rules)
+
+        servers = ServerTools(client=self.client, get_token=no_token, trusted_client=no_client)
         return Tools(get_secret=self.get_secret, executor=Inline(), now=lambda: self.now, servers=servers)
 
     @property

@@ -1,7 +1,9 @@
 """The `vault` issuer: has HashiCorp Vault or OpenBao sign with its PKI engine.
 
     api         the HTTP calls: health, login, token, sign; answers and errors as types
-    logins      the authentication methods: which login request a spec stands for
+    settings    what a spec and its Secrets stand for: server, TLS, authentication method
+    methods     the authentication methods: which login request each sends
+    aws         the AWS method
     sessions    one HTTP client and one token for each issuer, for the lifetime of the token
     issuer      the contract of issuers: check and sign
 

@@ -21,8 +21,9 @@ from certwright.issuers.contract import (
     Tools,
 )
 from certwright.issuers.vault.api import Denied, Rejected, SignedByVault, Unavailable, VaultError
-from certwright.issuers.vault.logins import BadSettings, StaticToken, problem_of, settings_of
+from certwright.issuers.vault.methods import BadSettings, StaticToken
 from certwright.issuers.vault.sessions import LoginRefused, Session, Sessions
+from certwright.issuers.vault.settings import problem_of, settings_of
 from certwright.pki import chain
 from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrFacts, read_csr
@@ -78,7 +79,7 @@ class Vault:
         except VaultError as error:
             return _not_now(f"{_HEALTH}: {error}")
         try:
-            problem = await session.use(tools.servers.get_token, lambda token: _access(session, token, spec))
+            problem = await session.use(tools.servers, lambda token: _access(session, token, spec))
         except (BadSettings, LoginRefused, VaultError) as error:
             return _not_now(f"{_CLIENT}: {error}")
         if problem:
@@ -102,7 +103,7 @@ class Vault:
             return _unusable(error)
         try:
             found = await session.use(
-                tools.servers.get_token, lambda token: session.api.sign(token, spec.path, _body(csr, request))
+                tools.servers, lambda token: session.api.sign(token, spec.path, _body(csr, request))
             )
         except BadSettings as error:
             return _unusable(error)
@@ -125,7 +126,7 @@ class Vault:
     async def _session(
         self, issuer: IssuerView, spec: VaultIssuer, tools: Tools, servers: ServerTools
     ) -> Session:
-        settings = await settings_of(issuer, spec, tools.get_secret)
+        settings = await settings_of(issuer, spec, tools.get_secret, servers)
         try:
             return self._sessions.get(
                 issuer.uid, settings, lambda: servers.client(settings.tls, _TRUST_FIX), tools.now

@@ -13,15 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
-from certwright.issuers.contract import GetToken
-from certwright.issuers.vault.api import Denied, Login, NoSuchPath, Rejected, VaultApi
-from certwright.issuers.vault.logins import (
-    BadSettings,
-    LoginCall,
-    ServiceAccountLogin,
-    Settings,
-    StaticToken,
-)
+from certwright.issuers.contract import ServerTools
+from certwright.issuers.vault.api import Denied, Login, NoSuchPath, Rejected, VaultApi, VaultError
+from certwright.issuers.vault.methods import Method, StaticToken
+from certwright.issuers.vault.settings import Settings
 from certwright.kit.outgoing import HttpClient
 from certwright.kube.util.lru import Lru
 
@@ -64,7 +59,7 @@ class Session:
         self._token: _Token | None = None
         self._one_at_a_time = asyncio.Lock()
 
-    async def token(self, get_token: GetToken | None) -> str:
+    async def token(self, servers: ServerTools) -> str:
         """A valid token: the kept one, the renewed one, or that of a new login.
 
         Raises `LoginRefused`, `BadSettings`, and `VaultError` when the server does not work.
@@ -77,25 +72,36 @@ class Session:
             if kept is not None and kept.is_due(now):
                 kept = None if kept.is_over(now) or not kept.login.renewable else await self._renewed(kept)
             if kept is None:
-                kept = self._leased(await self._log_in(credentials, get_token))
+                kept = self._leased(await self._log_in(credentials, servers))
             self._token = kept
             return kept.login.token
 
-    async def use(self, get_token: GetToken | None, call: Callable[[str], Awaitable[T]]) -> T:
+    async def use(self, servers: ServerTools, call: Callable[[str], Awaitable[T]]) -> T:
         """The result of a call with the token. A token that the server does not accept is replaced once.
 
         Raises as `token`, and what `call` raises.
         """
-        token = await self.token(get_token)
+        token = await self.token(servers)
         try:
             return await call(token)
         except Denied:
-            if isinstance(self.settings.credentials, StaticToken):
+            # A policy forbids the call, or the token has been revoked, or its lease has ended early.
+            if isinstance(self.settings.credentials, StaticToken) or await self._is_valid(token):
                 raise
-            # The token may have been revoked, or its lease may have ended early.
             if self._token is not None and self._token.login.token == token:
                 self._token = None
-            return await call(await self.token(get_token))
+            return await call(await self.token(servers))
+
+    async def _is_valid(self, token: str) -> bool:
+        """Whether the server knows the token; False if it does not say. Not found out by a login, because
+        credentials may be limited to a number of logins."""
+        if self._token is None or self._token.login.token != token:
+            return False
+        try:
+            await self.api.look_up(token)
+        except VaultError:
+            return False
+        return True
 
     async def _renewed(self, kept: _Token) -> _Token | None:
         """The token for another lease; None at the end of its longest one, when only a login helps."""
@@ -105,22 +111,15 @@ class Session:
             return None
         return None if token.is_over(self._now()) else token
 
-    async def _log_in(
-        self, credentials: LoginCall | ServiceAccountLogin, get_token: GetToken | None
-    ) -> Login:
-        if isinstance(credentials, ServiceAccountLogin):
-            if get_token is None:
-                raise BadSettings(
-                    "this process cannot request tokens; use spec.vault.auth.kubernetes.secretRef"
-                )
-            credentials = await credentials.call(get_token)
+    async def _log_in(self, method: Method, servers: ServerTools) -> Login:
+        login = await method.call(servers, self._now())
         try:
-            return await self.api.log_in(credentials.path, dict(credentials.fields))
+            return await self.api.log_in(login.path, dict(login.fields))
         except (Denied, Rejected) as error:
             raise LoginRefused(f"Vault refuses the login: {error}") from error
         except NoSuchPath as error:
             raise LoginRefused(
-                f"no authentication method is mounted at {credentials.path.removesuffix('/login')}: {error}; "
+                f"no authentication method is mounted at {login.path.removesuffix('/login')}: {error}; "
                 "correct its path in spec.vault.auth, or enable the method"
             ) from error
 

@@ -1,66 +1,24 @@
-"""The authentication methods of Vault: what a spec and its Secrets stand for.
+"""Settings of a Vault issuer: what a spec and its Secrets stand for.
 
 Source: cert-manager `internal/vault/vault.go` (order of the methods, default mount paths, audiences).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from certwright.issuers.contract import GetSecret, GetToken, IssuerView
+from certwright.issuers.contract import GetSecret, IssuerView, ServerTools
+from certwright.issuers.vault.methods import BadSettings, LoginCall, Method, ServiceAccountLogin, StaticToken
 from certwright.kit.outgoing import ServerTls
-from certwright.kube.api.errors import ApiError, Unreachable
-from certwright.resources.issuer import VaultAppRole, VaultClientCertificate, VaultIssuer, VaultKubernetes
+from certwright.resources.issuer import (
+    VaultAppRole,
+    VaultAWS,
+    VaultClientCertificate,
+    VaultIssuer,
+    VaultKubernetes,
+)
 from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
 from certwright.resources.references import SecretKeySelector
-
-
-class BadSettings(Exception):
-    """The spec, or a Secret that it names, cannot be used. The message is one sentence with the fix."""
-
-    def __init__(self, message: str, *, secret: str = "", is_missing: bool = False) -> None:
-        super().__init__(message)
-        self.secret = secret
-        self.is_missing = is_missing
-
-
-@dataclass(frozen=True, slots=True)
-class StaticToken:
-    """A token from a Secret."""
-
-    token: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class LoginCall:
-    """A login at `path` (begins with `/v1/`) with these fields."""
-
-    path: str
-    fields: tuple[tuple[str, str], ...] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ServiceAccountLogin:
-    """A login by the Kubernetes method, for which a ServiceAccount's token is requested each time."""
-
-    path: str
-    role: str
-    account: str
-    audiences: tuple[str, ...]
-
-    async def call(self, get_token: GetToken) -> LoginCall:
-        """The login with a new token. Raises `BadSettings`."""
-        try:
-            jwt = await get_token(self.account, self.audiences)
-        except (ApiError, Unreachable) as error:
-            raise BadSettings(
-                f'no token of the ServiceAccount "{self.account}" in '
-                f"spec.vault.auth.kubernetes.serviceAccountRef: {error}"
-            ) from error
-        return LoginCall(self.path, (("role", self.role), ("jwt", jwt)))
-
-
-Credentials = StaticToken | LoginCall | ServiceAccountLogin
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +28,16 @@ class Settings:
     server: str
     namespace: str
     tls: ServerTls
-    credentials: Credentials
+    credentials: StaticToken | Method
 
 
-async def settings_of(issuer: IssuerView, spec: VaultIssuer, get_secret: GetSecret) -> Settings:
+async def settings_of(
+    issuer: IssuerView, spec: VaultIssuer, get_secret: GetSecret, servers: ServerTools
+) -> Settings:
     """The settings that the spec and its Secrets stand for. Raises `BadSettings`."""
     tls = await _tls(spec, get_secret)
-    return Settings(spec.server, spec.namespace, tls, await _credentials(issuer, spec, get_secret))
+    credentials = await _credentials(issuer, spec, get_secret, servers)
+    return Settings(spec.server, spec.namespace, tls, credentials)
 
 
 def problem_of(spec: VaultIssuer) -> str:
@@ -97,7 +58,9 @@ def problem_of(spec: VaultIssuer) -> str:
             return "Vault AppRole auth requires both roleId and tokenSecretRef.name"
         if not auth.app_role.secret_ref.key:
             return "Vault AppRole auth requires secretRef.key"
-    return _kubernetes_problem(auth.kubernetes) if auth.kubernetes is not None else ""
+    if auth.kubernetes is not None:
+        return _kubernetes_problem(auth.kubernetes)
+    return _aws_problem(auth.aws) if auth.aws is not None else ""
 
 
 def _kubernetes_problem(method: VaultKubernetes) -> str:
@@ -109,6 +72,15 @@ def _kubernetes_problem(method: VaultKubernetes) -> str:
         return "Vault Kubernetes auth cannot be used with both secretRef.name and serviceAccountRef.name"
     if not secret and not account:
         return "Vault Kubernetes auth requires either secretRef.name or serviceAccountRef.name to be set"
+    return ""
+
+
+def _aws_problem(method: VaultAWS) -> str:
+    if not method.role:
+        return "Vault AWS auth requires a role to be set"
+    account = method.service_account_ref
+    if account is not None and not (account.name and method.iam_role_arn):
+        return "Vault AWS auth requires both serviceAccountRef.name and iamRoleArn"
     return ""
 
 
@@ -133,8 +105,10 @@ async def _tls(spec: VaultIssuer, get_secret: GetSecret) -> ServerTls:
     return ServerTls(ca_pem=ca, server_name=spec.server_name, certificate_pem=certificate, key_pem=key)
 
 
-async def _credentials(issuer: IssuerView, spec: VaultIssuer, get_secret: GetSecret) -> Credentials:
-    """The login that the spec stands for; of several methods the first in cert-manager's order."""
+async def _credentials(
+    issuer: IssuerView, spec: VaultIssuer, get_secret: GetSecret, servers: ServerTools
+) -> StaticToken | Method:
+    """The login that the spec stands for, which has one method (`problem_of`)."""
     auth = spec.auth
     if auth.token_secret_ref is not None:
         where = "spec.vault.auth.tokenSecretRef"
@@ -146,7 +120,11 @@ async def _credentials(issuer: IssuerView, spec: VaultIssuer, get_secret: GetSec
         return _client_certificate(auth.client_certificate)
     if auth.kubernetes is not None:
         return await _kubernetes(issuer, spec, auth.kubernetes, get_secret)
-    raise BadSettings("spec.vault.auth.aws is not supported yet; choose another method")
+    if auth.aws is not None:
+        from certwright.issuers.vault.aws import aws_login  # loads kit/aws, with an XML parser: 0.9 MB
+
+        return aws_login(issuer, auth.aws, f"{_mount(auth.aws.mount_path, '/v1/auth/aws')}/login", servers)
+    raise BadSettings("spec.vault.auth has no method that this version knows")
 
 
 async def _app_role(method: VaultAppRole, get_secret: GetSecret) -> LoginCall:
@@ -165,7 +143,7 @@ def _client_certificate(method: VaultClientCertificate) -> LoginCall:
 
 async def _kubernetes(
     issuer: IssuerView, spec: VaultIssuer, method: VaultKubernetes, get_secret: GetSecret
-) -> Credentials:
+) -> Method:
     path = f"{_mount(method.mount_path, '/v1/auth/kubernetes')}/login"
     if method.secret_ref is not None and method.secret_ref.name:
         where = "spec.vault.auth.kubernetes.secretRef"
