@@ -1,4 +1,4 @@
-"""`certwright status certificate` of a certificate whose issuer is a set: which member signs it."""
+"""`certwright status` of a certificate whose issuer is a set, and of the set: which member signs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.cli import related
+from certwright.cli import related, set_status
 from certwright.cli.commands.status import report
+from certwright.cli.related import Json
+from certwright.kube.api.errors import Forbidden
+from certwright.kube.api.kinds import Kind
 from certwright.resources.table import ISSUER_SETS, ISSUERS
 from controllers.scene import Scene, make_ca_issuer
 from controllers.sets.test_acme_members import issue, set_world
@@ -67,3 +70,65 @@ async def test_the_order_at_the_member_that_signs_is_shown() -> None:
         orders = {one.spec.issuer_ref.name: one.metadata.name for one in await fake.orders()}
         assert orders["second"] in text
         assert orders["acme"] not in text
+
+
+async def set_shown(world: World, kind: Kind[Json] = related.ISSUER_SETS, name: str = "both") -> str:
+    """What the command prints of the set."""
+    found = await world.client.get(kind, name, "default" if kind.namespaced else "")
+    found["kind"] = kind.kind
+    requests = (await world.client.list(related.REQUESTS, "default")).items
+    members = await set_status.members_of(world.client, found, requests)
+    status = set_status.SetStatus(found, members, ("shop/web",))
+    assert len(set_status.as_json(status)["members"]) == len(members)
+    return "\n".join(set_status.report(status, [], world.clock.now()))
+
+
+async def test_the_status_of_a_set_names_the_state_of_each_member(world: World) -> None:
+    await world.create(ISSUERS, make_ca_issuer("broken", "missing"))
+    await world.create(ISSUER_SETS, make_set("broken", "absent", "ca"))
+    await Scene(world).issue(issuer_ref=SET)
+    first, *lines = (await set_shown(world)).splitlines()
+    assert first == "IssuerSet both: ready; Issuer ca signs; 1 certificate waiting or being issued."
+    rows = [line.split() for line in lines]
+    assert ["Issuer", "absent", "missing", "it", "does", "not", "exist"] in rows
+    assert ["Issuer", "ca", "ready", "0s"] in rows
+    assert ["Issuer", "broken", "not", "ready"] in [row[:4] for row in rows]
+
+
+async def test_the_status_of_a_set_names_when_it_returns(world: World) -> None:
+    await world.create(ISSUER_SETS, make_set("late", "ca"))
+    await world.settle()
+    await world.create(ISSUERS, make_ca_issuer("late", "ca"))
+    await world.settle()
+    assert "; the set returns to a preferred member at " in (await set_shown(world)).splitlines()[0]
+
+
+async def test_the_status_of_a_set_without_a_working_member_has_a_fix(world: World) -> None:
+    await world.create(ISSUER_SETS, make_set("absent"))
+    await world.settle()
+    first, second, *_ = (await set_shown(world)).splitlines()
+    assert first.startswith("IssuerSet both: not ready: no member can sign")
+    assert second == "What to do: correct one of the members, or add another to spec.issuers."
+
+
+async def test_a_member_that_may_not_be_read_is_unknown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.create(ISSUER_SETS, make_set("ca"))
+    await world.settle()
+
+    async def refuse(*arguments: object) -> None:
+        raise Forbidden(str(arguments[2]))
+
+    monkeypatch.setattr(related, "get_or_none", refuse)
+    assert "you may not read it" in await set_shown(world)
+
+
+async def test_a_failing_member_has_the_reason() -> None:
+    async with set_world("acme", "second") as fake:
+        fake.ca.is_away = True
+        await issue(fake, "a", "b", "c", "d")
+        await fake.world.advance(timedelta(seconds=30))
+        text = await set_shown(fake.world, related.CLUSTER_ISSUER_SETS, "all")
+        assert "ClusterIssuer acme     failing" in text
+        assert "ClusterIssuerSet all: ready; ClusterIssuer second signs" in text

@@ -105,11 +105,17 @@ def is_set(ref: Mapping[str, str]) -> bool:
 def member_words(request: Json | None) -> str:
     """The member of its set that a request was sent to, and the set: `ClusterIssuer a of IssuerSet all`;
     empty where there is none."""
-    annotations = ((request or {}).get("metadata") or {}).get("annotations") or {}
-    member = read_member(annotations)
-    if request is None or member is None or not is_set(issuer_ref(request)):
-        return ""
-    return f"{member.kind_or_default} {member.name} of {issuer_words(request)}"
+    member = member_ref(request or {})
+    return f"{member['kind']} {member['name']} of {issuer_words(request or {})}" if member else ""
+
+
+def member_ref(request: Json) -> dict[str, str]:
+    """The member of its set that a request was sent to, as `issuer_ref`; empty where there is none."""
+    annotations = (request.get("metadata") or {}).get("annotations") or {}
+    member = read_member(annotations) if is_set(issuer_ref(request)) else None
+    if member is None:
+        return {}
+    return {"name": member.name, "kind": member.kind_or_default, "group": member.group_or_default}
 
 
 def issuer_ref(certificate: Json) -> dict[str, str]:

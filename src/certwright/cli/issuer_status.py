@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ import msgspec
 
 from certwright.cli import related, sections
 from certwright.cli.access import Session, session
-from certwright.cli.diagnosis import OUR_GROUP, condition, issuer_ref
+from certwright.cli.diagnosis import OUR_GROUP, condition, issuer_ref, member_ref
 from certwright.cli.format import at, count, from_now, parse_time, sentence
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.resource_args import fetch
@@ -23,8 +23,10 @@ from certwright.resources.breaker import BreakerRecord, read_breaker
 Json = dict[str, Any]
 
 _HOUR = timedelta(hours=1)
-_MOST_SHOWN = 10
-_output = click.option("-o", "--output", type=click.Choice(["json"]), help="As JSON; without it as text.")
+MOST_SHOWN = 10
+output_option = click.option(
+    "-o", "--output", type=click.Choice(["json"]), help="As JSON; without it as text."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class IssuerStatus:
 
 @click.command("issuer", short_help="Whether an Issuer works, and what waits for it.")
 @click.argument("name")
-@_output
+@output_option
 @namespaced_server_options
 @asynchronous
 async def issuer(*, server: ServerOptions, name: str, output: str | None) -> None:
@@ -56,7 +58,7 @@ async def issuer(*, server: ServerOptions, name: str, output: str | None) -> Non
 
 @click.command("clusterissuer", short_help="Whether a ClusterIssuer works, and what waits for it.")
 @click.argument("name")
-@_output
+@output_option
 @namespaced_server_options
 @asynchronous
 async def cluster_issuer(*, server: ServerOptions, name: str, output: str | None) -> None:
@@ -75,19 +77,19 @@ async def cluster_issuer(*, server: ServerOptions, name: str, output: str | None
 async def _show(server: ServerOptions, kind: Kind[Json], name: str, output: str | None) -> None:
     async with session(server) as here:
         found = await fetch(here, kind, name)
-        certificates = await _list(here, related.CERTIFICATES, kind)
-        requests = await _list(here, related.REQUESTS, kind)
+        certificates = await list_for(here, related.CERTIFICATES, kind)
+        requests = await list_for(here, related.REQUESTS, kind)
         events = await related.events_of(here.client, found)
     found.setdefault("kind", kind.kind)
     status, now = status_of(found, certificates, requests), datetime.now(UTC)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(as_json(status, now))).decode())
         return
-    for line in report(status, events[-_MOST_SHOWN:], now):
+    for line in report(status, events[-MOST_SHOWN:], now):
         click.echo(line)
 
 
-async def _list(here: Session, wanted: Kind[Json], issuer_kind: Kind[Json]) -> list[Json]:
+async def list_for(here: Session, wanted: Kind[Json], issuer_kind: Kind[Json]) -> list[Json]:
     """The objects that may refer to an issuer of that kind."""
     if issuer_kind.namespaced:
         return list((await here.client.list(wanted, here.namespace)).items)
@@ -101,15 +103,25 @@ def status_of(issuer: Json, certificates: Iterable[Json], requests: Iterable[Jso
     """The state of the issuer."""
     meta = issuer["metadata"]
     wanted = {"name": str(meta["name"]), "kind": str(issuer["kind"]), "group": OUR_GROUP}
-    waiting = [one for one in certificates if issuer_ref(one) == wanted and _waits(one)]
-    signed = [condition(one, "Ready") for one in requests if issuer_ref(one) == wanted]
-    moments = [parse_time(one.get("lastTransitionTime")) for one in signed if one.get("status") == "True"]
     return IssuerStatus(
         issuer,
         read_breaker(meta.get("annotations") or {}),
-        tuple(f"{one['metadata'].get('namespace', '')}/{one['metadata']['name']}" for one in waiting),
-        max((moment for moment in moments if moment is not None), default=None),
+        waiting_for(wanted, certificates),
+        last_success(one for one in requests if wanted in (issuer_ref(one), member_ref(one))),
     )
+
+
+def waiting_for(issuer: Mapping[str, str], certificates: Iterable[Json]) -> tuple[str, ...]:
+    """The Certificates (`namespace/name`) that wait for the issuer or set, or are being issued by it."""
+    waiting = [one["metadata"] for one in certificates if issuer_ref(one) == issuer and _waits(one)]
+    return tuple(f"{meta.get('namespace', '')}/{meta['name']}" for meta in waiting)
+
+
+def last_success(requests: Iterable[Json]) -> datetime | None:
+    """When the last of these CertificateRequests was signed."""
+    signed = [condition(one, "Ready") for one in requests]
+    moments = [parse_time(one.get("lastTransitionTime")) for one in signed if one.get("status") == "True"]
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def _waits(certificate: Json) -> bool:
@@ -126,16 +138,20 @@ def report(status: IssuerStatus, events: list[Json], now: datetime) -> list[str]
     lines = [f"{words}: {cause}."]
     if advice:
         lines.append(f"What to do: {advice}.")
-    more = len(status.waiting) - _MOST_SHOWN
-    names = [*status.waiting[:_MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
     return [
         *lines,
         *sections.section("Issuer", _issuer(status, now)),
         *sections.section("Circuit breaker", _breaker(status.breaker, now)),
-        *sections.section("Waiting or being issued", names),
+        *sections.section("Waiting or being issued", shortened(status.waiting)),
         *sections.section("Conditions", sections.conditions(issuer, now)),
         *sections.section("Events", sections.events(events, now)),
     ]
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """The first of the names, and how many there are beside them."""
+    more = len(names) - MOST_SHOWN
+    return [*names[:MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _story(status: IssuerStatus, now: datetime) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""`certwright status`: `certificate` here, `issuer` and `clusterissuer` in `issuer_status.py`."""
+"""`certwright status`: `certificate` here, issuers in `issuer_status.py`, sets of them in `set_status.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from certwright.cli import issuer_status, related, sections
+from certwright.cli import issuer_status, related, sections, set_status
 from certwright.cli.access import session
 from certwright.cli.diagnosis import (
     Around,
@@ -39,11 +39,14 @@ def command() -> None:
     Examples:
       certwright status certificate web -n shop
       certwright status clusterissuer letsencrypt
+      certwright status issuerset public -n shop
     """
 
 
 command.add_command(issuer_status.issuer)
 command.add_command(issuer_status.cluster_issuer)
+command.add_command(set_status.issuer_set)
+command.add_command(set_status.cluster_issuer_set)
 
 
 @command.command("certificate", short_help="Why a certificate is (or is not) ready.")

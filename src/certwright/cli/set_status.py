@@ -1,0 +1,217 @@
+"""`certwright status issuerset` and `certwright status clusterissuerset`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import msgspec
+
+from certwright.cli import related, sections
+from certwright.cli.access import session
+from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, condition, member_ref
+from certwright.cli.format import age, at, count, from_now, parse_time, sentence
+from certwright.cli.issuer_status import (
+    MOST_SHOWN,
+    last_success,
+    list_for,
+    output_option,
+    shortened,
+    waiting_for,
+)
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.resource_args import fetch
+from certwright.cli.tables import lines_of
+from certwright.kube.api.errors import Forbidden
+from certwright.kube.api.kinds import Kind
+from certwright.kube.client.rest import Client
+from certwright.resources.breaker import read_breaker
+
+Json = dict[str, Any]
+Reference = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStatus:
+    """A member of a set. `state` is a word or two, `message` the reason, if it cannot sign."""
+
+    reference: Reference
+    state: str
+    message: str = ""
+    last_success: datetime | None = None
+
+    @property
+    def words(self) -> str:
+        """The member in a sentence."""
+        return f"{self.reference['kind']} {self.reference['name']}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetStatus:
+    """A set, its members in order, and the Certificates (`namespace/name`) that wait for it."""
+
+    found: Json
+    members: tuple[MemberStatus, ...]
+    waiting: tuple[str, ...]
+
+
+@click.command("issuerset", short_help="Which member of an IssuerSet signs, and what waits.")
+@click.argument("name")
+@output_option
+@namespaced_server_options
+@asynchronous
+async def issuer_set(*, server: ServerOptions, name: str, output: str | None) -> None:
+    """Show which member of an IssuerSet signs, the state of all of them, and which certificates wait.
+
+    \b
+    Examples:
+      certwright status issuerset public -n shop
+      certwright status issuerset public -o json
+    """
+    await _show(server, related.ISSUER_SETS, name, output)
+
+
+@click.command("clusterissuerset", short_help="Which member of a ClusterIssuerSet signs, and what waits.")
+@click.argument("name")
+@output_option
+@namespaced_server_options
+@asynchronous
+async def cluster_issuer_set(*, server: ServerOptions, name: str, output: str | None) -> None:
+    """Show which member of a ClusterIssuerSet signs, the state of all of them, and which certificates wait.
+
+    Lists the Certificates of all namespaces, or of one namespace if you may read no other.
+
+    \b
+    Examples:
+      certwright status clusterissuerset public
+      certwright status clusterissuerset public -o json
+    """
+    await _show(server, related.CLUSTER_ISSUER_SETS, name, output)
+
+
+async def _show(server: ServerOptions, kind: Kind[Json], name: str, output: str | None) -> None:
+    async with session(server) as here:
+        found = await fetch(here, kind, name)
+        found.setdefault("kind", kind.kind)
+        certificates = await list_for(here, related.CERTIFICATES, kind)
+        requests = await list_for(here, related.REQUESTS, kind)
+        members = await members_of(here.client, found, requests)
+        events = await related.events_of(here.client, found)
+    reference = {"name": name, "kind": kind.kind, "group": SETS_GROUP}
+    status, now = SetStatus(found, members, waiting_for(reference, certificates)), datetime.now(UTC)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(as_json(status))).decode())
+        return
+    for line in report(status, events[-MOST_SHOWN:], now):
+        click.echo(line)
+
+
+async def members_of(client: Client, found: Json, requests: Sequence[Json]) -> tuple[MemberStatus, ...]:
+    """The members of the set and their states."""
+    namespace = str(found["metadata"].get("namespace", ""))
+    references = [_reference(one) for one in (found.get("spec") or {}).get("issuers") or []]
+    return tuple(await asyncio.gather(*(_member(client, one, namespace, requests) for one in references)))
+
+
+def _reference(item: Json) -> Reference:
+    return {
+        "name": str(item.get("name", "")),
+        "kind": str(item.get("kind") or "Issuer"),
+        "group": str(item.get("group") or OUR_GROUP),
+    }
+
+
+async def _member(
+    client: Client, reference: Reference, namespace: str, requests: Sequence[Json]
+) -> MemberStatus:
+    is_cluster = reference["kind"] == "ClusterIssuer"
+    kind = related.CLUSTER_ISSUERS if is_cluster else related.ISSUERS
+    try:
+        issuer = await related.get_or_none(client, kind, reference["name"], "" if is_cluster else namespace)
+    except Forbidden:
+        return MemberStatus(reference, "unknown", "you may not read it")
+    state, message = _state(issuer)
+    signed = [one for one in requests if member_ref(one) == reference]
+    return MemberStatus(reference, state, message, last_success(signed))
+
+
+def _state(issuer: Json | None) -> tuple[str, str]:
+    if issuer is None:
+        return "missing", "it does not exist"
+    ready = condition(issuer, "Ready")
+    if ready.get("status") != "True":
+        return "not ready", sentence(str(ready.get("message", "")))
+    breaker = read_breaker(issuer["metadata"].get("annotations") or {})
+    if breaker is not None and breaker.is_open:
+        return "failing", sentence(breaker.message)
+    return "ready", ""
+
+
+def report(status: SetStatus, events: list[Json], now: datetime) -> list[str]:
+    """The lines: a sentence, the fix, and the objects behind them."""
+    cause, advice = _story(status, now)
+    lines = [f"{status.found['kind']} {status.found['metadata']['name']}: {cause}."]
+    if advice:
+        lines.append(f"What to do: {advice}.")
+    rows = [("MEMBER", "STATE", "LAST SUCCESS", "MESSAGE"), *(_row(one, now) for one in status.members)]
+    return [
+        *lines,
+        *sections.section("Members", lines_of(rows)),
+        *sections.section("Waiting or being issued", shortened(status.waiting)),
+        *sections.section("Conditions", sections.conditions(status.found, now)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+
+
+def _row(member: MemberStatus, now: datetime) -> tuple[str, str, str, str]:
+    success = age(member.last_success, now) if member.last_success else ""
+    return (member.words, member.state, success, member.message)
+
+
+def _story(status: SetStatus, now: datetime) -> tuple[str, str]:
+    ready = condition(status.found, "Ready")
+    if not ready:
+        return "not processed yet", "check that the controllers run"
+    number = count(len(status.waiting), "certificate")
+    waiting = f"; {number} waiting or being issued" if status.waiting else ""
+    state = status.found.get("status") or {}
+    active = state.get("active")
+    if ready.get("status") != "True" or not active:
+        advice = "correct one of the members, or add another to spec.issuers"
+        return f"not ready: no member can sign{waiting}", advice
+    cause = f"ready; {MemberStatus(_reference(active), '').words} signs"
+    moment = parse_time(state.get("returnTime"))
+    if moment is not None:
+        when = f"{at(moment)} ({from_now(moment, now)})"
+        cause += f"; the set returns to a preferred member at {when} if that works until then"
+    return f"{cause}{waiting}", ""
+
+
+def as_json(status: SetStatus) -> Json:
+    """The status as JSON."""
+    found, ready = status.found, condition(status.found, "Ready")
+    state = found.get("status") or {}
+    return {
+        "kind": found["kind"],
+        "name": found["metadata"]["name"],
+        "namespace": found["metadata"].get("namespace", ""),
+        "ready": ready.get("status") == "True",
+        "reason": ready.get("reason", ""),
+        "message": ready.get("message", ""),
+        "active": state.get("active"),
+        "returnTime": state.get("returnTime"),
+        "members": [
+            {
+                **one.reference,
+                "state": one.state,
+                "message": one.message,
+                "lastSuccess": one.last_success,
+            }
+            for one in status.members
+        ],
+        "waiting": list(status.waiting),
+    }
