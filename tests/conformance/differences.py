@@ -109,6 +109,31 @@ def _as_in_a_cluster(answer: Any) -> Any:
     return [_as_in_a_cluster(item) for item in answer] if isinstance(answer, list) else answer
 
 
+_GO_WORDS = (
+    r"json: cannot unmarshal",
+    r"invalid character '",
+    r"unexpected end of JSON input",
+    r"parsing time ",
+    r"illegal base64 data",
+    r"(resourceVersion: Invalid value: \"[^\"]*\": )?strconv\.Parse",
+    r"time: (missing unit|invalid duration|unknown unit)",
+    r"\S*: expected (string|map|list|numeric|boolean|any scalar)[^\n]*, got ",
+    r"\.\S+ accessor error: ",
+)
+_OUR_WORDS = (
+    r"the body is not valid JSON: ",
+    r"[^ \n\x00]*(the body|the patch|the configuration|operation \d+)?: expected [^\n]*, got ",
+    r"\S+: expected (a time in RFC 3339|int <= )",
+    r"\S+: the text is not valid base64",
+    r"'[^']*' is not a duration",
+)
+_UNREADABLE = (
+    r"(?s:^k8s\x00.*?)?(error unmarshaling JSON: while decoding JSON: |json parse error: )?"
+    r"(DeleteOptions: )?((compilation failed|error parsing regexp): .*"
+    rf"|({'|'.join(_GO_WORDS + _OUR_WORDS)})[^\n]*)"
+)
+"""Where a text says, in the words of either server, why something cannot be read."""
+
 DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         "what controls definitions is a program of its own there, in a cluster it is the kube-apiserver",
@@ -131,9 +156,9 @@ DIFFERENCES: tuple[Difference, ...] = (
         rewritten(r"(error converting YAML to JSON: )(?!yaml: unmarshal errors).*", r"\1…"),
     ),
     Difference(
-        "of a wrong type in a definition Go names the struct that it lies in, ours the one that it should be",
-        "POST /apis/apiextensions",
-        rewritten(r"(json: cannot unmarshal \w+ into Go struct field )\S+ of type \S+", r"\1…"),
+        "what is wrong with an unreadable body, number, time or expression is in our words, not in Go's",
+        "",
+        rewritten(_UNREADABLE, "UNREADABLE"),
     ),
     Difference(
         "a schema that is refused as a whole is shown as the server's own struct there",

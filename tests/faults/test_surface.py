@@ -65,7 +65,7 @@ def check_answer(status: int, body: bytes, what: str) -> None:
 _AS_KUBERNETES = {
     500: re.compile(
         r"resourceVersion should not be set on objects to be created"
-        r"|(resourceVersion: Invalid value: .*)?strconv\.ParseUint: parsing .*: (invalid syntax|.* range)"
+        r"|(metadata\.)?resourceVersion: expected a whole number.*"
         r"|content is not a list|failed to create (manager|typed patch object).*",
         re.DOTALL,
     ),

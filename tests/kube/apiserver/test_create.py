@@ -84,11 +84,11 @@ async def test_a_namespace_must_exist(api: Api) -> None:
         ),
         (
             {**certificate("a"), "metadata": []},
-            "json: cannot unmarshal array into Go value of type v1.ObjectMeta",
+            "metadata: expected an object, got a list",
         ),
         (
             certificate("a", labels={"a": 1}),
-            "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+            "metadata.labels[...]: expected str, got int",
         ),
         ([], "the object provided is unrecognized (must be of type Certificate): couldn't get version/kind"),
         ({"metadata": {"name": "a"}}, "Object 'Kind' is missing in '"),

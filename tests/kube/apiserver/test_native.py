@@ -69,26 +69,25 @@ def test_inline_fields_stand_in_the_object() -> None:
     [
         (
             {"spec": {"rules": [{"host": 4}]}},
-            "json: cannot unmarshal number into Go struct field IngressRule.spec.rules.host of type string",
+            "spec.rules[0].host: expected a string, got a number",
         ),
         (
             {"spec": {"rules": "all"}},
-            "json: cannot unmarshal string into Go struct field IngressSpec.spec.rules "
-            "of type []v1.IngressRule",
+            "spec.rules: expected a list, got a string",
         ),
         (
             {"spec": []},
-            "json: cannot unmarshal array into Go struct field IngressSpec.spec of type v1.IngressSpec",
+            "spec: expected an object, got a list",
         ),
     ],
 )
-def test_a_wrong_type_is_told_as_go_tells_it(fields: Json, text: str) -> None:
+def test_a_wrong_type_is_named_with_its_path(fields: Json, text: str) -> None:
     assert refused(INGRESS, **fields) == text
 
 
 @pytest.mark.parametrize("count", [1.5, "1", True, 2**31])
 def test_a_number_is_whole_and_fits(count: object) -> None:
-    assert "into Go struct field Event.count of type int32" in refused(EVENT, count=count)
+    assert "count: expected an integer of 32 bits, got " in refused(EVENT, count=count)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +105,14 @@ def test_times_are_kept_in_utc_and_whole_seconds(given: str, kept: str) -> None:
 def test_fine_times_have_six_digits() -> None:
     fine = "2026-01-02T03:04:05.678901Z"
     assert read(EVENT, eventTime=fine)["eventTime"] == fine
-    assert refused(EVENT, eventTime="2026-01-02T03:04:05Z").startswith('parsing time "2026-01-02T03:04:05Z"')
+    assert refused(EVENT, eventTime="2026-01-02T03:04:05Z").startswith(
+        "eventTime: expected a time in RFC 3339 with"
+    )
 
 
 @pytest.mark.parametrize("given", ["yesterday", "", "2026-13-01T00:00:00Z", "2026-01-01"])
 def test_what_is_no_time_is_refused(given: str) -> None:
-    assert refused(EVENT, lastTimestamp=given).startswith(f'parsing time "{given}"')
+    assert refused(EVENT, lastTimestamp=given).startswith("lastTimestamp: expected a time in RFC 3339")
 
 
 def test_quantities_may_be_numbers() -> None:

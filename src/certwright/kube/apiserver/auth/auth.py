@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
@@ -31,11 +30,6 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = Identity("system:anonymous", groups=(UNAUTHENTICATED,))
-
-
-def go_quoted(text: str) -> str:
-    """`text` in double quotes, as Go's `%q` writes it."""
-    return msgspec.json.encode(text).decode()
 
 
 def authenticated(identity: Identity) -> Identity:

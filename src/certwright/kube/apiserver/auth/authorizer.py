@@ -7,7 +7,8 @@ Source: Kubernetes documentation, "Authorization"; apiserver `pkg/endpoints/hand
 from __future__ import annotations
 
 from certwright.kube.api.errors import Details, Forbidden
-from certwright.kube.apiserver.auth.auth import MASTERS, go_quoted
+from certwright.kube.api.quoting import quoted
+from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.auth.rbac import Rbac, Rule
 from certwright.kube.apiserver.model.authorization import Action, Decision
 from certwright.kube.util.http_messages import Identity
@@ -97,17 +98,17 @@ def _names(rule: Rule, action: Action) -> bool:
 
 def forbidden(user: Identity, action: Action, reason: str = "") -> Forbidden:
     """The 403 in Kubernetes' words."""
-    who, because = f"User {go_quoted(user.name)} cannot {action.verb}", f": {reason}" if reason else ""
+    who, because = f"User {quoted(user.name)} cannot {action.verb}", f": {reason}" if reason else ""
     if not action.resource:
-        return Forbidden(f"forbidden: {who} path {go_quoted(action.path)}{because}", details=Details())
+        return Forbidden(f"forbidden: {who} path {quoted(action.path)}{because}", details=Details())
     resource = f"{action.resource}/{action.subresource}" if action.subresource else action.resource
-    where = f"in the namespace {go_quoted(action.namespace)}" if action.namespace else "at the cluster scope"
-    what = f"{who} resource {go_quoted(resource)} in API group {go_quoted(action.group)} {where}"
+    where = f"in the namespace {quoted(action.namespace)}" if action.namespace else "at the cluster scope"
+    what = f"{who} resource {quoted(resource)} in API group {quoted(action.group)} {where}"
     return refused(action.group, action.resource, action.name, what + because)
 
 
 def refused(group: str, resource: str, name: str, why: str) -> Forbidden:
     """`secrets "x" is forbidden: why`."""
     qualified = f"{resource}.{group}" if group else resource
-    subject = f"{qualified} {go_quoted(name)}" if name else qualified
+    subject = f"{qualified} {quoted(name)}" if name else qualified
     return Forbidden(f"{subject} is forbidden: {why}", details=Details(name=name, group=group, kind=resource))

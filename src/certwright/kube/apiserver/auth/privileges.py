@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from certwright.kube.api.errors import Details, NotFound
+from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.auth import escalation
-from certwright.kube.apiserver.auth.auth import MASTERS, go_quoted
+from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.auth.authorizer import refused
 from certwright.kube.apiserver.auth.rbac import ALL, GROUP, Rbac, RoleRef, Rule
 from certwright.kube.apiserver.model.authorization import Action, Authorizer
@@ -126,7 +127,7 @@ def _missing_message(user: Identity, missing: list[Rule]) -> str:
     lines = sorted({_describe(rule) for rule in _compact(missing)})
     groups = _list(user.groups)
     return (
-        f"user {go_quoted(user.name)} (groups={groups}) is attempting to grant RBAC permissions "
+        f"user {quoted(user.name)} (groups={groups}) is attempting to grant RBAC permissions "
         "not currently held:\n" + "\n".join(lines)
     )
 
@@ -152,4 +153,4 @@ def _describe(rule: Rule) -> str:
 
 
 def _list(items: tuple[str, ...]) -> str:
-    return "[" + " ".join(go_quoted(item) for item in items) + "]"
+    return "[" + " ".join(quoted(item) for item in items) + "]"

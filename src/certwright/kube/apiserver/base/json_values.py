@@ -1,4 +1,4 @@
-"""JSON comparison."""
+"""JSON values: comparison, and messages about their types."""
 
 from __future__ import annotations
 
@@ -15,3 +15,29 @@ def same(one: object, other: object) -> bool:
         return False
     # Names are nearly always in the same order; sorting a hundred thousand takes long.
     return type(one) is str or _encode(one) == _encode(other) or encode_sorted(one) == encode_sorted(other)
+
+
+_TYPES = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
+
+def wrong_type(path: str, expected: str, value: object) -> str:
+    """The message about a value of a wrong type: `spec.rules: expected a list, got a string`.
+
+    `expected` has its article. The value is never quoted: it may be confidential.
+    """
+    return f"{path}: expected {expected}, got {_TYPES[type(value)]}"
+
+
+def mismatch(error: msgspec.ValidationError, path: str = "") -> str:
+    """msgspec's error about a part of the value at `path`: `metadata.labels[...]: expected str, got int`."""
+    text, _, inner = str(error).partition(" - at `$")
+    where = (path + inner.rstrip("`")).removeprefix(".")
+    return f"{where}: {text[0].lower()}{text[1:].replace('`', '')}".removeprefix(": ")

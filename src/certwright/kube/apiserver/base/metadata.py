@@ -130,7 +130,7 @@ def drop_duplicate_owners(metadata: Json) -> list[str]:
 
 def _unreadable(definition: KindFacts, metadata: Any) -> BadRequest:
     kind = definition.kind
-    detail = metadata_types.problem(metadata, kind="" if definition.custom else kind)
+    detail = metadata_types.problem(metadata)
     return BadRequest(f'{kind} in version "{definition.version}" cannot be handled as a {kind}: {detail}')
 
 
@@ -156,7 +156,7 @@ def check_name(definition: KindFacts, metadata: Json) -> list[FieldError]:
 
 def type_problem(metadata: Json) -> str:
     """The type error of metadata that `clean` has not normalized; empty where there is none."""
-    return "" if metadata_types.fits(dict(metadata)) else metadata_types.problem(metadata, kind="")
+    return "" if metadata_types.fits(dict(metadata)) else metadata_types.problem(metadata)
 
 
 def check(metadata: Json, definition: KindFacts | None = None) -> list[FieldError]:

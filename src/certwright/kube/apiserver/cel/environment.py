@@ -1,12 +1,12 @@
 """CEL environment of Kubernetes, on the library of `library.py`.
 
-A rule is compiled twice. Once with the types of the schema, when a CustomResourceDefinition is checked: the
-error texts are those of Kubernetes. And once with dynamic types, to be evaluated on plain dicts.
+A rule is compiled twice: with the types of the schema, when a CustomResourceDefinition is checked, and with
+dynamic types, to be evaluated on plain dicts.
 
 Known differences from Kubernetes, which uses the Go implementation:
-- What a rule costs is estimated (`cel_estimate`), not counted when it runs. It may take 9,999 steps of
-  comprehensions (the library's own limit) and the processor time of a `Meter`; more is reported as Kubernetes
-  reports a rule that exceeds its cost.
+- What a rule costs is not estimated. It may take 9,999 steps of comprehensions (the library's own limit) and
+  the processor time of a `Meter`; more is reported as Kubernetes reports a rule that exceeds its cost.
+- An expression that does not compile is described in the library's words.
 - Two lists of type set or map are the same only when their items are in the same order.
 
 Source: https://github.com/google/cel-spec; Kubernetes documentation, "Common Expression Language in

@@ -12,7 +12,7 @@ import msgspec
 
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import ApiError, BadRequest, InternalError
-from certwright.kube.apiserver.base.json_values import encode_sorted, same
+from certwright.kube.apiserver.base.json_values import encode_sorted, same, wrong_type
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.fieldmanager.conflicts import Clash, conflict
@@ -54,7 +54,6 @@ LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_FIRST_APPLY = "before-first-apply"
 _KUBECTL = "kubectl"
 _MAX_ANNOTATIONS_BYTES = 256 * 1024
-_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}
 _SERVER_SET = frozenset({".", *(f"f:{name}" for name in managed.UNOWNED)})
 
 
@@ -93,10 +92,7 @@ def read_configuration(call: Call) -> Configuration:
     except ValueError as error:
         raise BadRequest(f"error decoding YAML: error converting YAML to JSON: {error}") from None
     if value is not None and type(value) is not dict:
-        raise BadRequest(
-            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
-            f"{_JSON_TYPES[type(value)]} into Go value of type map[string]interface {{}}"
-        )
+        raise BadRequest(f"error decoding YAML: {wrong_type('the configuration', 'an object', value)}")
     config: Json = value or {}
     _check_type(call, config)
     meta = config.get("metadata")

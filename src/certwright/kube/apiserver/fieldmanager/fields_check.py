@@ -1,20 +1,18 @@
 """Check that an applied configuration has the form of its type; reports every violation.
 
-Source: structured-merge-diff `typed/validate` and its messages.
+Source: structured-merge-diff `typed/validate`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from certwright.kube.apiserver.base.go_values import shown
-from certwright.kube.apiserver.base.go_values import type_of as go_type
+from certwright.kube.apiserver.base.json_values import wrong_type
 from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError, paths
 from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, Type
 from certwright.kube.apiserver.fieldmanager.fields_walk import element_of
-from certwright.kube.apiserver.model.objects import encode_json
 
-_SCALAR_NAMES = {"string": "string", "numeric": "numeric (int or float)", "boolean": "boolean"}
+_SCALAR_NAMES = {"string": "a string", "numeric": "a number", "boolean": "a boolean"}
 _SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int, float), "boolean": (bool,)}
 
 
@@ -36,7 +34,7 @@ def _check(kind: Type, value: Any, path: str, found: list[str]) -> None:
     elif type(value) is list and kind.lists:
         _check_list(kind, value, path, found)
     elif not _is_scalar(kind, value):
-        found.append(f"{path}: {_expected(kind, value)}")
+        found.append(wrong_type(path, _form(kind), value))
 
 
 def _check_map(kind: Type, value: dict[str, Any], path: str, found: list[str]) -> None:
@@ -74,29 +72,7 @@ def _is_scalar(kind: Type, value: Any) -> bool:
     return type(value) in _SCALAR_TYPES.get(kind.scalar, ())
 
 
-def _expected(kind: Type, value: Any) -> str:
-    if kind.scalar in ("string", "boolean"):
-        got = f"&value.valueUnstructured{{Value:{_literal(value)}}}"
-    elif kind.scalar == "numeric":
-        got = go_type(value)
-    else:
-        got = f"&{{{shown(value)}}}"
-    return f"expected {_form(kind)}, got {got}"
-
-
 def _form(kind: Type) -> str:
     if kind.scalar:
-        return _SCALAR_NAMES.get(kind.scalar, "any scalar")
-    return "map" if kind.maps else "list"
-
-
-def _literal(value: Any) -> str:
-    """`%#v` of a JSON value, as Go source has it."""
-    if value is None:
-        return "interface {}(nil)"
-    if type(value) is dict:
-        inner = ", ".join(f"{encode_json(name).decode()}:{_literal(value[name])}" for name in sorted(value))
-        return f"map[string]interface {{}}{{{inner}}}"
-    if type(value) is list:
-        return f"[]interface {{}}{{{', '.join(map(_literal, value))}}}"
-    return encode_json(value).decode() if type(value) is str else shown(value)
+        return _SCALAR_NAMES.get(kind.scalar, "a scalar")
+    return "an object" if kind.maps else "a list"

@@ -4,7 +4,7 @@ Unlike a custom resource, whose fields are checked against a schema (422), a bui
 type makes the body unreadable (400), an unknown field is dropped, an empty one is left out or written as
 zero, a time is converted to UTC.
 
-Source: Go `encoding/json`; Kubernetes API conventions, "Optional vs. Required"; `k8s.io/api` field tags.
+Source: Kubernetes API conventions, "Optional vs. Required"; `k8s.io/api` field tags.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from certwright.kube.api.errors import BadRequest, FieldError
 from certwright.kube.apiserver.base.field_errors import Path, show_path
 from certwright.kube.apiserver.kinds import native_openapi, native_scalars
 from certwright.kube.apiserver.kinds.messages import fields, message_of, wrapped_list
-from certwright.kube.apiserver.kinds.native_scalars import MapKey, Mismatch, Unreadable
+from certwright.kube.apiserver.kinds.native_scalars import Mismatch, Unreadable
 from certwright.kube.apiserver.protobuf.fields import Field
 from certwright.kube.apiserver.schemas.structural import Schema
 
@@ -85,7 +85,7 @@ def _root(message: str) -> Read:
 def _message(message: str) -> Read:
     inner = wrapped_list(message)
     if inner is not None:
-        return _listed(_value(message, inner), message, inner)
+        return _listed(_value(inner), inner)
     return _object(message, frozenset())
 
 
@@ -101,7 +101,7 @@ def _object(message: str, untouched: frozenset[str]) -> Read:
 
     def read(value: Any, path: Path, unknown: list[str]) -> Any:
         if type(value) is not dict:
-            raise Mismatch(value, path, message, _go_name(message))
+            raise Mismatch(value, path, "an object")
         for name, item in list(value.items()):
             if type(item) is str and name in texts:
                 if not item and texts[name]:
@@ -116,7 +116,7 @@ def _object(message: str, untouched: frozenset[str]) -> Read:
             if item is not None:
                 check = checks[name]
                 if check is None:
-                    check = checks[name] = _field(message, by_name[name])
+                    check = checks[name] = _field(by_name[name])
                 item = check(item, (path, name), unknown)
             if item is None:
                 del value[name]
@@ -130,13 +130,13 @@ def _object(message: str, untouched: frozenset[str]) -> Read:
     return read
 
 
-def _field(message: str, field: Field) -> Read:
+def _field(field: Field) -> Read:
     """Decodes a field; None means that it is left out."""
-    read = _value(message, field)
+    read = _value(field)
     if field.is_map:
-        read = _mapped(read, message, field)
+        read = _mapped(read, field)
     elif field.repeated:
-        read = _listed(read, message, field)
+        read = _listed(read, field)
     return _unless_empty(read) if _is_left_out(field) else read
 
 
@@ -153,13 +153,12 @@ def _unless_empty(read: Read) -> Read:
     return lambda value, path, unknown: read(value, path, unknown) or None
 
 
-def _value(message: str, field: Field) -> Read:
+def _value(field: Field) -> Read:
     if field.type in _SCHEMA_OR:
         return _SCHEMA_OR[field.type]
     if not field.is_message:
         scalar = native_scalars.READERS[field.type]
-        struct = _struct_name(message)
-        return lambda value, path, _: scalar(value, path, struct)
+        return lambda value, path, _: scalar(value, path)
     # Messages may contain each other, so they are looked up on first use.
     kind = field.type
     return lambda value, path, unknown: _message(kind)(value, path, unknown)
@@ -191,12 +190,12 @@ _SCHEMA_OR: Mapping[str, Read] = {
 """Where the schemas of CustomResourceDefinitions may have something else instead of a schema."""
 
 
-def _listed(read: Read, message: str, field: Field) -> Read:
+def _listed(read: Read, field: Field) -> Read:
     zero = _zero_item(field)
 
     def listed(value: Any, path: Path, unknown: list[str]) -> Any:
         if type(value) is not list:
-            raise Mismatch(value, path, message, f"[]{_go_name(field.type)}")
+            raise Mismatch(value, path, "a list")
         for index, item in enumerate(value):
             value[index] = zero() if item is None else read(item, (path, index), unknown)
         return value
@@ -204,14 +203,14 @@ def _listed(read: Read, message: str, field: Field) -> Read:
     return listed
 
 
-def _mapped(read: Read, message: str, field: Field) -> Read:
+def _mapped(read: Read, field: Field) -> Read:
     zero = _zero_item(field)
 
     def mapped(value: Any, path: Path, unknown: list[str]) -> Any:
         if type(value) is not dict:
-            raise Mismatch(value, path, message, f"map[string]{_go_name(field.type)}")
+            raise Mismatch(value, path, "an object")
         for key, item in value.items():
-            value[key] = zero() if item is None else read(item, (path, MapKey(key)), unknown)
+            value[key] = zero() if item is None else read(item, (path, key), unknown)
         return value
 
     return mapped
@@ -251,28 +250,3 @@ def _zero_item(field: Field) -> Make:
 
 def _null() -> None:
     return None
-
-
-# --- Go's names -------------------------------------------------------------------------------------------
-
-
-def _struct_name(message: str) -> str:
-    return message.rpartition(".")[2]
-
-
-_GO_NAMES = {
-    "bytes": "[]uint8",
-    "Time": "v1.Time",
-    "MicroTime": "v1.MicroTime",
-    "Quantity": "resource.Quantity",
-    "IntOrString": "intstr.IntOrString",
-    "Raw": "runtime.RawExtension",
-    "Duration": "v1.Duration",
-}
-
-
-def _go_name(type_: str) -> str:
-    if type_ in _GO_NAMES or "." not in type_:
-        return _GO_NAMES.get(type_, type_)
-    *_, version, name = type_.split(".")
-    return f"{version}.{name}"

@@ -15,13 +15,12 @@ import msgspec
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import BadRequest, invalid_object, not_supported
 from certwright.kube.api.quoting import holds_private_key, quoted
-from certwright.kube.apiserver.base.metadata_types import cannot_unmarshal
+from certwright.kube.apiserver.base.json_values import wrong_type
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
 from certwright.kube.apiserver.model.objects import Json, encode_json
 from certwright.kube.apiserver.model.offload import LARGE
 from certwright.kube.apiserver.protobuf import codec
-from certwright.kube.apiserver.requests import json_errors
 
 _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
 _CUSTOM_TYPES = (JSON, YAML)
@@ -31,15 +30,18 @@ def _number(text: str) -> int | float:
     """A number with a point or an exponent: Go writes a whole one as an integer."""
     value = float(text)
     if math.isinf(value):
-        raise ValueError(f"json: cannot unmarshal number {text} into Go value of type float64")
+        raise ValueError(_TOO_LARGE)
     return int(value) if value.is_integer() and abs(value) < 2**63 else value
 
 
 def _finite(text: str) -> float:
     """msgspec's own parsing of numbers such as 1e300 takes 7 µs for each."""
     if math.isinf(value := float(text)):
-        raise ValueError(f"json: cannot unmarshal number {text} into Go value of type float64")
+        raise ValueError(_TOO_LARGE)
     return value
+
+
+_TOO_LARGE = "a number is too large for 64 bits"
 
 
 _decode_custom = msgspec.json.Decoder(float_hook=_number).decode
@@ -50,17 +52,15 @@ MAX_DEPTH = 200
 
 
 def read_json(body: bytes, *, custom: bool = False) -> Any:
-    """The value of a JSON text. Raises `BadRequest` in Go's words for any error.
+    """The value of a JSON text. Raises `BadRequest`.
 
-    `custom`: of a custom resource, whose fields have no types in Go.
+    `custom`: of a custom resource, where Kubernetes writes 1.0 as 1.
     """
     try:
         value = _decode_custom(body) if custom else _decode(body)
     except RecursionError:
         raise BadRequest(_TOO_DEEP) from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        if text := json_errors.syntax_error(body):
-            raise BadRequest(text) from None
         value = _read_laxly(body, error)
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_too_deep(value):
         raise BadRequest(_TOO_DEEP)
@@ -89,11 +89,27 @@ def _read_laxly(body: bytes, error: Exception) -> Any:
     """Invalid UTF-8 and escapes that are no characters are replaced, as Go does."""
     try:
         text = body.decode(errors="replace")
-        return json_errors.without_surrogates(json.loads(text, parse_float=_number))
+        return _without_surrogates(json.loads(text, parse_float=_number, parse_constant=_no_constant))
     except RecursionError:
         raise BadRequest(_TOO_DEEP) from None
     except ValueError:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
+
+
+def _no_constant(text: str) -> Any:
+    """JSON has no NaN and no Infinity (RFC 8259 §6); Python's decoder accepts them."""
+    raise ValueError(text)
+
+
+def _without_surrogates(value: Any) -> Any:
+    """Replaces halves of surrogate pairs by U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(name): _without_surrogates(item) for name, item in value.items()}
+    return value
 
 
 def check_media(call: Call) -> str:
@@ -121,7 +137,7 @@ def read_object(call: Call) -> tuple[Json, list[str]]:
         else:
             value, texts = read_yaml(body)
     except BadRequest as error:
-        where = "couldn't get version/kind; json parse error: " if media == JSON else ""
+        where = "couldn't get version/kind; " if media == JSON else ""
         raise unrecognized(call, f"{where}{error}") from None
     _check_head(call, value)
     return value, repeats(call, value) if media == JSON else texts
@@ -140,9 +156,6 @@ def read_yaml(body: bytes) -> tuple[Any, list[str]]:
 _YAML_ERRORS = "yaml: unmarshal errors:"
 
 
-_GO_HEAD = (
-    r"""struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"""
-)
 _SHOWN = 30  # maximum bytes of a body quoted in errors
 
 
@@ -161,7 +174,7 @@ def quotable(call: Call, text: str) -> str:
 
 
 def _check_head(call: Call, value: Any) -> None:
-    """Whether the value is an object with a valid apiVersion and kind, in the words of Go's decoder."""
+    """Raise `BadRequest` unless the value is an object with a valid apiVersion and kind."""
     if value is None:
         shown = quotable(call, call.request.body.decode(errors="replace"))
         raise unrecognized(call, f"Object 'Kind' is missing in '{shown}'")
@@ -174,12 +187,10 @@ def _check_head(call: Call, value: Any) -> None:
 def headless(value: Any) -> str:
     """Why a value has no valid apiVersion and kind; empty if it has."""
     if type(value) is not dict:
-        text = cannot_unmarshal(value, f"Go value of type {_GO_HEAD}")
-        return f"couldn't get version/kind; json parse error: {text}"
+        return f"couldn't get version/kind; {wrong_type('the body', 'an object', value)}"
     for name in ("apiVersion", "kind"):
         if value.get(name) is not None and type(value[name]) is not str:
-            text = cannot_unmarshal(value[name], f"Go struct field .{name} of type string")
-            return f"couldn't get version/kind; json parse error: {text}"
+            return f"couldn't get version/kind; {wrong_type(name, 'a string', value[name])}"
     return ""
 
 
@@ -216,7 +227,7 @@ def read_options(call: Call, kind: str) -> Any:
         try:
             return read_json(body)
         except BadRequest as error:
-            raise BadRequest(f"couldn't get version/kind; json parse error: {error}") from None
+            raise BadRequest(f"couldn't get version/kind; {error}") from None
     if media == YAML:
         return read_yaml(body)[0]
     return codec.decode(body, api_version="v1", kind=kind)

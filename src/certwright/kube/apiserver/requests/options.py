@@ -6,7 +6,6 @@ Source: Kubernetes API reference, CreateOptions, UpdateOptions and PatchOptions 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
@@ -20,8 +19,8 @@ from certwright.kube.api.errors import (
     required,
     too_long,
 )
-from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.util.durations import parse_duration
 
 MAX_MANAGER_BYTES = 128
 _STRICTNESS = ("", "Ignore", "Strict", "Warn")
@@ -80,34 +79,13 @@ def check_manager(name: str, path: str = "fieldManager") -> list[FieldError]:
     return errors
 
 
-_PART = re.compile(r"(?P<number>[0-9]*(?:\.[0-9]*)?)(?P<unit>[^0-9.]*)")
-_UNITS = frozenset({"ns", "us", "µs", "μs", "ms", "s", "m", "h"})
-
-
 def check_timeout(query: Mapping[str, str]) -> None:
-    """Check that `timeout`, which every request may have, is a duration (Go `time.ParseDuration`).
+    """Check that `timeout`, which every request may have, is a duration.
 
     It requests less time than a request has anyway. Raises `BadRequest`.
     """
-    wanted = query.get("timeout")
-    if wanted and (text := _duration_problem(wanted)):
-        raise BadRequest(f"invalid timeout specified in the request URL - time: {text}")
-
-
-def _duration_problem(text: str) -> str:
-    rest, shown = text[1:] if text[0] in "+-" else text, quoted(text)
-    if rest == "0":
-        return ""
-    if not rest:
-        return f"invalid duration {shown}"
-    while rest:
-        match = _PART.match(rest)
-        number, unit = (match["number"], match["unit"]) if match else ("", "")
-        if number in ("", "."):
-            return f"invalid duration {shown}"
-        if not unit:
-            return f"missing unit in duration {shown}"
-        if unit not in _UNITS:
-            return f"unknown unit {quoted(unit)} in duration {shown}"
-        rest = rest[len(number) + len(unit) :]
-    return ""
+    if wanted := query.get("timeout"):
+        try:
+            parse_duration(wanted)
+        except ValueError as error:
+            raise BadRequest(f"invalid timeout specified in the request URL - {error}") from None

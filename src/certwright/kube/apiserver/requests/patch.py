@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.base.json_values import same, wrong_type
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.requests.bodies import MAX_DEPTH, is_too_deep
 
@@ -71,10 +71,10 @@ def json_patch(document: Any, operations: Any) -> Any:
     Raises `PatchMalformed` and `PatchFailed`.
     """
     if operations is not None and type(operations) is not list:
-        raise PatchMalformed(f"{_cannot_unmarshal(operations)} []handlers.jsonPatchOp")
-    for operation in operations or ():
+        raise PatchMalformed(wrong_type("the patch", "a list of operations", operations))
+    for index, operation in enumerate(operations or ()):
         if type(operation) is not dict:
-            raise PatchMalformed(f"{_cannot_unmarshal(operation)} handlers.jsonPatchOp")
+            raise PatchMalformed(wrong_type(f"operation {index}", "an object", operation))
     copies = _Copies()
     for index, operation in enumerate(operations or ()):
         document = _apply(document, operation, index, copies)
@@ -97,14 +97,6 @@ class _Copies:
         if self._bytes > MAX_COPIED:
             raise PatchFailed(f"the copies of the patch exceed {MAX_COPIED} bytes")
         return decode_json(text)
-
-
-_JSON_TYPES = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-
-
-def _cannot_unmarshal(value: Any) -> str:
-    """Go's message for a value of another type."""
-    return f"json: cannot unmarshal {_JSON_TYPES.get(type(value), 'null')} into Go value of type"
 
 
 def _apply(document: Any, operation: dict[str, Any], index: int, copies: _Copies) -> Any:

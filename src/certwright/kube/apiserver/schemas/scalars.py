@@ -205,14 +205,13 @@ _NEEDS_BACKTRACKING = re.compile(r"\\[1-9]|\(\?(?:[=!]|<[=!]|P=|\()")
 
 
 _MAX_PATTERN = 32 * 1024
-"""Characters. Longer patterns take tens of milliseconds to compile, in which no other Python code runs; Go's
-limits are of the same kind, and a hundred times as large."""
+"""Characters. Longer patterns take tens of milliseconds to compile, in which no other Python code runs."""
 
 
 def pattern_problem(pattern: str) -> str | None:
     """Why `pattern` is refused in a schema, or None."""
     if len(pattern) > _MAX_PATTERN:
-        return "error parsing regexp: expression too large"
+        return f"error parsing regexp: it is longer than {_MAX_PATTERN} characters"
     try:
         re.compile(pattern)
         doubtful = _NEEDS_BACKTRACKING.search(pattern) is not None
@@ -223,24 +222,9 @@ def pattern_problem(pattern: str) -> str | None:
     if doubtful:
         try:
             compile_pattern(pattern)
-        except ValueError:
-            return f"error parsing regexp: {_in_go_words(pattern)}"
+        except ValueError as error:
+            return f"error parsing regexp: {error}"
     return None
-
-
-def _in_go_words(pattern: str) -> str:
-    """The error of Go's parser for an invalid pattern: the first that it finds."""
-    if found := re.search(r"\(\?(?:P?[=!>(]|<[=!])", pattern):
-        return f"invalid or unsupported Perl syntax: `{found[0]}`"
-    if found := re.search(r"\\[1-9]", pattern):
-        return f"invalid escape sequence: `{found[0]}`"
-    if found := re.match(r"[*+?]|.*?[(|]([*+?])", pattern):
-        return f"missing argument to repetition operator: `{found[1] or found[0]}`"
-    bare = re.sub(r"\\.", "", pattern)
-    if re.search(r"\[[^\]]*$", bare):
-        return f"missing closing ]: `{pattern[pattern.rindex('[') :]}`"
-    missing = bare.count("(") > bare.count(")")
-    return f"{'missing closing' if missing else 'unexpected'} ): `{pattern}`"
 
 
 def number_checks(schema: Schema) -> list[Check]:
@@ -286,7 +270,7 @@ def _factor_check(factor: float) -> Check:
 
 
 def _shown(number: float) -> str:
-    """As Go prints it: whole numbers without a point."""
+    """Whole numbers without a point, as Kubernetes shows them."""
     return str(int(number)) if isfinite(number) and number == int(number) else str(number)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from certwright.kube.apiserver.auth.auth import MASTERS, go_quoted
+from certwright.kube.api.quoting import quoted
+from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.auth.authorizer import refused
 from certwright.kube.apiserver.model.authorization import Action, Authorizer
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -48,7 +49,7 @@ def _check_signing_request(
     verb = "approve" if subresource == "approval" else "sign" if _signed(new) != _signed(old) else ""
     names = (signer, f"{signer.partition('/')[0]}/*")
     if verb and not any(authorizer.allows(user, Action(verb, KUBERNETES, "signers", name=n)) for n in names):
-        why = f"user not permitted to {verb} requests with signerName {go_quoted(signer)}"
+        why = f"user not permitted to {verb} requests with signerName {quoted(signer)}"
         raise refused(KUBERNETES, "certificatesigningrequests", name, why)
 
 

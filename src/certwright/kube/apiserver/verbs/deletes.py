@@ -25,7 +25,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.auth.auth import MASTERS
-from certwright.kube.apiserver.base.metadata_types import struct_problem
+from certwright.kube.apiserver.base.json_values import mismatch
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, conflict, details, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -108,12 +108,9 @@ def _options_of_query(call: Call) -> DeleteOptions:
 
 
 def _check_whole(text: str) -> None:
-    """Whether Go's `strconv.ParseInt` takes it. Raises `BadRequest`."""
-    problem = "" if _WHOLE.fullmatch(text) else "invalid syntax"
-    if not problem and not -(2**63) <= int(text) < 2**63:
-        problem = "value out of range"
-    if problem:
-        raise BadRequest(f"strconv.ParseInt: parsing {quoted(text)}: {problem}")
+    """Raises `BadRequest` unless it is a whole number of 64 bits."""
+    if not _WHOLE.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
+        raise BadRequest(f"gracePeriodSeconds: expected a whole number of seconds, got {quoted(text)}")
 
 
 def _check_options(options: DeleteOptions) -> list[FieldError]:
@@ -136,17 +133,10 @@ def _options_of_body(call: Call) -> DeleteOptions:
     try:
         return convert(members, DeleteOptions)
     except msgspec.ValidationError as error:
-        raise BadRequest(struct_problem(members, _GO_TYPES, _KIND) or f"{_KIND}: {error}") from None
+        raise BadRequest(f"{_KIND}: {mismatch(error)}") from None
 
 
 _KIND = "DeleteOptions"
-_GO_TYPES = {
-    "gracePeriodSeconds": "int64",
-    "preconditions": "v1.Preconditions",
-    "orphanDependents": "bool",
-    "propagationPolicy": "v1.DeletionPropagation",
-    "dryRun": "[]string",
-}
 
 
 def _check_kind(version: str, kind: str) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from certwright.kube.api import errors
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Expired, FieldError, Timeout
+from certwright.kube.api.quoting import quoted
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.encoding import base64url
 
@@ -123,21 +124,14 @@ def revision_of(text: str) -> int:
     try:
         return _unsigned(text)
     except ValueError as error:
-        raise ApiError(_not_a_revision(text, error)) from None
-
-
-def _not_a_revision(text: str, error: ValueError) -> str:
-    shown = msgspec.json.encode(text).decode()
-    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {error}"
+        raise ApiError(str(error)) from None
 
 
 def _unsigned(text: str) -> int:
     if not text:
         return 0
-    if not text.isascii() or not text.isdecimal():
-        raise ValueError("invalid syntax")
-    if len(text) > 20 or int(text) >= _MAX_UINT64:
-        raise ValueError("value out of range")
+    if not text.isascii() or not text.isdecimal() or len(text) > 20 or int(text) >= _MAX_UINT64:
+        raise ValueError(f"resourceVersion: expected a whole number of 64 bits, got {quoted(text)}")
     return int(text)
 
 
@@ -146,13 +140,10 @@ def number(query: Mapping[str, str], name: str) -> int:
     text = query.get(name)
     if text is None:
         return 0
-    if re.fullmatch(r"[+-]?[0-9]+", text) is None:
-        detail = "invalid syntax"
-    elif len(text) > 20 or not -_MAX_INT64 <= int(text) < _MAX_INT64:
-        detail = "value out of range"
-    else:
-        return int(text)
-    raise BadRequest(f"strconv.ParseInt: parsing {msgspec.json.encode(text).decode()}: {detail}")
+    is_number = len(text) <= 20 and re.fullmatch(r"[+-]?[0-9]+", text)
+    if not is_number or not -_MAX_INT64 <= int(text) < _MAX_INT64:
+        raise BadRequest(f"{name}: expected a whole number of 64 bits, got {quoted(text)}")
+    return int(text)
 
 
 def check_query(query: Mapping[str, str], *, watch: bool) -> None:
@@ -179,7 +170,7 @@ def list_options(query: Mapping[str, str], *, namespaced: bool, namespace: str) 
     try:
         revision = _unsigned(version)
     except ValueError as error:
-        raise BadRequest(f"invalid resource version: {_not_a_revision(version, error)}") from None
+        raise BadRequest(f"invalid resource version: {error}") from None
     # With a limit and no resourceVersionMatch, a revision means exactly that one.
     if revision and (match == "Exact" or (not match and limit)):
         return ListOptions(limit=limit, exact=revision)

@@ -24,7 +24,7 @@ from certwright.kube.api.errors import (
     InternalError,
     invalid,
 )
-from certwright.kube.apiserver.base import go_values
+from certwright.kube.apiserver.base.json_values import wrong_type
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager import entries, managed
 from certwright.kube.apiserver.kinds.native import NativeSchema
@@ -82,13 +82,10 @@ def errors(paths: Mapping[str, str], obj: Json, old: Json | None) -> list[FieldE
 
 
 class _Unexpected(Exception):
-    """A value of another type at a path; the text is Kubernetes'."""
+    """A value of another type at a path."""
 
     def __init__(self, keys: list[str], value: Any, expected: str) -> None:
-        shown, path = go_values.shown(value), ".".join(keys)
-        super().__init__(
-            f".{path} accessor error: {shown} is of the type {go_values.type_of(value)}, expected {expected}"
-        )
+        super().__init__(wrong_type(".".join(keys), expected, value))
 
 
 _ABSENT = object()
@@ -101,7 +98,7 @@ def _find(obj: Any, path: str) -> Any:
         if obj is None:
             return _ABSENT
         if type(obj) is not dict:
-            raise _Unexpected(keys[: index + 1], obj, "map[string]interface{}")
+            raise _Unexpected(keys[: index + 1], obj, "an object")
         if key not in obj:
             return _ABSENT
         obj = obj[key]
@@ -113,7 +110,7 @@ def _number(obj: Json, path: str) -> int:
     if value is _ABSENT:
         return 0
     if type(value) is not int:
-        raise _Unexpected(_keys(path), value, "int64")
+        raise _Unexpected(_keys(path), value, "an integer of 64 bits")
     return value
 
 
@@ -123,7 +120,7 @@ def _selector(obj: Json, paths: Mapping[str, str]) -> str:
     if value is _ABSENT:
         return ""
     if type(value) is not str:
-        raise _Unexpected(_keys(path), value, "string")
+        raise _Unexpected(_keys(path), value, "a string")
     return value
 
 

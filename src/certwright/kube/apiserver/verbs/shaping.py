@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, invalid, invalid_object
+from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.json_values import same
 from certwright.kube.apiserver.base.metadata_types import MANAGED
@@ -136,8 +137,7 @@ def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
 
 def _check_revision(version: object) -> None:
     if type(version) is str and not (version.isascii() and version.isdecimal()):
-        shown = objects.encode_json(version).decode()
-        raise ApiError(f"strconv.ParseUint: parsing {shown}: invalid syntax")
+        raise ApiError(f"metadata.resourceVersion: expected a whole number, got {quoted(version)}")
 
 
 def nameless(call: Call) -> BadRequest:

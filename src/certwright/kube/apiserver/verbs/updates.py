@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details, Invalid, TooLarge
-from certwright.kube.apiserver.base.json_values import same
-from certwright.kube.apiserver.base.metadata_types import cannot_unmarshal
+from certwright.kube.apiserver.base.json_values import same, wrong_type
 from certwright.kube.apiserver.fieldmanager import apply, managed
 from certwright.kube.apiserver.fieldmanager.entries import keep_times
 from certwright.kube.apiserver.model import objects, offload
@@ -164,7 +163,7 @@ def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
     if strategic and wanted is None:
         return {}, []
     if strategic or not (lax or wanted is None):
-        text = cannot_unmarshal(wanted, "Go value of type map[string]interface {}")
+        text = wrong_type("the patch", "an object", wanted)
         raise BadRequest(text if strategic else f"error decoding patch: {text}")
     if type(wanted) is not list:
         raise BadRequest("Invalid JSON Patch")
