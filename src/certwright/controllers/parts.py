@@ -13,6 +13,7 @@ from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.queues import Precedence
 from certwright.controllers.settings import Settings
 from certwright.controllers.shared import Shared
+from certwright.controllers.shims.sources import follow_sources
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result
@@ -36,6 +37,8 @@ class Parts(Shared):
         super().__init__(toolbox, clock, settings, mine)
         self.acme = Acme(self)
         self.members = self.acme.members
+        self.ingress_like = follow_sources(toolbox.client, clock, settings, self.enabled)
+        self.caches.add(self.ingress_like.all)
         self.issuer_tools = IssuerTools(
             toolbox, self.caches.secrets, self.acme.tools, self.servers.tools, self.policy
         )

@@ -9,6 +9,7 @@ from datetime import timedelta
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.retry.backoff import Limits
 from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR
+from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.util.ids import random_suffix
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
@@ -33,6 +34,7 @@ class Settings:
     copied_annotation_prefixes: Sequence[str] = COPIED_ANNOTATION_PREFIXES
     filtered_secrets: bool = True
     acme: AcmeOptions = field(default_factory=AcmeOptions)
+    shims: ShimOptions = field(default_factory=ShimOptions)
     workers: int = _WORKERS
     suffix: Callable[[int], str] = random_suffix
 

@@ -41,6 +41,9 @@ CSR_SIGNERS: Final = "certificatesigningrequests-issuer-"
 """Both followed by the kind of issuer in small letters."""
 ORDERS: Final = "orders"
 CHALLENGES: Final = "challenges"
+INGRESS_SHIM: Final = "ingress-shim"
+GATEWAY_SHIM: Final = "gateway-shim"
+LISTENER_SETS: Final = "listenerset"
 
 _STEPS = "controllers.certificates"
 
@@ -66,8 +69,9 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(f"{SIGNERS}venafi", "controllers.requests.signing"),
     Row(ORDERS, "controllers.acme.orders"),
     Row(CHALLENGES, "controllers.acme.challenges"),
-    Row("ingress-shim", exists=False),
-    Row("gateway-shim", default=False, exists=False),
+    Row(INGRESS_SHIM, "controllers.shims.reconcile"),
+    Row(GATEWAY_SHIM, "controllers.shims.reconcile"),
+    Row(LISTENER_SETS, "controllers.shims.reconcile"),
     Row(f"{CSR_SIGNERS}ca", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}selfsigned", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}vault", "controllers.requests.signing_requests", default=False),

@@ -23,7 +23,12 @@ from certwright.controllers.requests.certificate_requests import RequestReconcil
 from certwright.controllers.requests.signing import Signing
 from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
 from certwright.controllers.sets.status import SetReconciler
+from certwright.controllers.shims import handlers as shim_handlers
+from certwright.controllers.shims.reconcile import ShimReconciler
+from certwright.controllers.shims.sources import Certificates
 from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.resources.ingress import ListenerSet
 from certwright.resources.table import (
     CERTIFICATE_SIGNING_REQUESTS,
     CLUSTER_ISSUER_SETS,
@@ -170,6 +175,30 @@ def _challenge_precedence(parts: Parts) -> Precedence:
     return Precedence(first.rank, first.flow)
 
 
+def _shim(parts: Parts, informer: Informer[Any] | None) -> ShimReconciler[Any]:
+    assert informer is not None
+    return ShimReconciler(
+        informer,
+        Certificates(parts.toolbox.client, parts.caches),
+        parts.toolbox,
+        options=parts.settings.shims,
+        inherited=parts.ingress_like.inherited,
+        lacks_issuer=parts.issuers.lacks,
+    )
+
+
+def _shim_handlers(parts: Parts, informer: Informer[Any] | None, add: Add) -> None:
+    assert informer is not None
+    shim_handlers.wake_own(informer, add)
+    shim_handlers.wake_with_certificates(informer, parts.caches, add)
+
+
+def _listener_set_handlers(parts: Parts, informer: Informer[ListenerSet] | None, add: Add) -> None:
+    _shim_handlers(parts, informer, add)
+    assert informer is not None
+    shim_handlers.wake_with_parents(informer, parts.ingress_like, add)
+
+
 def _breakers(parts: Parts) -> BreakerReconciler:
     probes = Probes(parts.issuers, parts.issuer_tools, acme=parts.acme.probe)
     return BreakerReconciler(
@@ -251,6 +280,36 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         precedence=_challenge_precedence,
         workers=lambda configured: _FOR_A_CA * configured,
         yields_when_idle=False,
+    ),
+    Row(
+        "ingress-shim",
+        "Ingresses",
+        lambda parts: _shim(parts, parts.ingress_like.ingresses),
+        lambda parts, _shim, add: _shim_handlers(parts, parts.ingress_like.ingresses, add),
+        runs=lambda parts: parts.ingress_like.ingresses is not None,
+    ),
+    Row(
+        "gateway-shim",
+        "Gateways",
+        lambda parts: _shim(parts, parts.ingress_like.gateways),
+        lambda parts, _shim, add: _shim_handlers(parts, parts.ingress_like.gateways, add),
+        runs=lambda parts: table.GATEWAY_SHIM in parts.enabled and parts.settings.shims.gateways,
+    ),
+    Row(
+        "listenerset",
+        "ListenerSets",
+        lambda parts: _shim(parts, parts.ingress_like.listener_sets),
+        lambda parts, _shim, add: _listener_set_handlers(parts, parts.ingress_like.listener_sets, add),
+        runs=lambda parts: parts.ingress_like.listener_sets is not None,
+    ),
+    Row(
+        "xlistenerset",
+        "XListenerSets",
+        lambda parts: _shim(parts, parts.ingress_like.experimental_listener_sets),
+        lambda parts, _shim, add: _listener_set_handlers(
+            parts, parts.ingress_like.experimental_listener_sets, add
+        ),
+        runs=lambda parts: parts.ingress_like.experimental_listener_sets is not None,
     ),
     Row(
         "circuit-breakers",

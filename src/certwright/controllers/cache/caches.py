@@ -99,6 +99,7 @@ class Caches:
             namespace=namespace,
             indexers={indexes.BY_OWNER: indexes.owner_uids, indexes.BY_ISSUER: indexes.open_issuers},
         )
+        self._others: list[Informer[Any]] = []
         self.signing_requests: Informer[CertificateSigningRequest] | None = None
         if signing_requests and not namespace:
             self.signing_requests = Informer(
@@ -122,6 +123,7 @@ class Caches:
                 indexes.BY_ISSUER: indexes.own_issuers,
                 indexes.BY_FAILURE: indexes.failures,
                 indexes.BY_CONDITION: indexes.conditions_but_ready,
+                indexes.BY_OWNER: indexes.owner_uids,
             },
             packing=replace(layouts.plain(Certificate), note=_ends_at),
         )
@@ -155,6 +157,10 @@ class Caches:
             },
             packing=layouts.plain(Order),
         )
+
+    def add(self, informers: Iterable[Informer[Any]]) -> None:
+        """Run these informers together with the others; call it before `start`."""
+        self._others += informers
 
     def start(self, tasks: TaskSet) -> None:
         """Begin to follow the server."""
@@ -242,6 +248,10 @@ class Caches:
     def certificates_from(self, issuer: str) -> list[Certificate]:
         """The Certificates whose issuer is that one of ours (see `issuer_value`)."""
         return self.certificates.cache.by_index(indexes.BY_ISSUER, issuer)
+
+    def certificates_of(self, owner: ObjectMeta) -> list[Certificate]:
+        """The Certificates that the object controls, such as an Ingress."""
+        return self.certificates.cache.by_index(indexes.BY_OWNER, owner.uid)
 
     def failing_certificates(self) -> list[Certificate]:
         """The Certificates whose last attempt has failed."""
@@ -353,7 +363,7 @@ class Caches:
             *self.secrets.informers,
             self.issuers,
         ]
-        found += [self.orders, self.challenges, *self.sets.informers]
+        found += [self.orders, self.challenges, *self.sets.informers, *self._others]
         return found + [more for more in (self.cluster_issuers, self.signing_requests) if more is not None]
 
 

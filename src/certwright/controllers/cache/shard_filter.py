@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
-from certwright.kube.api.meta import Object, ObjectKey, ObjectMeta, Struct, controller_of
+from certwright.kube.api.meta import Object, ObjectKey, ObjectMeta, OwnerReference, Struct, controller_of
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources import names
 from certwright.resources.order import Order
@@ -28,9 +28,10 @@ class _Owned(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-class _Named(Struct, frozen=True):
+class _CertificateMeta(Struct, frozen=True):
     name: str = ""
     namespace: str = ""
+    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class _Target(Struct, frozen=True):
@@ -42,7 +43,7 @@ class _Failure(Struct, frozen=True):
 
 
 class _Certificate(Struct, frozen=True):
-    metadata: _Named = _Named()
+    metadata: _CertificateMeta = _CertificateMeta()
     spec: _Target = _Target()
     status: _Failure = _Failure()
 
@@ -75,16 +76,17 @@ def target_of(raw: msgspec.Raw) -> str:
 
 
 def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]]) -> Keep:
-    """Those that are `mine`, those with the same target Secret as one that is (`targeting` lists the
-    Certificates of a target Secret), and those whose last attempt failed, because they show the state of
-    their issuers."""
+    """Those that are `mine`, those of an Ingress or the like that is, those with the same target Secret as
+    one that is (`targeting` lists the Certificates of a target Secret), and those whose last attempt failed,
+    because they show the state of their issuers."""
 
     def keep(raw: msgspec.Raw) -> bool:
         found = _read(_certificate, raw)
         if found is None or found.status.last_failure_time is not None:
             return True
         meta = found.metadata
-        is_mine = mine(ObjectKey(meta.namespace, meta.name))
+        owners = (owner.name for owner in meta.owner_references if owner.controller)
+        is_mine = any(mine(ObjectKey(meta.namespace, name)) for name in (meta.name, *owners))
         return is_mine or any(map(mine, targeting(f"{meta.namespace}/{found.spec.secret_name}")))
 
     return keep

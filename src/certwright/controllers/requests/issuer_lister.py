@@ -57,6 +57,14 @@ class KnownIssuers:
         kind = reference.kind_or_default
         return self._object_at(kind, _key(kind, namespace, reference.name))
 
+    def lacks(self, reference: IssuerReference, namespace: str) -> bool:
+        """Whether it names an issuer or set of ours that does not exist, as far as is known here."""
+        if reference.is_set:
+            return self._caches.sets.find(reference, namespace) is None
+        if reference.kind_or_default == CLUSTER_ISSUERS.kind and self._caches.cluster_issuers is None:
+            return False
+        return reference.is_ours and self.object_of(reference, namespace) is None
+
     def secrets_of(self, reference: IssuerReference, namespace: str) -> str:
         """The namespace of the Secrets of an issuer that an object of `namespace` refers to."""
         is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind

@@ -51,6 +51,7 @@ class PartialInformer(Informer[T]):
         packing: Packing[T] | None = None,
         metadata_only: bool = False,
         page: int = PAGE,
+        is_optional: bool = False,
     ) -> None:
         super().__init__(
             client,
@@ -62,6 +63,7 @@ class PartialInformer(Informer[T]):
             packing=packing,
             metadata_only=metadata_only,
             page=page,
+            is_optional=is_optional,
         )
         self.others = Names()
         self._keep = keep

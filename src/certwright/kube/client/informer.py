@@ -323,12 +323,16 @@ class Informer(Generic[T]):
     def _report(self, because: Exception | None, delay_s: float) -> None:
         if because is None:
             _log.debug("the watch of %s ended without an event", self.kind.resource)
-        elif self.problem is None:
+            return
+        if self._is_optional and isinstance(because, NotFound | Forbidden):
+            # Normal for a kind that need not be served.
+            _log.debug("%s is not served; trying again in %.1f s", self.kind.resource, delay_s)
+            return
+        if self.problem is None:
             _log.warning("%s cannot be followed: %s; trying again", self.kind.resource, because)
         else:
             _log.debug("%s: %s; trying again in %.1f s", self.kind.resource, because, delay_s)
-        if because is not None:
-            self.problem = str(because)
+        self.problem = str(because)
 
     def _recovered(self) -> None:
         if self.problem is not None:

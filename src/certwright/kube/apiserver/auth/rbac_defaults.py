@@ -30,6 +30,7 @@ _WRITE = "create delete deletecollection patch update"
 _CERT_MANAGER = "cert-manager.io"
 _ACME = "acme.cert-manager.io"
 _GATEWAY = "gateway.networking.k8s.io"
+_EXPERIMENTAL_GATEWAY = "gateway.networking.x-k8s.io"
 _ACCOUNT = {"kind": "ServiceAccount", "name": "cert-manager", "namespace": "cert-manager"}
 _SETS = "certwright.io"
 _KINDS = ("issuers", "clusterissuers")
@@ -230,8 +231,10 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule(_READ, "certificates certificaterequests", _CERT_MANAGER),
         _rule(_READ, "ingresses", "networking.k8s.io"),
         _rule("update", "ingresses/finalizers", "networking.k8s.io"),
-        _rule(_READ, "gateways httproutes", _GATEWAY),
-        _rule("update", "gateways/finalizers httproutes/finalizers", _GATEWAY),
+        _rule(_READ, "gateways httproutes listenersets", _GATEWAY),
+        _rule(_READ, "xlistenersets", _EXPERIMENTAL_GATEWAY),
+        _rule("update", "gateways/finalizers httproutes/finalizers listenersets/finalizers", _GATEWAY),
+        _rule("update", "xlistenersets/finalizers", _EXPERIMENTAL_GATEWAY),
         issuers,
         events,
     ]

@@ -1,0 +1,277 @@
+"""Annotations of Ingresses, Gateways and ListenerSets: which issuer, and which fields of the Certificate.
+
+Source: cert-manager documentation, "Annotated Ingress resource" and "Annotations".
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from certwright.controllers.shims.options import ShimOptions
+from certwright.resources import names
+from certwright.resources.certificate import CertificateSpec, PrivateKeySpec, SecretTemplate, X509Subject
+from certwright.resources.issuer_ref import IssuerReference
+
+ISSUER: Final = "cert-manager.io/issuer"
+CLUSTER_ISSUER: Final = "cert-manager.io/cluster-issuer"
+DURATION: Final = "cert-manager.io/duration"
+RENEW_BEFORE: Final = "cert-manager.io/renew-before"
+RENEW_BEFORE_PERCENTAGE: Final = "cert-manager.io/renew-before-percentage"
+USAGES: Final = "cert-manager.io/usages"
+REVISION_HISTORY_LIMIT: Final = "cert-manager.io/revision-history-limit"
+KEY_ALGORITHM: Final = "cert-manager.io/private-key-algorithm"
+KEY_ENCODING: Final = "cert-manager.io/private-key-encoding"
+KEY_SIZE: Final = "cert-manager.io/private-key-size"
+KEY_ROTATION_POLICY: Final = "cert-manager.io/private-key-rotation-policy"
+SECRET_TEMPLATE: Final = "cert-manager.io/secret-template"  # noqa: S105 - a name, no password
+IGNORE_TLS_LISTENERS: Final = "cert-manager.io/ignore-tls-listeners"
+EDIT_IN_PLACE: Final = "acme.cert-manager.io/http01-edit-in-place"
+INGRESS_CLASS: Final = "acme.cert-manager.io/http01-ingress-class"
+INGRESS_CLASS_NAME: Final = "acme.cert-manager.io/http01-ingress-ingressclassname"
+PARENT_FALLBACK: Final = "acme.cert-manager.io/http01-parentreffallback"
+
+OVERRIDE_NAME: Final = "acme.cert-manager.io/http01-override-ingress-name"
+OVERRIDE_CLASS: Final = "acme.cert-manager.io/http01-override-ingress-class"
+OVERRIDE_CLASS_NAME: Final = "acme.cert-manager.io/http01-override-ingress-ingressclassname"
+PARENT_NAME: Final = "acme.cert-manager.io/http01-parentrefname"
+PARENT_KIND: Final = "acme.cert-manager.io/http01-parentrefkind"
+PARENT_NAMESPACE: Final = "acme.cert-manager.io/http01-parentrefnamespace"
+"""On Certificates: how their HTTP-01 challenges are solved."""
+
+_PREFIXES: Final = ("cert-manager.io/", "acme.cert-manager.io/")
+
+_SUBJECT: Final = {
+    names.SUBJECT_ORGANIZATIONS: "organizations",
+    names.SUBJECT_ORGANIZATIONAL_UNITS: "organizational_units",
+    names.SUBJECT_COUNTRIES: "countries",
+    names.SUBJECT_PROVINCES: "provinces",
+    names.SUBJECT_LOCALITIES: "localities",
+    names.SUBJECT_STREET_ADDRESSES: "street_addresses",
+    names.SUBJECT_POSTAL_CODES: "postal_codes",
+}
+_NAMES: Final = {
+    names.ALT_NAMES: "dns_names",
+    names.IP_SANS: "ip_addresses",
+    names.URI_SANS: "uris",
+    names.EMAIL_SANS: "email_addresses",
+}
+_KEY: Final = {
+    KEY_ALGORITHM: "algorithm",
+    KEY_ENCODING: "encoding",
+    KEY_SIZE: "size",
+    KEY_ROTATION_POLICY: "rotation_policy",
+}
+
+FIELDS: Final[Mapping[str, str]] = {
+    names.COMMON_NAME: "spec.commonName",
+    names.ALT_NAMES: "spec.dnsNames",
+    names.IP_SANS: "spec.ipAddresses",
+    names.URI_SANS: "spec.uris",
+    names.EMAIL_SANS: "spec.emailAddresses",
+    DURATION: "spec.duration",
+    RENEW_BEFORE: "spec.renewBefore",
+    RENEW_BEFORE_PERCENTAGE: "spec.renewBeforePercentage",
+    USAGES: "spec.usages",
+    REVISION_HISTORY_LIMIT: "spec.revisionHistoryLimit",
+    KEY_ALGORITHM: "spec.privateKey.algorithm",
+    KEY_ENCODING: "spec.privateKey.encoding",
+    KEY_SIZE: "spec.privateKey.size",
+    KEY_ROTATION_POLICY: "spec.privateKey.rotationPolicy",
+    SECRET_TEMPLATE: "spec.secretTemplate",
+    names.SUBJECT_ORGANIZATIONS: "spec.subject.organizations",
+    names.SUBJECT_ORGANIZATIONAL_UNITS: "spec.subject.organizationalUnits",
+    names.SUBJECT_COUNTRIES: "spec.subject.countries",
+    names.SUBJECT_PROVINCES: "spec.subject.provinces",
+    names.SUBJECT_LOCALITIES: "spec.subject.localities",
+    names.SUBJECT_STREET_ADDRESSES: "spec.subject.streetAddresses",
+    names.SUBJECT_POSTAL_CODES: "spec.subject.postalCodes",
+    names.SUBJECT_SERIAL_NUMBER: "spec.subject.serialNumber",
+}
+"""The field of a Certificate that each annotation sets."""
+
+_KNOWN: Final = frozenset(
+    {
+        *FIELDS,
+        ISSUER,
+        CLUSTER_ISSUER,
+        names.ISSUER_KIND,
+        names.ISSUER_GROUP,
+        IGNORE_TLS_LISTENERS,
+        EDIT_IN_PLACE,
+        INGRESS_CLASS,
+        INGRESS_CLASS_NAME,
+        PARENT_FALLBACK,
+        PARENT_NAME,
+        PARENT_KIND,
+        PARENT_NAMESPACE,
+        OVERRIDE_NAME,
+        OVERRIDE_CLASS,
+        OVERRIDE_CLASS_NAME,
+        # On other objects; tools copy them between objects.
+        names.CERTIFICATE_NAME,
+        names.ISSUER_NAME,
+        names.CERTIFICATE_REVISION,
+        names.PRIVATE_KEY_SECRET_NAME,
+        names.ISSUE_TEMPORARY_CERTIFICATE,
+        names.ALLOW_DIRECT_INJECTION,
+        "cert-manager.io/inject-ca-from",
+        "cert-manager.io/inject-ca-from-secret",
+        "cert-manager.io/inject-apiserver-ca",
+    }
+)
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
+_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+
+
+class BadAnnotation(ValueError):
+    """An annotation that cannot be used; the text is one sentence with its name, value and the fix."""
+
+
+def is_true(value: str) -> bool:
+    """Whether Go's `strconv.ParseBool` reads it as true."""
+    return value in _TRUE
+
+
+def concerns_us(annotations: Mapping[str, str], auto: Iterable[str]) -> bool:
+    """Whether any annotation is for the shims, misspelt ones included."""
+    return any(key.startswith(_PREFIXES) for key in annotations) or any(key in annotations for key in auto)
+
+
+def chooses_issuer(annotations: Mapping[str, str], auto: Iterable[str]) -> bool:
+    """Whether Certificates are wanted: an issuer is named, or an annotation of `auto` is true."""
+    named = ISSUER in annotations or CLUSTER_ISSUER in annotations
+    return named or any(is_true(annotations.get(key, "")) for key in auto)
+
+
+def misspelt(annotations: Mapping[str, str]) -> list[str]:
+    """A sentence for each annotation with cert-manager's prefix that does not exist."""
+    sentences = []
+    for key in sorted(annotations):
+        if key in _KNOWN or not key.startswith(_PREFIXES):
+            continue
+        near = difflib.get_close_matches(key, _KNOWN, n=1, cutoff=0.8)
+        fix = f"did you mean {near[0]}?" if near else "remove it"
+        sentences.append(f"metadata.annotations: {key} is not an annotation of cert-manager; {fix}")
+    return sentences
+
+
+def issuer_of(annotations: Mapping[str, str], options: ShimOptions) -> IssuerReference:
+    """The issuer that the annotations choose, with the default one of `options` where they choose none.
+
+    Raises `BadAnnotation`.
+    """
+    issuer, cluster_issuer = annotations.get(ISSUER), annotations.get(CLUSTER_ISSUER)
+    kind, group = annotations.get(names.ISSUER_KIND), annotations.get(names.ISSUER_GROUP)
+    if issuer is not None and cluster_issuer is not None:
+        raise BadAnnotation(f"both {ISSUER} and {CLUSTER_ISSUER} are given; remove one of them")
+    if cluster_issuer is not None:
+        for key, value in ((names.ISSUER_KIND, kind), (names.ISSUER_GROUP, group)):
+            if value is not None:
+                raise BadAnnotation(
+                    f"{CLUSTER_ISSUER} and {key} are given; remove one of them, or use {ISSUER} instead of "
+                    f"{CLUSTER_ISSUER}"
+                )
+        kind = "ClusterIssuer"
+    name = cluster_issuer if cluster_issuer is not None else issuer
+    if name is None:
+        return _default_issuer(options, kind, group)
+    if not name:
+        key = CLUSTER_ISSUER if cluster_issuer is not None else ISSUER
+        raise BadAnnotation(f"{key} is empty; write the name of the issuer")
+    default = IssuerReference(name=name, kind="Issuer", group=names.GROUP)
+    return msgspec.structs.replace(default, kind=kind or default.kind, group=group or default.group)
+
+
+def _default_issuer(options: ShimOptions, kind: str | None, group: str | None) -> IssuerReference:
+    if not options.issuer_name:
+        raise BadAnnotation(
+            f"no issuer is named, and there is no default issuer; add {ISSUER} or {CLUSTER_ISSUER}, or start "
+            "certwright with --default-issuer-name"
+        )
+    return IssuerReference(
+        name=options.issuer_name, kind=kind or options.issuer_kind, group=group or options.issuer_group
+    )
+
+
+def with_annotations(spec: CertificateSpec, annotations: Mapping[str, str]) -> CertificateSpec:
+    """The spec with the fields that the annotations set; names are added to those it has.
+
+    Raises `BadAnnotation`. Values are not validated otherwise.
+    """
+    changes: dict[str, Any] = {}
+    if names.COMMON_NAME in annotations:
+        changes["common_name"] = annotations[names.COMMON_NAME]
+    for key, field in ((DURATION, "duration"), (RENEW_BEFORE, "renew_before")):
+        if key in annotations:
+            changes[field] = annotations[key]
+    for key, field in (
+        (RENEW_BEFORE_PERCENTAGE, "renew_before_percentage"),
+        (REVISION_HISTORY_LIMIT, "revision_history_limit"),
+    ):
+        if key in annotations:
+            changes[field] = _number(key, annotations[key])
+    if USAGES in annotations:
+        changes["usages"] = _split(annotations[USAGES])
+    for key, field in _NAMES.items():
+        if key in annotations:
+            changes[field] = tuple(dict.fromkeys((*getattr(spec, field), *_split(annotations[key]))))
+    if SECRET_TEMPLATE in annotations:
+        changes["secret_template"] = _template(annotations[SECRET_TEMPLATE])
+    changes["subject"] = _subject(annotations)
+    changes["private_key"] = _private_key(annotations)
+    return msgspec.structs.replace(spec, **changes)
+
+
+def _subject(annotations: Mapping[str, str]) -> X509Subject | None:
+    given: dict[str, Any] = {
+        field: _csv(key, annotations[key]) for key, field in _SUBJECT.items() if key in annotations
+    }
+    if names.SUBJECT_SERIAL_NUMBER in annotations:
+        given["serial_number"] = annotations[names.SUBJECT_SERIAL_NUMBER]
+    return X509Subject(**given) if given else None
+
+
+def _private_key(annotations: Mapping[str, str]) -> PrivateKeySpec | None:
+    given: dict[str, Any] = {}
+    for key, field in _KEY.items():
+        if key in annotations:
+            value = annotations[key]
+            given[field] = _number(key, value) if key == KEY_SIZE else value
+    return PrivateKeySpec(**given) if given else None
+
+
+def _template(text: str) -> SecretTemplate:
+    try:
+        return msgspec.json.decode(text, type=SecretTemplate)
+    except msgspec.MsgspecError as error:
+        raise BadAnnotation(
+            f"{SECRET_TEMPLATE} cannot be read: {error}; write JSON such as "
+            '{"labels": {"app": "web"}, "annotations": {}}'
+        ) from error
+
+
+def _number(key: str, text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise BadAnnotation(f"{key}: {text!r} is not a whole number; write digits only, e.g. 2")
+    return int(text)
+
+
+def _split(text: str) -> Sequence[str]:
+    return tuple(part for part in (part.strip() for part in text.split(",")) if part)
+
+
+def _csv(key: str, text: str) -> Sequence[str]:
+    try:
+        rows = list(csv.reader([text], strict=True))
+    except csv.Error as error:
+        raise BadAnnotation(
+            f'{key}: {text!r} cannot be read: {error}; write values with commas in quotes: "A, Inc.",B'
+        ) from error
+    return tuple(rows[0]) if rows else ()

@@ -1,0 +1,152 @@
+"""Keep the Certificates of an annotated Ingress, Gateway or ListenerSet.
+
+What it calls for is computed in `wanted.py`; this module compares, writes and reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.wanted import Wanted, updated, wanted_for
+from certwright.controllers.toolbox import Toolbox
+from certwright.kube.api.errors import AlreadyExists, NotFound
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
+from certwright.kube.client.informer import Informer
+from certwright.kube.runtime.commit import merge_patch
+from certwright.kube.runtime.controller import Result
+from certwright.resources.certificate import Certificate
+from certwright.resources.ingress import IngressLike
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.table import CERTIFICATES
+
+T = TypeVar("T", bound=IngressLike)
+
+BAD_CONFIG = "BadConfig"
+CREATED = "CreateCertificate"
+UPDATED = "UpdateCertificate"
+DELETED = "DeleteCertificate"
+ISSUER_NOT_FOUND = "IssuerNotFound"
+_FOREGROUND = "foregroundDeletion"
+
+
+class CertificateStore(Protocol):
+    """Where the reconciler finds Certificates."""
+
+    async def find(self, key: ObjectKey) -> Certificate | None:
+        """The Certificate of that name, those of other replicas included. Raises what a GET raises."""
+
+    def owned_by(self, owner: ObjectMeta) -> list[Certificate]:
+        """The Certificates that the object controls."""
+
+    def put(self, certificate: Certificate) -> None:
+        """Store the response to an own write."""
+
+
+class ShimReconciler(Generic[T]):
+    """Works on one object of one kind at a time. `inherited` returns the annotations of an object's Gateway;
+    `lacks_issuer` whether an issuer that the program knows does not exist."""
+
+    def __init__(
+        self,
+        informer: Informer[T],
+        certificates: CertificateStore,
+        toolbox: Toolbox,
+        *,
+        options: ShimOptions,
+        inherited: Callable[[T], Mapping[str, str]],
+        lacks_issuer: Callable[[IssuerReference, str], bool],
+    ) -> None:
+        self._kind = informer.kind
+        self._informer = informer
+        self._certificates = certificates
+        self._toolbox = toolbox
+        self._options = options
+        self._inherited = inherited
+        self._lacks_issuer = lacks_issuer
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Create, update and delete Certificates. Raises what the writes raise."""
+        found = self._informer.cache.get(key)
+        if found is None or _is_going(found.metadata):
+            return Result()
+        wanted = wanted_for(self._kind, found, self._inherited(found), self._options)
+        if wanted is None:
+            return Result()
+        for problem in wanted.problems:
+            self._warn(found, BAD_CONFIG, problem)
+        self._report_issuer(found, wanted)
+        for certificate in wanted.certificates.values():
+            await self._keep(found, certificate)
+        await self._delete_others(found, wanted)
+        return Result()
+
+    def _report_issuer(self, found: T, wanted: Wanted) -> None:
+        issuer, namespace = wanted.issuer, found.metadata.namespace
+        if issuer is None or not wanted.certificates or not self._lacks_issuer(issuer, namespace):
+            return
+        kind = issuer.kind_or_default
+        where = "" if kind.startswith("Cluster") else f" in namespace {namespace}"
+        message = f'there is no {kind} "{issuer.name}"{where}; create it, or correct the annotation'
+        self._warn(found, ISSUER_NOT_FOUND, message)
+
+    async def _keep(self, found: T, certificate: Certificate) -> None:
+        name = certificate.metadata.name
+        existing = await self._certificates.find(certificate.metadata.key)
+        if existing is None:
+            await self._create(found, certificate)
+        elif not is_controlled_by(existing.metadata, found.metadata.uid):
+            self._warn(found, BAD_CONFIG, _taken(existing))
+        elif (target := updated(existing, certificate, self._options)) != existing:
+            await self._update(existing, target)
+            self._note(found, UPDATED, f'Successfully updated Certificate "{name}"')
+
+    async def _create(self, found: T, certificate: Certificate) -> None:
+        try:
+            self._certificates.put(await self._toolbox.client.create(CERTIFICATES, certificate))
+        except AlreadyExists:
+            # Its event is on the way, and enqueues this key if it is of this object.
+            return
+        self._note(found, CREATED, f'Successfully created Certificate "{certificate.metadata.name}"')
+
+    async def _update(self, existing: Certificate, target: Certificate) -> None:
+        patch: dict[str, Any] = merge_patch(msgspec.to_builtins(existing), msgspec.to_builtins(target))
+        meta = existing.metadata
+        patch.setdefault("metadata", {})["resourceVersion"] = meta.resource_version
+        client = self._toolbox.client
+        self._certificates.put(await client.patch(CERTIFICATES, meta.name, meta.namespace, patch))
+
+    async def _delete_others(self, found: T, wanted: Wanted) -> None:
+        if wanted.secrets is None:
+            return
+        for one in self._certificates.owned_by(found.metadata):
+            meta = one.metadata
+            if one.spec.secret_name in wanted.secrets or meta.deletion_timestamp is not None:
+                continue
+            try:
+                await self._toolbox.client.delete(CERTIFICATES, meta.name, meta.namespace, uid=meta.uid)
+            except NotFound:
+                continue
+            self._note(found, DELETED, f'Successfully deleted unrequired Certificate "{meta.name}"')
+
+    def _note(self, found: T, reason: str, message: str) -> None:
+        self._toolbox.recorder.event(self._kind, found, "Normal", reason, message)
+
+    def _warn(self, found: T, reason: str, message: str) -> None:
+        self._toolbox.recorder.event(self._kind, found, "Warning", reason, message)
+
+
+def _is_going(meta: ObjectMeta) -> bool:
+    return meta.deletion_timestamp is not None or _FOREGROUND in meta.finalizers
+
+
+def _taken(existing: Certificate) -> str:
+    owner = controller_of(existing.metadata)
+    whose = f"belongs to {owner.kind} {owner.name}" if owner is not None else "was not made for an Ingress"
+    return (
+        f'Certificate "{existing.metadata.name}" {whose} and is left as it is; use another Secret name, or '
+        "delete that Certificate"
+    )

@@ -1,0 +1,190 @@
+"""The informers of Ingresses, Gateways and ListenerSets, and what finds the Certificates made for them.
+
+Of Ingresses and Gateways only those with an annotation for the shims are cached: others take no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import field
+
+from certwright.controllers import table
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.settings import Settings
+from certwright.controllers.shims.annotations import concerns_us
+from certwright.controllers.shims.listeners import secrets_of
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
+from certwright.kube.client.filtered_informer import PartialInformer
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
+from certwright.resources.certificate import Certificate
+from certwright.resources.ingress import (
+    EXPERIMENTAL_LISTENER_SETS,
+    GATEWAY_GROUP,
+    GATEWAYS,
+    INGRESSES,
+    LISTENER_SETS,
+    Gateway,
+    Ingress,
+    IngressLike,
+    ListenerSet,
+)
+from certwright.resources.table import CERTIFICATES
+
+T = TypeVar("T", bound=IngressLike)
+
+_BY_SECRET: Final = "secret"  # noqa: S105 - a name, no password
+_BY_PARENT: Final = "parent"
+
+
+class _Annotations(Struct, frozen=True):
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+class _Annotated(Struct, frozen=True):
+    metadata: _Annotations = _Annotations()
+
+
+_annotated: msgspec.json.Decoder[_Annotated] = json_decoder(_Annotated)
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The informers. None: that kind is ignored."""
+
+    ingresses: Informer[Ingress] | None
+    gateways: Informer[Gateway] | None
+    listener_sets: Informer[ListenerSet] | None
+    experimental_listener_sets: Informer[ListenerSet] | None
+
+    @property
+    def all(self) -> list[Informer[Any]]:
+        """Those that there are."""
+        found = (self.ingresses, self.gateways, self.listener_sets, self.experimental_listener_sets)
+        return [informer for informer in found if informer is not None]
+
+    def inherited(self, found: IngressLike) -> Mapping[str, str]:
+        """The annotations of the Gateway of a ListenerSet; empty if it has none for the shims."""
+        if not isinstance(found, ListenerSet):
+            return {}
+        parent = self.gateways.cache.get(_parent(found)) if self.gateways is not None else None
+        return parent.metadata.annotations if parent is not None else {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Follow:
+    """Makes informers of kinds that need not be served."""
+
+    client: Client
+    clock: Clock
+    namespace: str
+
+    def annotated(self, kind: Kind[T], auto: Sequence[str] = ()) -> Informer[T]:
+        """Of the objects with an annotation for the shims."""
+        return PartialInformer(
+            self.client,
+            kind,
+            self.clock,
+            keep=_keep(auto),
+            namespace=self.namespace,
+            indexers={_BY_SECRET: _secrets},
+            is_optional=True,
+        )
+
+    def listener_sets(self, kind: Kind[ListenerSet]) -> Informer[ListenerSet]:
+        """Of all objects, since the annotations may be their Gateway's."""
+        return Informer(
+            self.client,
+            kind,
+            self.clock,
+            namespace=self.namespace,
+            indexers={_BY_SECRET: _secrets, _BY_PARENT: _parents},
+            is_optional=True,
+        )
+
+
+def follow_sources(client: Client, clock: Clock, settings: Settings, enabled: Collection[str]) -> Sources:
+    """Informers for the kinds whose controller is `enabled`."""
+    follow = _Follow(client, clock, settings.namespace or "")
+    options = settings.shims
+    sets = table.LISTENER_SETS in enabled and options.listener_sets
+    # ListenerSets inherit the issuer of their Gateway.
+    gateways = (table.GATEWAY_SHIM in enabled and options.gateways) or sets
+    return Sources(
+        follow.annotated(INGRESSES, options.auto_annotations) if table.INGRESS_SHIM in enabled else None,
+        follow.annotated(GATEWAYS) if gateways else None,
+        follow.listener_sets(LISTENER_SETS) if sets else None,
+        follow.listener_sets(EXPERIMENTAL_LISTENER_SETS) if sets else None,
+    )
+
+
+class Certificates:
+    """The Certificates of the shims; of other replicas too, which the cache may not have."""
+
+    def __init__(self, client: Client, caches: Caches) -> None:
+        self._client, self._caches = client, caches
+
+    async def find(self, key: ObjectKey) -> Certificate | None:
+        """The Certificate of that name. Raises what a GET raises."""
+        informer = self._caches.certificates
+        cached = informer.cache.get(key)
+        if cached is not None or not isinstance(informer, PartialInformer) or key not in informer.others:
+            return cached
+        try:
+            return await self._client.get(CERTIFICATES, key.name, key.namespace)
+        except NotFound:
+            return None
+
+    def owned_by(self, owner: ObjectMeta) -> list[Certificate]:
+        """The Certificates that the object controls."""
+        return self._caches.certificates_of(owner)
+
+    def put(self, certificate: Certificate) -> None:
+        """Store the response to an own write."""
+        self._caches.certificates.put(certificate)
+
+
+def using_secret(informer: Informer[T], secret: ObjectKey) -> list[T]:
+    """The objects that name this Secret."""
+    return informer.cache.by_index(_BY_SECRET, str(secret))
+
+
+def attached_to(informer: Informer[ListenerSet], gateway: ObjectKey) -> list[ListenerSet]:
+    """The ListenerSets of a Gateway."""
+    return informer.cache.by_index(_BY_PARENT, str(gateway))
+
+
+def _keep(auto: Sequence[str]) -> Callable[[msgspec.Raw], bool]:
+    def keep(raw: msgspec.Raw) -> bool:
+        try:
+            found = _annotated.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            # The informer reports it.
+            return True
+        return concerns_us(found.metadata.annotations, auto)
+
+    return keep
+
+
+def _secrets(found: IngressLike) -> Iterable[str]:
+    namespace = found.metadata.namespace
+    return {str(ObjectKey(namespace, name)) for name in secrets_of(found)}
+
+
+def _parents(found: ListenerSet) -> Iterable[str]:
+    parent = found.spec.parent_ref
+    is_gateway = parent.kind == GATEWAYS.kind and parent.group == GATEWAY_GROUP
+    return (str(_parent(found)),) if is_gateway else ()
+
+
+def _parent(found: ListenerSet) -> ObjectKey:
+    parent = found.spec.parent_ref
+    return ObjectKey(parent.namespace or found.metadata.namespace, parent.name)

@@ -1,0 +1,220 @@
+"""The Certificates that an Ingress, Gateway or ListenerSet calls for. No I/O."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
+from typing import Any, Final
+
+import msgspec
+
+from certwright.controllers.shims import annotations as known
+from certwright.controllers.shims.annotations import BadAnnotation
+from certwright.controllers.shims.listeners import read_settings, secrets_of
+from certwright.controllers.shims.options import ShimOptions
+from certwright.kube.api.errors import FieldError
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.api.meta import ObjectMeta, OwnerReference
+from certwright.resources import certificate_rules, names
+from certwright.resources.certificate import Certificate, CertificateSpec
+from certwright.resources.ingress import Gateway, Ingress, IngressLike, ListenerSet
+from certwright.resources.issuer_ref import IssuerReference
+
+APPLYSET_LABEL: Final = "applyset.kubernetes.io/part-of"
+"""Not copied: `kubectl apply --prune` would delete the Certificate (cert-manager #7306)."""
+_USAGES: Final = ("digital signature", "key encipherment")
+_OWN_ANNOTATIONS: Final = frozenset(
+    {
+        known.OVERRIDE_NAME,
+        known.OVERRIDE_CLASS,
+        known.OVERRIDE_CLASS_NAME,
+        known.PARENT_NAME,
+        known.PARENT_KIND,
+        known.PARENT_NAMESPACE,
+        names.ISSUE_TEMPORARY_CERTIFICATE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """The Certificates to create or to keep, by name, and why others cannot be made. `secrets` are all that
+    the object names: its Certificates for others are to be deleted. None: nothing is, nor has an `issuer`
+    been found."""
+
+    certificates: Mapping[str, Certificate] = field(default_factory=dict)
+    problems: Sequence[str] = ()
+    secrets: frozenset[str] | None = None
+    issuer: IssuerReference | None = None
+
+
+def wanted_for(
+    kind: AnyKind, found: IngressLike, inherited: Mapping[str, str], options: ShimOptions
+) -> Wanted | None:
+    """What the object calls for; None where it asks for no certificates. `inherited` are the annotations of
+    the Gateway of a ListenerSet, from which it has its issuer if it names none."""
+    annotations = found.metadata.annotations
+    auto = options.auto_annotations if isinstance(found, Ingress) else ()
+    misspelt = known.misspelt(annotations)
+    settings = read_settings(found, options.protocols)
+    if not known.chooses_issuer({**inherited, **annotations}, auto):
+        # Only an annotation that is not understood may be an issuer's.
+        return Wanted(problems=misspelt) if misspelt else None
+    try:
+        issuer = known.issuer_of(_issuer_annotations(annotations, inherited, auto), options)
+        made = {
+            secret: _certificate(kind, found, secret, hosts, issuer)
+            for secret, hosts in settings.hosts.items()
+        }
+        made = {secret: _complete(one, found, options) for secret, one in made.items()}
+    except BadAnnotation as error:
+        return Wanted(problems=(*misspelt, f"metadata.annotations: {error}"))
+    problems = [*misspelt, *map(str, settings.errors)]
+    good = {}
+    for secret, one in made.items():
+        wrong = certificate_rules.validate(one)
+        problems += [f"Certificate {secret}: {_with_annotation(error, annotations)}" for error in wrong]
+        if not wrong:
+            good[secret] = one
+    return Wanted(
+        certificates=good,
+        problems=list(dict.fromkeys(problems)),
+        secrets=secrets_of(found),
+        issuer=issuer,
+    )
+
+
+def _issuer_annotations(
+    annotations: Mapping[str, str], inherited: Mapping[str, str], auto: Sequence[str]
+) -> Mapping[str, str]:
+    return annotations if known.chooses_issuer(annotations, auto) else inherited
+
+
+def _certificate(
+    kind: AnyKind, found: IngressLike, secret: str, hosts: Sequence[str], issuer: IssuerReference
+) -> Certificate:
+    meta = found.metadata
+    owner = OwnerReference(
+        api_version=kind.api_version,
+        kind=kind.kind,
+        name=meta.name,
+        uid=meta.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    spec = CertificateSpec(
+        dns_names=tuple(dict.fromkeys(host for host in hosts if _address(host) is None)),
+        ip_addresses=tuple(host for host in hosts if _address(host) is not None),
+        secret_name=secret,
+        issuer_ref=issuer,
+        usages=_USAGES,
+    )
+    labels = {key: value for key, value in meta.labels.items() if key != APPLYSET_LABEL}
+    return Certificate(
+        metadata=ObjectMeta(name=secret, namespace=meta.namespace, labels=labels, owner_references=(owner,)),
+        spec=spec,
+    )
+
+
+def _complete(certificate: Certificate, found: IngressLike, options: ShimOptions) -> Certificate:
+    annotations = found.metadata.annotations
+    meta = msgspec.structs.replace(
+        certificate.metadata,
+        annotations={
+            **{key: annotations[key] for key in options.extra_annotations if key in annotations},
+            **_solver_annotations(found),
+        },
+    )
+    spec = known.with_annotations(certificate.spec, annotations)
+    spec = msgspec.structs.replace(spec, ip_addresses=_distinct(spec.ip_addresses))
+    return msgspec.structs.replace(certificate, metadata=meta, spec=spec)
+
+
+def _distinct(addresses: Sequence[str]) -> tuple[str, ...]:
+    """Without those that are the same address in another spelling."""
+    found: dict[object, str] = {}
+    for text in addresses:
+        found.setdefault(_address(text) or text, text)
+    return tuple(found.values())
+
+
+def _solver_annotations(found: IngressLike) -> dict[str, str]:
+    annotations, name = found.metadata.annotations, found.metadata.name
+    made: dict[str, str] = {}
+    if annotations.get(known.EDIT_IN_PLACE) == "true":
+        # The temporary certificate: some load balancers need one before they serve the challenge.
+        made |= {known.OVERRIDE_NAME: name, names.ISSUE_TEMPORARY_CERTIFICATE: "true"}
+    for key, override in (
+        (known.INGRESS_CLASS, known.OVERRIDE_CLASS),
+        (known.INGRESS_CLASS_NAME, known.OVERRIDE_CLASS_NAME),
+    ):
+        if annotations.get(key):
+            made[override] = annotations[key]
+    match found:
+        case Gateway():
+            made |= {known.PARENT_KIND: "Gateway", known.PARENT_NAME: name}
+        case ListenerSet() if known.is_true(annotations.get(known.PARENT_FALLBACK, "")):
+            parent = found.spec.parent_ref
+            made |= {
+                known.PARENT_KIND: "Gateway",
+                known.PARENT_NAME: parent.name,
+                known.PARENT_NAMESPACE: parent.namespace or found.metadata.namespace,
+            }
+        case ListenerSet():
+            made |= {known.PARENT_KIND: "ListenerSet", known.PARENT_NAME: name}
+        case _:
+            pass
+    return made
+
+
+def updated(existing: Certificate, wanted: Certificate, options: ShimOptions) -> Certificate:
+    """The Certificate with everything that the shims manage as in `wanted`; other fields and annotations
+    stay, other labels do not (as with cert-manager)."""
+    managed = _OWN_ANNOTATIONS | set(options.extra_annotations)
+    meta = existing.metadata
+    others = {key: value for key, value in meta.annotations.items() if key not in managed}
+    fields: dict[str, Any] = {name: getattr(wanted.spec, name) for name in _MANAGED_FIELDS}
+    return msgspec.structs.replace(
+        existing,
+        metadata=msgspec.structs.replace(
+            meta,
+            labels=wanted.metadata.labels,
+            annotations={**others, **wanted.metadata.annotations},
+        ),
+        spec=msgspec.structs.replace(existing.spec, **fields),
+    )
+
+
+_MANAGED_FIELDS: Final = (
+    "common_name",
+    "dns_names",
+    "ip_addresses",
+    "uris",
+    "email_addresses",
+    "duration",
+    "renew_before",
+    "renew_before_percentage",
+    "usages",
+    "revision_history_limit",
+    "private_key",
+    "secret_template",
+    "subject",
+    "secret_name",
+    "issuer_ref",
+)
+
+
+def _with_annotation(error: FieldError, annotations: Mapping[str, str]) -> str:
+    for key, path in known.FIELDS.items():
+        if key in annotations and (error.field == path or error.field.startswith((f"{path}[", f"{path}."))):
+            return f"annotation {key}: {error.detail}"
+    return str(error)
+
+
+def _address(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
