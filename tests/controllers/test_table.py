@@ -27,7 +27,7 @@ STEPS = [row.module for row in TABLE if row.module.startswith("controllers.certi
         ("*,-certificaterequests-approver", DEFAULT - {"certificaterequests-approver"}),
         ("-certificaterequests-approver,*", DEFAULT - {"certificaterequests-approver"}),
         ("issuers, orders", {"issuers", "orders"}),
-        ("*,-ingress-shim,-gateway-shim", DEFAULT - {"ingress-shim"}),
+        ("*,-ingress-shim,-gateway-shim", DEFAULT - {"ingress-shim", "gateway-shim"}),
         ("*,certificatesigningrequests-issuer-ca", DEFAULT | {"certificatesigningrequests-issuer-ca"}),
         ("-issuers", set()),
     ],
@@ -40,21 +40,6 @@ def test_a_list_stands_for_these_controllers(text: str, names: set[str]) -> None
 def test_an_unknown_controller_is_named(text: str) -> None:
     with pytest.raises(ValueError, match="is not the name of a controller"):
         parse_enabled(text)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "ingress-shim",
-        "gateway-shim",
-    ],
-)
-def test_a_controller_that_only_cert_manager_has_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="that certwright does not have") as caught:
-        parse_enabled(f"*,{name}")
-    known = str(caught.value).partition("some of ")[2].split(", ")
-    assert "certificatesigningrequests-issuer-ca" in known
-    assert name not in known
 
 
 def test_a_kind_of_issuer_can_be_left_out() -> None:

@@ -38,6 +38,7 @@ from certwright.resources.table import (
 )
 from controllers.acme.fake_world import Shown
 from controllers.scene import make_certificate, make_cluster_issuer, make_issuer
+from controllers.shims.shim_scene import GATEWAY_KINDS, INGRESSES, listener, serve, untyped
 from deploy.acme import create_issuer
 from deploy.files import DEPLOY, render
 from deploy.rights import NAMESPACE, Work, install, record, unneeded
@@ -59,6 +60,10 @@ NEEDED_ELSEWHERE = {
     ("update", "cert-manager.io/certificates/finalizers"),
     ("update", "cert-manager.io/certificaterequests/finalizers"),
     ("update", "acme.cert-manager.io/orders/finalizers"),
+    ("update", "networking.k8s.io/ingresses/finalizers"),
+    ("update", "gateway.networking.k8s.io/gateways/finalizers"),
+    ("update", "gateway.networking.k8s.io/listenersets/finalizers"),
+    ("update", "gateway.networking.x-k8s.io/xlistenersets/finalizers"),
 }
 
 # So that there is something to be remembered of the CA.
@@ -70,6 +75,7 @@ async def installed(text: str, patches: pytest.MonkeyPatch) -> AsyncIterator[Wor
     """A world in which the manifests are installed."""
     async with make_world(controllers=False) as world:
         await install(world, text)
+        await serve(world, *GATEWAY_KINDS)
         work = Work(world)
         record(patches, work)
         yield work
@@ -101,6 +107,25 @@ async def issue(world: World) -> None:
     assert names.FAO_LABEL in (await world.secret("web", NAMESPACE)).metadata.labels
     await client.delete(CERTIFICATES, "web", NAMESPACE)
     await world.settle()
+
+
+async def issue_for_ingresses(world: World) -> None:
+    """Certificates of an Ingress, and of listeners; one is changed, and replaced."""
+    annotations = {"cert-manager.io/issuer": "ca"}
+    meta = {"name": "web", "namespace": NAMESPACE, "annotations": annotations}
+    tls = [{"hosts": ["a.example.com"], "secretName": "of-ingress"}]
+    await world.create(INGRESSES, {"metadata": meta, "spec": {"tls": tls, "rules": [{"host": "a"}]}})
+    for kind in GATEWAY_KINDS:
+        spec = {"listeners": [listener("b.example.com", f"of-{kind.singular}")]}
+        await world.create(untyped(kind), {"metadata": meta, "spec": spec})
+    await world.settle()
+    for kind in GATEWAY_KINDS:
+        assert await world.is_ready(f"of-{kind.singular}", NAMESPACE)
+    for changed in ({"hosts": ["c.example.com"]}, {"secretName": "renamed"}):
+        tls = [{**tls[0], **changed}]
+        await world.client.patch(INGRESSES, "web", NAMESPACE, {"spec": {"tls": tls}})
+        await world.settle()
+    assert await world.is_ready("renamed", NAMESPACE)
 
 
 async def issue_from_sets(world: World, *, also_of_the_cluster: bool) -> None:
@@ -248,6 +273,7 @@ async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
                     CLUSTER_ISSUERS, make_cluster_issuer("root", IssuerSpec(self_signed=SelfSignedIssuer()))
                 )
             await issue(world)
+            await issue_for_ingresses(world)
             await issue_from_sets(world, also_of_the_cluster=namespace is None)
             await prove(world, ca, shown)
             await outlast(world, ca, "Issuer")

@@ -18,6 +18,7 @@ from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions,
 from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.replicas.cluster import ClusterSettings
+from certwright.controllers.shims.options import ShimOptions
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.apiserver.http.fairness import InFlight
 from certwright.kube.runtime.lease_terms import Terms
@@ -36,6 +37,7 @@ __all__ = [
     "RunningServer",
     "ServeOptions",
     "ServerRules",
+    "ShimOptions",
     "StartError",
     "Terms",
     "back_up",

@@ -142,6 +142,7 @@ async def start_controllers(
         copied_annotation_prefixes=options.copied_annotation_prefixes,
         filtered_secrets=gates[SECRETS_FILTERED_CACHING],
         acme=listeners.options,
+        shims=options.shims,
     )
 
     def make(client: Client, mine: Mine | None) -> Controllers:

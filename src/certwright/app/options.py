@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from certwright.controllers.acme.listeners import AcmeSettings
+from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.apiserver.auth.tokens import DEFAULT_ISSUER
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL
 from certwright.kube.apiserver.http.fairness import InFlight
@@ -34,6 +35,7 @@ class ControllerOptions:
     copied_annotation_prefixes: tuple[str, ...] = COPIED_ANNOTATION_PREFIXES
     feature_gates: str = ""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
+    shims: ShimOptions = field(default_factory=ShimOptions)
 
 
 @dataclass(frozen=True, kw_only=True)

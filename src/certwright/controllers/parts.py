@@ -37,7 +37,9 @@ class Parts(Shared):
         super().__init__(toolbox, clock, settings, mine)
         self.acme = Acme(self)
         self.members = self.acme.members
-        self.ingress_like = follow_sources(toolbox.client, clock, settings, self.enabled)
+        self.ingress_like = follow_sources(
+            toolbox.client, clock, settings.namespace or "", settings.shims, self.enabled
+        )
         self.caches.add(self.ingress_like.all)
         self.issuer_tools = IssuerTools(
             toolbox, self.caches.secrets, self.acme.tools, self.servers.tools, self.policy

@@ -16,13 +16,11 @@ from typing import Final
 @dataclass(frozen=True, slots=True)
 class Row:
     """One name. `module` is its implementation, below `certwright.`; empty: there is none. `default` says
-    whether `*` includes it. `exists` False: cert-manager has such a controller and certwright has none; the
-    name may be left out (`-name`), but not enabled."""
+    whether `*` includes it."""
 
     name: str
     module: str = ""
     default: bool = True
-    exists: bool = True
 
 
 ISSUERS: Final = "issuers"
@@ -80,20 +78,22 @@ TABLE: Final[tuple[Row, ...]] = (
 )
 
 _NAMES = tuple(row.name for row in TABLE)
-_EXISTING = tuple(row.name for row in TABLE if row.exists)
 
 
 def parse_enabled(text: str) -> frozenset[str]:
     """The names that a list such as `*,-certificaterequests-approver` stands for; empty: none.
 
     `*` is every name that is on by default, `-name` leaves one out wherever it stands in the list. Raises
-    `ValueError` with a sentence for a name that does not exist, or that certwright has no controller for.
+    `ValueError` with a sentence for a name that does not exist.
     """
     items = [item for item in (part.strip() for part in text.split(",")) if item]
     for item in items:
-        if item in ("*", *_EXISTING) or (item.startswith("-") and item[1:] in _NAMES):
-            continue
-        raise ValueError(_unknown(item.removeprefix("-")))
+        name = item.removeprefix("-")
+        if item != "*" and name not in _NAMES:
+            raise ValueError(
+                f'"{name}" is not the name of a controller; write *, -name to leave one out, or some of '
+                f"{', '.join(_NAMES)}"
+            )
     chosen = {item for item in items if item in _NAMES}
     if "*" in items:
         chosen |= {row.name for row in TABLE if row.default}
@@ -104,12 +104,3 @@ def signer_kinds(enabled: Iterable[str], family: str = SIGNERS) -> frozenset[str
     """The kinds of issuer, by their field in an issuer's spec in small letters, that may sign for `family`:
     CertificateRequests (`SIGNERS`) or Kubernetes' own (`CSR_SIGNERS`)."""
     return frozenset(name.removeprefix(family) for name in enabled if name.startswith(family))
-
-
-def _unknown(name: str) -> str:
-    names = ", ".join(_EXISTING)
-    if name in _NAMES:
-        why = "is a controller of cert-manager that certwright does not have"
-    else:
-        why = "is not the name of a controller"
-    return f'"{name}" {why}; write *, -name to leave one out, or some of {names}'

@@ -29,33 +29,36 @@ def untyped(kind: Kind[Any]) -> Kind[dict[str, Any]]:
 INGRESSES = Kind("networking.k8s.io", "v1", "Ingress", "ingresses", "ingress", True, dict[str, Any])
 
 
+async def serve(world: World, *kinds: Kind[Any]) -> None:
+    """Define these kinds of the Gateway API, with any fields."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for kind in kinds:
+        names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.singular}
+        version = {
+            "name": kind.version,
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": schema},
+        }
+        definition = {
+            "metadata": {
+                "name": f"{kind.plural}.{kind.group}",
+                "annotations": {"api-approved.kubernetes.io": "https://example.org"},
+            },
+            "spec": {"group": kind.group, "names": names, "scope": "Namespaced", "versions": [version]},
+        }
+        await world.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+
+
 class ShimScene(Scene):
     """A world with a CA issuer `ca`, and short words for what tests of the shims look at."""
 
     async def serve(self, *kinds: Kind[Any]) -> None:
-        """Define these kinds of the Gateway API, with any fields."""
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        for kind in kinds:
-            names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.singular}
-            version = {
-                "name": kind.version,
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": schema},
-            }
-            definition = {
-                "metadata": {
-                    "name": f"{kind.plural}.{kind.group}",
-                    "annotations": {"api-approved.kubernetes.io": "https://example.org"},
-                },
-                "spec": {"group": kind.group, "names": names, "scope": "Namespaced", "versions": [version]},
-            }
-            await self.world.client.create(CUSTOM_RESOURCE_DEFINITIONS, definition)
+        """Define these kinds of the Gateway API."""
+        await serve(self.world, *kinds)
         await self.world.settle()
 
-    async def ingress(
-        self, *tls: Json, name: Any = "web", labels: Any = None, **annotations: str
-    ) -> Json:
+    async def ingress(self, *tls: Json, name: Any = "web", labels: Any = None, **annotations: str) -> Json:
         """Create an Ingress; `annotations` by their names after `cert-manager.io/`, with `_` for `-`."""
         made = {
             "metadata": _meta(name, labels, annotations),

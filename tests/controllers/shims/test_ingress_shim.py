@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -159,7 +160,9 @@ async def test_what_is_wrong_with_an_annotation_is_an_event_that_names_it(
         ([TLS, TLS], 'spec.tls[1].secretName: Invalid value: "web-tls": several entries'),
     ],
 )
-async def test_an_incomplete_tls_entry_is_an_event(scene: ShimScene, tls: list[dict], sentence: str) -> None:
+async def test_an_incomplete_tls_entry_is_an_event(
+    scene: ShimScene, tls: list[dict[str, Any]], sentence: str
+) -> None:
     await scene.ingress(*tls, issuer="ca")
     assert await scene.certificates() == {}
     assert any(sentence in message for _, message in await scene.events_of("Ingress"))

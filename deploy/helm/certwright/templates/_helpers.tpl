@@ -52,8 +52,28 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "certwright.rules" -}}
 - apiGroups: [cert-manager.io]
   # patch: the annotation that records the next attempt after a failure.
+  # create, delete: the Certificates of Ingresses, Gateways and ListenerSets.
   resources: [certificates]
-  verbs: [get, list, watch, patch]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [ingresses]
+  verbs: [list, watch]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways, listenersets]
+  verbs: [list, watch]
+- apiGroups: [gateway.networking.x-k8s.io]
+  resources: [xlistenersets]
+  verbs: [list, watch]
+- apiGroups: [networking.k8s.io]
+  # So that their Certificates may name them as owners (OwnerReferencesPermissionEnforcement); also below.
+  resources: [ingresses/finalizers]
+  verbs: [update]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [gateways/finalizers, listenersets/finalizers]
+  verbs: [update]
+- apiGroups: [gateway.networking.x-k8s.io]
+  resources: [xlistenersets/finalizers]
+  verbs: [update]
 - apiGroups: [cert-manager.io]
   # patch: the annotation that records the circuit breaker of an issuer that fails.
   resources: [issuers]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import access, acme_flags, cluster_flags, daemon, lazy
+from certwright.cli import access, acme_flags, cluster_flags, daemon, lazy, shim_flags
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kube.client.kubeconfig import ClusterAccess
@@ -65,6 +65,7 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str) -> N
 @click.command(short_help="Run only the controllers, against a server elsewhere.")
 @daemon.controller_options
 @acme_flags.acme_options
+@shim_flags.shim_options
 @cluster_flags.cluster_options
 @daemon.FEATURE_GATES
 @click.option(
@@ -87,6 +88,7 @@ def command(
     server: ServerOptions,
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
+    shims: shim_flags.ShimFlags,
     cluster: cluster_flags.ClusterFlags,
     namespace: str | None,
     metrics_address: tuple[str, int] | None,
@@ -105,7 +107,9 @@ def command(
     """
     log.set_up()
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
-    options = lazy.app.ControllerOptions(namespace=namespace, acme=acme.settings, **asdict(flags))
+    options = lazy.app.ControllerOptions(
+        namespace=namespace, acme=acme.settings, shims=shims.settings, **asdict(flags)
+    )
     lazy.app.run(
         _work(choice, access.load(choice, server.context), options, _settings(cluster), metrics_address)
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from certwright.cli import acme_flags, cluster_flags, daemon, etcd_flags, fairness_flags, lazy
+from certwright.cli import acme_flags, cluster_flags, daemon, etcd_flags, fairness_flags, lazy, shim_flags
 from certwright.cli.errors import Failed
 from certwright.cli.options import TRUTH, gathered
 
@@ -53,6 +53,7 @@ class ServeFlags:
 @daemon.ENCRYPT_SECRETS
 @daemon.controller_options
 @acme_flags.acme_options
+@shim_flags.shim_options
 @cluster_flags.LEADER_ELECT
 @cluster_flags.LEADER_ELECTION_NAMESPACE
 @click.option(
@@ -100,6 +101,7 @@ def command(
     etcd: etcd_flags.EtcdFlags,
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
+    shims: shim_flags.ShimFlags,
     fairness: fairness_flags.FairnessFlags,
     log: daemon.LogFlags,
 ) -> None:
@@ -124,7 +126,7 @@ def command(
         host=host,
         port=port,
         etcd=etcd.options,
-        controllers=lazy.app.ControllerOptions(acme=acme.settings, **asdict(flags)),
+        controllers=lazy.app.ControllerOptions(acme=acme.settings, shims=shims.settings, **asdict(flags)),
         in_flight=lazy.app.InFlight(**asdict(fairness)),
         feature_gates=flags.feature_gates,
         **given,

@@ -14,9 +14,9 @@ from msgspec import field
 
 from certwright.controllers import table
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.settings import Settings
 from certwright.controllers.shims.annotations import concerns_us
 from certwright.controllers.shims.listeners import secrets_of
+from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
@@ -111,10 +111,11 @@ class _Follow:
         )
 
 
-def follow_sources(client: Client, clock: Clock, settings: Settings, enabled: Collection[str]) -> Sources:
-    """Informers for the kinds whose controller is `enabled`."""
-    follow = _Follow(client, clock, settings.namespace or "")
-    options = settings.shims
+def follow_sources(
+    client: Client, clock: Clock, namespace: str, options: ShimOptions, enabled: Collection[str]
+) -> Sources:
+    """Informers for the kinds whose controller is `enabled`, of one namespace unless it is empty."""
+    follow = _Follow(client, clock, namespace)
     sets = table.LISTENER_SETS in enabled and options.listener_sets
     # ListenerSets inherit the issuer of their Gateway.
     gateways = (table.GATEWAY_SHIM in enabled and options.gateways) or sets
