@@ -151,7 +151,7 @@ $(VCERT)/.done: requirements/vcert.lock
 vcert: $(VCERT)/.done  ## install CyberArk's client, which judges the fake Certificate Manager
 
 lock:  ## pin the requirements anew (needs uv)
-	@for name in runtime build etcd dev clients servers vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd lexicon dev clients servers vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
 	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(VCERT) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,11 +8,13 @@ Does not hold:  any `if` about the domain
 Modules:      options (settings of a process), opening (directory, tokens, port), stores (the store of
               --store), etcd, encryption (the key of the Secrets), shared_files (files that servers on one
               store share), backup, server (the daemon), controllers (the controllers in any process),
-              revocation, gates (--feature-gates), closers (shutdown actions), loop (the event loop)
+              revocation, gates (--feature-gates), dns_providers (DNS providers that are packages),
+              closers (shutdown actions), loop (the event loop)
 """
 
 from certwright.app.backup import back_up, restore
 from certwright.app.controllers import RunningControllers, start_controllers
+from certwright.app.dns_providers import lexicon_problem, plugin_problem
 from certwright.app.loop import keep_what_is_there, run
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
 from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
@@ -42,6 +44,8 @@ __all__ = [
     "Terms",
     "back_up",
     "keep_what_is_there",
+    "lexicon_problem",
+    "plugin_problem",
     "restore",
     "run",
     "start_controllers",

@@ -96,6 +96,47 @@ def parse_endpoints(
     return found
 
 
+def parse_lexicon(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Parse names of providers with commas between; each must be installed."""
+    names = _names(values)
+    if names and (problem := lazy.app.lexicon_problem(names)):
+        raise click.BadParameter(problem)
+    return names
+
+
+def parse_plugins(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Parse names of plug-ins with commas between; each must be installed."""
+    names = _names(values)
+    if names and (problem := lazy.app.plugin_problem(names)):
+        raise click.BadParameter(problem)
+    return names
+
+
+def _names(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for value in values for part in value.split(",") if (name := part.strip()))
+
+
+def parse_lexicon_options(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, dict[str, str]]:
+    """Parse `PROVIDER.OPTION=VALUE`."""
+    found: dict[str, dict[str, str]] = {}
+    for value in values:
+        name, equals, setting = value.partition("=")
+        provider, dot, option = name.partition(".")
+        if not (equals and dot and provider and option and setting):
+            # Never the value: it may contain a credential.
+            raise click.BadParameter(
+                f"`{name}`: write PROVIDER.OPTION=VALUE, e.g. powerdns.pdns_server=https://dns.example:8081"
+            )
+        found.setdefault(provider, {})[option] = setting
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFlags:
     """What the operator allows."""
@@ -104,18 +145,27 @@ class PolicyFlags:
     exec_environment: dict[str, str]
     webroots: tuple[str, ...]
     dns01_endpoints: dict[str, str]
+    lexicon_providers: tuple[str, ...]
+    lexicon_options: dict[str, dict[str, str]]
+    plugins: tuple[str, ...]
     issuer_ambient_credentials: bool
     cluster_issuer_ambient_credentials: bool
     allow_http_servers: bool
 
     @property
     def policy(self) -> lazy.app.OperatorPolicy:
-        """The policy."""
+        """The policy. Raises `click.UsageError`."""
+        if unused := set(self.lexicon_options) - set(self.lexicon_providers):
+            shown = ",".join(sorted(unused))
+            raise click.UsageError(f"--dns01-lexicon-option needs --dns01-lexicon {shown}")
         return lazy.app.OperatorPolicy(
             exec_solvers=self.exec_solvers,
             exec_environment=self.exec_environment,
             webroots=self.webroots,
             dns01_endpoints=self.dns01_endpoints,
+            lexicon_providers=self.lexicon_providers,
+            lexicon_options=self.lexicon_options,
+            plugins=self.plugins,
             issuer_ambient_credentials=self.issuer_ambient_credentials,
             cluster_issuer_ambient_credentials=self.cluster_issuer_ambient_credentials,
             servers=lazy.app.ServerRules(allow_http=self.allow_http_servers),
@@ -160,6 +210,30 @@ OPTIONS: Final = (
         multiple=True,
         callback=parse_endpoints,
         help="Send the requests to a DNS provider's API to URL (http is allowed); may be repeated.",
+    ),
+    click.option(
+        "--dns01-lexicon",
+        "lexicon_providers",
+        metavar="NAMES",
+        multiple=True,
+        callback=parse_lexicon,
+        help="Allow ACME solvers to use these providers of dns-lexicon, with commas between.",
+    ),
+    click.option(
+        "--dns01-lexicon-option",
+        "lexicon_options",
+        metavar="PROVIDER.OPTION=VALUE",
+        multiple=True,
+        callback=parse_lexicon_options,
+        help="Set an option of such a provider that no issuer may, e.g. its server; may be repeated.",
+    ),
+    click.option(
+        "--dns01-plugin",
+        "plugins",
+        metavar="NAMES",
+        multiple=True,
+        callback=parse_plugins,
+        help="Allow ACME solvers to use these DNS plug-ins, with commas between.",
     ),
     click.option(
         "--issuer-ambient-credentials",

@@ -16,10 +16,12 @@ from certwright.kit.outgoing import ALLOW_HTTP_FLAG, HTTPS_ONLY, BadUrl, ServerR
 from certwright.kube.api.errors import FieldError, forbidden, invalid
 from certwright.resources.certificate import CertificateSpec
 from certwright.resources.issuer import IssuerSpec
-from certwright.resources.solver import Solver
+from certwright.resources.lexicon import LEXICON_FLAG, LexiconDNS
+from certwright.resources.solver import PluginDNS, Solver
 
 EXEC_FLAG: Final = "--exec-solver"
 WEBROOT_FLAG: Final = "--webroot"
+PLUGIN_FLAG: Final = "--dns01-plugin"
 DNS01_ENDPOINTS: Final = (
     "acmeDNS",
     "akamai",
@@ -69,13 +71,17 @@ class OperatorPolicy:
     `exec_solvers` maps the name of each program to its whole command line, `exec_environment` is the
     environment of the programs beside `ACME_*`. `webroots` are absolute directories. `dns01_endpoints`
     are URLs that replace those of DNS hosts' APIs, by the name of the provider's field; http is allowed.
-    `post_quantum` is the feature gate of that name.
+    `lexicon_providers` are providers of dns-lexicon, `lexicon_options` the operator's options for them, by
+    provider and option. `plugins` are names of plug-ins. `post_quantum` is the feature gate of that name.
     """
 
     exec_solvers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     exec_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     webroots: tuple[str, ...] = ()
     dns01_endpoints: Mapping[str, str] = field(default_factory=dict)
+    lexicon_providers: tuple[str, ...] = ()
+    lexicon_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    plugins: tuple[str, ...] = ()
     issuer_ambient_credentials: bool = False
     cluster_issuer_ambient_credentials: bool = True
     servers: ServerRules = HTTPS_ONLY
@@ -84,7 +90,14 @@ class OperatorPolicy:
     @property
     def allows_anything(self) -> bool:
         """Whether the operator has set any of the flags."""
-        return bool(self.exec_solvers or self.webroots or self.servers.allow_http or self.post_quantum)
+        return bool(
+            self.exec_solvers
+            or self.webroots
+            or self.lexicon_providers
+            or self.plugins
+            or self.servers.allow_http
+            or self.post_quantum
+        )
 
     def allows_ambient(self, kind: str) -> bool:
         """Whether an issuer of that kind may use the credentials of this process: its environment, its
@@ -195,6 +208,10 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
         return
     if solver.exec is not None and policy.command_of(solver.exec.command) is None:
         yield _of_program(solver.exec.command, f"{path}.exec.command", policy)
+    if solver.dns01 is not None and solver.dns01.lexicon is not None:
+        yield from _of_lexicon(solver.dns01.lexicon, f"{path}.dns01.lexicon", policy)
+    if solver.dns01 is not None and solver.dns01.plugin is not None:
+        yield from _of_plugin(solver.dns01.plugin, f"{path}.dns01.plugin", policy)
     webroot = solver.http01.webroot if solver.http01 is not None else None
     if webroot is not None and policy.webroot_of(webroot.path) is None:
         shown = quote(webroot.path, _LONGEST_SHOWN)
@@ -203,6 +220,27 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
             f"{WEBROOT_FLAG} {shlex.quote(shown)}, or with a directory above it"
         )
         yield Violation(f"{path}.http01.webroot.path", webroot.path, why, WEBROOT_FLAG)
+
+
+def _of_lexicon(spec: LexiconDNS, path: str, policy: OperatorPolicy) -> Iterator[Violation]:
+    if spec.provider not in policy.lexicon_providers:
+        why = _of_names(spec.provider, "provider of dns-lexicon", LEXICON_FLAG, policy.lexicon_providers)
+        yield Violation(f"{path}.provider", spec.provider, why, LEXICON_FLAG)
+
+
+def _of_plugin(spec: PluginDNS, path: str, policy: OperatorPolicy) -> Iterator[Violation]:
+    if spec.name not in policy.plugins:
+        why = _of_names(spec.name, "plug-in", PLUGIN_FLAG, policy.plugins)
+        yield Violation(f"{path}.name", spec.name, why, PLUGIN_FLAG)
+
+
+def _of_names(name: str, what: str, flag: str, allowed: Sequence[str]) -> str:
+    shown = quote(name, _LONGEST_SHOWN)
+    known = f" (allowed: {', '.join(sorted(allowed))})" if allowed else ""
+    return (
+        f"`{shown}` is not a {what} that the operator allows{known}; have certwright started with "
+        f"{flag} {shlex.quote(shown)}"
+    )
 
 
 def _of_program(command: Sequence[str], path: str, policy: OperatorPolicy) -> Violation:

@@ -5,6 +5,7 @@ Source: cert-manager `pkg/apis/meta/v1/types.go`; IssuerReference is in `issuer_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from certwright.kube.api.docs import doc
@@ -40,6 +41,8 @@ def secret_names(part: object) -> set[str]:
         return {part.name} if part.name else set()
     if isinstance(part, tuple):
         return set().union(*map(secret_names, part))
+    if isinstance(part, Mapping):
+        return set().union(*map(secret_names, part.values()))
     if not isinstance(part, Struct):
         return set()
     found: set[str] = set()

@@ -12,6 +12,7 @@ from msgspec import field
 
 from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import Struct
+from certwright.resources.lexicon import LexiconDNS
 from certwright.resources.pod import SolverPodTemplate, TemplateMeta
 from certwright.resources.references import SecretKeySelector, ServiceAccountRef
 
@@ -294,6 +295,17 @@ class WebhookDNS(Struct, frozen=True, kw_only=True):
     config: Annotated[Any, doc("Whatever the solver wants to know, any JSON.")] = None
 
 
+class PluginDNS(Struct, frozen=True, kw_only=True):
+    """A provider of an installed Python package, which the operator has to allow. Not in cert-manager."""
+
+    name: Annotated[str, doc("Name of the plug-in (entry point of the group certwright.dns01).", minLength=1)]
+    config: Annotated[Any, doc("Settings of the plug-in, any JSON.")] = None
+    secret_refs: Annotated[
+        Mapping[str, SecretKeySelector],
+        doc("Entries of Secrets that the plug-in is passed, by the name that it knows them by."),
+    ] = field(default_factory=dict)
+
+
 class DNS01Solver(Struct, frozen=True, kw_only=True):
     """Answers DNS-01 challenges: a TXT record under _acme-challenge. Exactly one provider."""
 
@@ -316,6 +328,8 @@ class DNS01Solver(Struct, frozen=True, kw_only=True):
     )
     rfc2136: Annotated[RFC2136DNS | None, doc("Dynamic updates (RFC 2136).")] = None
     webhook: Annotated[WebhookDNS | None, doc("A solver of another provider.")] = None
+    lexicon: Annotated[LexiconDNS | None, doc("A provider of dns-lexicon. Not in cert-manager.")] = None
+    plugin: Annotated[PluginDNS | None, doc("A provider of a Python package. Not in cert-manager.")] = None
     nameservers: Annotated[
         tuple[str, ...], doc("Recursive name servers to use instead of the default ones, host:port.")
     ] = ()

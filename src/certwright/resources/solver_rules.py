@@ -12,6 +12,7 @@ from typing import Final
 from certwright.kube.api.errors import FieldError, forbidden, not_supported, required
 from certwright.kube.api.naming import check_labels
 from certwright.resources import checks
+from certwright.resources.lexicon import FORBIDDEN_PROVIDERS, LexiconDNS, option_problem
 from certwright.resources.references import given
 from certwright.resources.solver import (
     AZURE_ENVIRONMENTS,
@@ -29,6 +30,7 @@ from certwright.resources.solver import (
     DNS01Solver,
     HTTP01Ingress,
     HTTP01Solver,
+    PluginDNS,
     PowerDNS,
     Route53DNS,
     Solver,
@@ -46,6 +48,8 @@ _PROVIDERS: Final = {
     "power_dns": "powerDNS",
     "rfc2136": "rfc2136",
     "webhook": "webhook",
+    "lexicon": "lexicon",
+    "plugin": "plugin",
 }
 """The fields of `DNS01Solver` of which exactly one is required, and their YAML names."""
 
@@ -135,6 +139,10 @@ def _provider(provider: object, path: str) -> list[FieldError]:
             return _rfc2136(provider, path)
         case WebhookDNS():
             return _needs(provider.solver_name, f"{path}.solverName", "name the solver")
+        case LexiconDNS():
+            return _lexicon(provider, path)
+        case PluginDNS():
+            return _plugin(provider, path)
         case _:
             raise TypeError(f"{type(provider).__name__} has no rules")
 
@@ -228,3 +236,26 @@ def _rfc2136(provider: RFC2136DNS, path: str) -> list[FieldError]:
         missing = "tsigSecretSecretRef" if provider.tsig_key_name else "tsigKeyName"
         errors.append(required(f"{path}.{missing}", "tsigKeyName and tsigSecretSecretRef go together"))
     return errors + checks.check_secret_key(secret, f"{path}.tsigSecretSecretRef")
+
+
+def _lexicon(provider: LexiconDNS, path: str) -> list[FieldError]:
+    errors = _needs(provider.provider, f"{path}.provider", "name the provider of dns-lexicon, e.g. hetzner")
+    if why := FORBIDDEN_PROVIDERS.get(provider.provider):
+        errors.append(forbidden(f"{path}.provider", f"{provider.provider} cannot be used: {why}"))
+    credentials = provider.credentials_secret_ref
+    if credentials is not None:
+        errors += checks.check_object_name(
+            credentials.name, f"{path}.credentialsSecretRef.name", "the Secret"
+        )
+    return errors + [
+        forbidden(f"{path}.options.{name}", problem)
+        for name, value in provider.options.items()
+        if (problem := option_problem(provider.provider, name, value))
+    ]
+
+
+def _plugin(provider: PluginDNS, path: str) -> list[FieldError]:
+    errors = _needs(provider.name, f"{path}.name", "name the plug-in")
+    for name, ref in provider.secret_refs.items():
+        errors += checks.check_secret_key(ref, f"{path}.secretRefs.{name}")
+    return errors

@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import aiohttp
+import dns.message
+import dns.query
+import dns.rdatatype
 import pytest
 
 from support.programs import free_port, spawn, stop, wait_for
@@ -98,3 +102,22 @@ def running_powerdns(zones: Sequence[str] = ("example.org",)) -> Iterator[PowerD
                 yield PowerDnsServer(port, api_port)
             finally:
                 stop(process)
+
+
+def served(server: PowerDnsServer, name: str) -> set[str]:
+    """The TXT values that the name server answers with."""
+    question = dns.message.make_query(name, "TXT")
+    reply = dns.query.tcp(question, "127.0.0.1", 10, server.port)
+    found = [rrset for rrset in reply.answer if rrset.rdtype == dns.rdatatype.TXT]
+    return {b"".join(item.strings).decode() for rrset in found for item in rrset}
+
+
+async def set_records(
+    server: PowerDnsServer, name: str, values: Sequence[str], *, disabled: bool = False
+) -> None:
+    """What another client writes, in the zone example.org."""
+    records = [{"content": f'"{value}"', "disabled": disabled} for value in values]
+    change = {"name": f"{name}.", "type": "TXT", "ttl": 60, "changetype": "REPLACE", "records": records}
+    url = f"{server.url}/api/v1/servers/localhost/zones/example.org."
+    async with aiohttp.ClientSession(raise_for_status=True) as client:
+        await client.patch(url, json={"rrsets": [change]}, headers={"X-API-Key": KEY})

@@ -215,6 +215,7 @@ async def _dns01(
             environment=os.environ,
             ambient=ambient,
             rules=surroundings.policy.servers,
+            lexicon_options=surroundings.policy.lexicon_options,
         )
         settings = await settings_of(spec, field, values)
         return HostedSolver(surroundings.hosts.get(settings), names, follow=follow)

@@ -6,10 +6,6 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 
-import aiohttp
-import dns.message
-import dns.query
-import dns.rdatatype
 import pytest
 
 from certwright.acme.solvers.contract import SolverError
@@ -19,7 +15,7 @@ from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.outgoing import ServerRules
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
-from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns
+from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns, served, set_records
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +33,10 @@ def session_of(settings: PowerDnsSettings, outside: Outside) -> HostSession:
     return HostSession(settings.connect(outside), outside.now)
 
 
-def served(server: PowerDnsServer, name: str) -> set[str]:
-    """The TXT values that the name server answers with."""
-    question = dns.message.make_query(name, "TXT")
-    reply = dns.query.tcp(question, "127.0.0.1", 10, server.port)
-    found = [rrset for rrset in reply.answer if rrset.rdtype == dns.rdatatype.TXT]
-    return {b"".join(item.strings).decode() for rrset in found for item in rrset}
-
-
 async def test_it_behaves_as_a_dns_host(
     server: PowerDnsServer, settings: PowerDnsSettings, outside: Outside
 ) -> None:
-    await set_records(server, f"_acme-challenge.{SHARED}", [{"content": f'"{OF_OTHERS}"', "disabled": False}])
+    await set_records(server, f"_acme-challenge.{SHARED}", [OF_OTHERS])
 
     async def see(name: str) -> set[str]:
         return served(server, name)
@@ -62,7 +50,7 @@ async def test_a_disabled_record_stays_disabled(
     server: PowerDnsServer, settings: PowerDnsSettings, outside: Outside
 ) -> None:
     name = f"_acme-challenge.disabled.{ZONE}"
-    await set_records(server, name, [{"content": '"old"', "disabled": True}])
+    await set_records(server, name, ["old"], disabled=True)
     one = task(f"disabled.{ZONE}", "v")
     await solver_of(session_of(settings, outside)).present(one)
     assert served(server, name) == {one.key}
@@ -88,11 +76,3 @@ async def test_a_wrong_key_is_named(settings: PowerDnsSettings, outside: Outside
 async def test_a_missing_zone_is_named(settings: PowerDnsSettings, outside: Outside) -> None:
     with pytest.raises(SolverError, match=r"no zone elsewhere\.example"):
         await session_of(settings, outside).find_zone(("elsewhere.example",))
-
-
-async def set_records(server: PowerDnsServer, name: str, records: list[dict[str, object]]) -> None:
-    """What another client writes."""
-    change = {"name": f"{name}.", "type": "TXT", "ttl": 60, "changetype": "REPLACE", "records": records}
-    url = f"{server.url}/api/v1/servers/localhost/zones/{ZONE}."
-    async with aiohttp.ClientSession(raise_for_status=True) as client:
-        await client.patch(url, json={"rrsets": [change]}, headers={"X-API-Key": KEY})

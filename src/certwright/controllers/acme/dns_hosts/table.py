@@ -19,6 +19,8 @@ HOSTS: Final = {
     "cloud_dns": "cloudDNS",
     "cloudflare": "cloudflare",
     "digitalocean": "digitalocean",
+    "lexicon": "lexicon",
+    "plugin": "plugin",
     "power_dns": "powerDNS",
     "route53": "route53",
 }

@@ -31,6 +31,7 @@ class HostValues:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     ambient: bool = False
     rules: ServerRules = HTTPS_ONLY
+    lexicon_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     async def secret(self, reference: SecretKeySelector, name: str) -> bytes:
         """The entry of the Secret that the field `name` refers to. Raises `SolverError` if it is missing or

@@ -1,0 +1,173 @@
+"""Providers of dns-lexicon: the real library, its PowerDNS provider against a real PowerDNS."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01 import installed
+from certwright.acme.solvers.dns01.child.messages import Provider
+from certwright.acme.solvers.dns01.hosts.contract import (
+    CredentialsRejected,
+    Edit,
+    HostedZone,
+    Outside,
+    Throttled,
+)
+from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, settings_of
+from certwright.acme.solvers.dns01.hosts.session import HostSession
+from certwright.app.dns_providers import lexicon_problem
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host
+from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns, served, set_records
+from support.programs import free_port
+
+WRONG_KEY = "a-wrong-key"
+EDIT = Edit(f"_acme-challenge.a.{ZONE}", "v", True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _library() -> None:
+    if find_spec("lexicon") is None:
+        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
+            pytest.fail("dns-lexicon is not installed, and CERTWRIGHT_REQUIRE_REAL=1 demands it")
+        pytest.skip("dns-lexicon is not installed")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PowerDnsServer]:
+    with running_powerdns([ZONE]) as running:
+        yield running
+
+
+def host_of(
+    outside: Outside, server: str = "", *, provider: str = "powerdns", key: str = KEY, **options: str
+) -> ChildHost:
+    """`server` is the one that the operator names."""
+    named = {"pdns_server": server} if server else {}
+    secret = {"auth_token": key}
+    made = Provider(kind="lexicon", name=provider, options={**secret, **options}, operator_options=named)
+    return settings_of(made, [key]).connect(outside)
+
+
+async def reason_of(host: ChildHost) -> str:
+    """The error of finding the zone."""
+    with pytest.raises(SolverError) as caught:
+        await host.find_zone(ZONE)
+    return str(caught.value)
+
+
+async def test_it_behaves_as_a_dns_host(server: PowerDnsServer, outside: Outside) -> None:
+    await set_records(server, f"_acme-challenge.{SHARED}", [OF_OTHERS])
+
+    async def see(name: str) -> set[str]:
+        return served(server, name)
+
+    # This provider replaces all values of a name: only one process may edit a name at a time.
+    session = HostSession(host_of(outside, server.url), outside.now)
+    await check_dns_host(lambda: session, see)
+
+
+async def test_wrong_credentials_are_named_and_not_shown(server: PowerDnsServer, outside: Outside) -> None:
+    with pytest.raises(
+        CredentialsRejected, match=r"find the zone example\.org: its API answered with status 401"
+    ) as e:
+        await host_of(outside, server.url, key=WRONG_KEY).find_zone(ZONE)
+    assert WRONG_KEY not in str(e.value)
+
+
+async def test_missing_options_are_named_without_a_request(outside: Outside) -> None:
+    with pytest.raises(SolverError, match=r"cannot be loaded: .*not defined \(pdns_server\)"):
+        await host_of(outside).verify()
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "reason"),
+    [
+        (429, Throttled, "status 429"),
+        (503, Throttled, "status 503"),
+        (403, CredentialsRejected, "status 403"),
+        (500, SolverError, "status 500"),
+        (200, SolverError, "JSONDecodeError"),
+    ],
+)
+async def test_what_the_api_answers_is_one_sentence(
+    outside: Outside, status: int, error: type[SolverError], reason: str
+) -> None:
+    async def answer(_request: web.Request) -> web.Response:
+        text = f"<html>\n{KEY}</html>"
+        return web.Response(status=status, text=text, content_type="text/html", headers={"Retry-After": "60"})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    try:
+        with pytest.raises(error, match=reason) as caught:
+            await host_of(outside, f"http://127.0.0.1:{port}").apply(HostedZone(ZONE, ZONE), [EDIT])
+    finally:
+        await runner.cleanup()
+    assert type(caught.value) is error
+    assert "\n" not in str(caught.value)
+    assert KEY not in str(caught.value)
+    if isinstance(caught.value, Throttled):
+        assert (caught.value.until - outside.now()).total_seconds() == 60
+
+
+async def test_nothing_listens(outside: Outside) -> None:
+    assert "its API cannot be reached (ConnectionError)" in await reason_of(
+        host_of(outside, f"http://127.0.0.1:{free_port()}")
+    )
+
+
+async def test_a_server_that_the_operator_has_not_named_is_not_reached(
+    server: PowerDnsServer, outside: Outside, tmp_path: Path
+) -> None:
+    # As if `resources/lexicon.py` had let the option through.
+    reason = await reason_of(host_of(outside, pdns_server=server.url))
+    assert "neither at a public address, port 443, nor named by the operator" in reason
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        reason = await reason_of(host_of(outside, pdns_server=str(path)))
+    assert "local socket, which is not allowed" in reason
+
+
+async def test_a_file_that_an_option_names_is_not_read(outside: Outside, tmp_path: Path) -> None:
+    secret = tmp_path / "key.json"
+    secret.write_text('{"type": "secret-content"}')
+    host = host_of(outside, provider="googleclouddns", auth_service_account_info=f"file::{secret}")
+    reason = await reason_of(host)
+    assert reason.endswith("it tried to read a file of this machine, which is not allowed")
+
+
+async def test_options_come_from_the_manifest_only(
+    server: PowerDnsServer, outside: Outside, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LEXICON_POWERDNS_AUTH_TOKEN", KEY)
+    monkeypatch.setenv("LEXICON_POWERDNS_PDNS_SERVER", server.url)
+    (tmp_path / "lexicon_powerdns.yml").write_text(f"auth_token: {KEY}\npdns_server: {server.url}\n")
+    monkeypatch.chdir(tmp_path)
+    assert "pdns_server" in await reason_of(host_of(outside))
+
+
+async def test_a_package_that_a_provider_lacks_is_named(outside: Outside) -> None:
+    reason = await reason_of(host_of(outside, provider="route53"))
+    assert reason.endswith("pip install 'dns-lexicon[route53]'")
+
+
+async def test_unknown_and_forbidden_providers_are_refused_at_start() -> None:
+    assert lexicon_problem(("hetzner", "powerdns")) == ""
+    assert lexicon_problem(("nope",)) == "dns-lexicon has no provider `nope`; `lexicon --help` lists them"
+    assert "it edits files" in lexicon_problem(("powerdns", "localzone"))
+    assert "it chooses a provider" in lexicon_problem(("auto",))
+    assert len(installed.lexicon_providers()) > 80

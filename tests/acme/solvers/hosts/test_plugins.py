@@ -1,0 +1,193 @@
+"""Plug-ins: the documented example against a real PowerDNS, and plug-ins with every fault."""
+
+from __future__ import annotations
+
+import asyncio
+import time as real_time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01.child.messages import Provider
+from certwright.acme.solvers.dns01.hosts.contract import Edit, HostedZone, Outside, Throttled
+from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, Children, settings_of
+from certwright.acme.solvers.dns01.hosts.session import HostSession
+from certwright.app.dns_providers import plugin_problem
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host
+from support.dns.outside import START
+from support.dns.plugins import EXAMPLE, install, write_plugins
+from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns, served, set_records
+
+GOOD = """
+    class Plugin:
+        def __init__(self, *, config, secrets): pass
+        def has_zone(self, name): return name == "example.org"
+        def add(self, zone, name, value): print("added")
+        def remove(self, zone, name, value): pass
+"""
+SECRET = "a-secret-value"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PowerDnsServer]:
+    with running_powerdns([ZONE]) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    install(folder, EXAMPLE)
+    return folder
+
+
+def host_of(name: str, outside: Outside, *, timeout_s: float = 60.0, config: object = None) -> ChildHost:
+    provider = Provider(kind="plugin", name=name, config=config, secrets={"apiKey": SECRET.encode()})
+    settings = replace(settings_of(provider, [SECRET]), children=Children(timeout_s=timeout_s))
+    return settings.connect(outside)
+
+
+async def reason_of(host: ChildHost, *, adds: bool = True) -> str:
+    """The error of a change."""
+    with pytest.raises(SolverError) as caught:
+        await host.apply(HostedZone(ZONE, ZONE), [Edit(f"_acme-challenge.a.{ZONE}", "v", adds)])
+    return str(caught.value)
+
+
+async def test_the_example_behaves_as_a_dns_host(
+    server: PowerDnsServer, site: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.setenv("DNS01_PLUGIN_PDNS_URL", server.url)
+    await set_records(server, f"_acme-challenge.{SHARED}", [OF_OTHERS])
+    assert plugin_problem(("pdns-example",)) == ""
+    provider = Provider(
+        kind="plugin", name="pdns-example", config={"ttl": "60"}, secrets={"apiKey": KEY.encode()}
+    )
+
+    async def see(name: str) -> set[str]:
+        return served(server, name)
+
+    # PowerDNS has no change of a single value: only one process may edit a name at a time.
+    session = HostSession(settings_of(provider, [KEY]).connect(outside), outside.now)
+    await check_dns_host(lambda: session, see)
+
+
+async def test_faults_are_sentences_of_the_plugin_that_has_them(
+    tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def method(body: str) -> str:
+        return GOOD.replace('print("added")', body)
+
+    write_plugins(
+        tmp_path,
+        good=GOOD,
+        raises=method("raise KeyError(name)"),
+        exits=method("raise SystemExit(0)"),
+        dies=method("__import__('os')._exit(3)"),
+        leaks=GOOD.replace("pass\n", "self.key = secrets['apiKey'].decode()\n", 1).replace(
+            'print("added")', "raise ValueError(self.key)"
+        ),
+        coroutine=GOOD.replace("def add", "async def add"),
+        nonsense=GOOD.replace('return name == "example.org"', 'return "yes"'),
+        lacks=GOOD.replace("def add", "def put"),
+        import_error="import no_such_module",
+        no_class="Plugin = 3",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    edit = f"cannot add the TXT record _acme-challenge.a.{ZONE}: "
+    for name, reason in {
+        "raises": f"plug-in raises {edit}KeyError: '_acme-challenge.a.{ZONE}' (raises.py, line 5)",
+        "exits": f"plug-in exits {edit}SystemExit: 0 (exits.py, line 5)",
+        "dies": f"plug-in dies {edit}its process ended with status 3 and without an answer",
+        "leaks": f"plug-in leaks {edit}ValueError: … (leaks.py, line 5)",
+        "coroutine": f"plug-in coroutine {edit}add returned an object of type coroutine instead of None",
+        "lacks": f"plug-in lacks {edit}it has no method add",
+        "import_error": f"plug-in import_error {edit}ModuleNotFoundError: No module named 'no_such_module'",
+        "no_class": f"plug-in no_class {edit}TypeError: 'int' object is not callable",
+        "missing": f"plug-in missing {edit}no installed package has the entry point missing",
+    }.items():
+        assert (await reason_of(host_of(name, outside))).startswith(reason)
+    with pytest.raises(SolverError, match=r"has_zone returned an object of type str, neither True nor False"):
+        await host_of("nonsense", outside).find_zone(ZONE)
+    # What it prints is no answer.
+    await host_of("good", outside).apply(HostedZone(ZONE, ZONE), [Edit(f"a.{ZONE}", "v", True)])
+    assert "installed: coroutine, dies, " in plugin_problem(("missing",))
+
+
+async def test_one_that_blocks_delays_no_other(
+    tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = GOOD.replace('print("added")', "__import__('time').sleep(600)")
+    write_plugins(tmp_path, good=GOOD, blocks=blocks, slow=f"{GOOD}\n    __import__('time').sleep(600)")
+    monkeypatch.syspath_prepend(tmp_path)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.01)
+            turns += 1
+
+    counter = asyncio.create_task(count())
+    stuck = [
+        asyncio.create_task(reason_of(host_of(name, outside, timeout_s=4)))
+        for name in ("blocks", "blocks", "slow")
+    ]
+    begin = real_time.monotonic()
+    await host_of("good", outside).apply(HostedZone(ZONE, ZONE), [Edit(f"a.{ZONE}", "v", True)])
+    assert not any(one.done() for one in stuck)
+    reasons = await asyncio.gather(*stuck)
+    taken = real_time.monotonic() - begin
+    counter.cancel()
+    assert all("did not end within 4 s and was killed" in one for one in reasons)
+    assert turns > taken / 0.01 / 4, "the event loop stood still"
+
+
+async def test_more_calls_than_allowed_wait_and_then_fail(
+    tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plugins(tmp_path, blocks=GOOD.replace('print("added")', "__import__('time').sleep(600)"))
+    monkeypatch.syspath_prepend(tmp_path)
+    provider = Provider(kind="plugin", name="blocks")
+    children = Children(1, 1.0)
+    hosts = [replace(settings_of(provider, []), children=children).connect(outside) for _ in range(2)]
+    reasons = await asyncio.gather(*(reason_of(one) for one in hosts))
+    assert sorted("earlier calls have not ended" in one for one in reasons) == [False, True]
+
+
+async def test_a_pause_that_the_plugin_asks_for_is_kept(
+    tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = "    class Busy(Exception):\n        retry_after = 90.0\n"
+    raises = GOOD.replace('print("added")', "raise Busy('slow down')")
+    write_plugins(tmp_path, busy=f"{raises}\n{error}")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(Throttled, match="slow down") as caught:
+        await host_of("busy", outside).apply(HostedZone(ZONE, ZONE), [Edit(f"a.{ZONE}", "v", True)])
+    assert caught.value.until == START + timedelta(seconds=90)
+
+
+async def test_it_sees_little_of_the_servers_environment(
+    tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shows = "raise ValueError(sorted(__import__('os').environ))"
+    write_plugins(tmp_path, shows=GOOD.replace('print("added")', shows))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("CERTWRIGHT_KEY", SECRET)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("DNS01_PLUGIN_URL", "https://dns.example")
+    reason = await reason_of(host_of("shows", outside))
+    assert "'DNS01_PLUGIN_URL'" in reason
+    assert "CERTWRIGHT_KEY" not in reason
+    assert "AWS_SECRET" not in reason
+
+
+async def test_settings_that_are_too_long_are_refused(outside: Outside) -> None:
+    host = host_of("any", outside, config="x" * 60_000)
+    with pytest.raises(SolverError, match=r"have 60\d{3} bytes; at most 60000"):
+        await host.verify()
