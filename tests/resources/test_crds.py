@@ -47,6 +47,8 @@ def _fields(info: Any, path: str = "") -> Iterator[str]:
                 yield from _fields(part, path)
         case msgspec.inspect.VarTupleType():
             yield from _fields(info.item_type, f"{path}[]")
+        case msgspec.inspect.DictType():
+            yield from _fields(info.value_type, f"{path}[]")
         case msgspec.inspect.StructType():
             for field in info.fields:
                 yield f"{path}.{field.encode_name}"
