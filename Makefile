@@ -105,7 +105,7 @@ $(TOOLS)/helm:
 	@GOBIN=$(@D) go install -trimpath helm.sh/helm/v3/cmd/helm@v3.19.2
 
 RENDER := $(TOOLS)/helm template certwright deploy/helm/certwright --namespace certwright --kube-version 1.34.0
-deploy: $(VENV)/.dev helm  ## write the generated files below deploy/ anew
+deploy: $(VENV)/.dev helm  ## write the generated files below deploy/ again
 	@$(BIN)/certwright crds > deploy/crds.yaml
 	@cp deploy/crds.yaml deploy/helm/certwright/files/crds.yaml
 	@$(RENDER) --values deploy/values-kubernetes.yaml > deploy/kubernetes.yaml
@@ -150,7 +150,7 @@ $(VCERT)/.done: requirements/vcert.lock
 
 vcert: $(VCERT)/.done  ## install CyberArk's client, which judges the fake Certificate Manager
 
-lock:  ## pin the requirements anew (needs uv)
+lock:  ## pin the requirements again (needs uv)
 	@for name in runtime build etcd lexicon dev clients servers vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left

@@ -304,7 +304,7 @@ async def set_conditions(world: World, *new: dict[str, Any], **status: Any) -> N
 async def sign_elsewhere(world: World) -> None:
     """What an external issuer does in the end; it says nothing of its CA."""
     request = await world.get(CERTIFICATE_REQUESTS, "web-1")
-    pem = new_root("Elsewhere").sign(request.spec.request, now=world.clock.now())
+    pem = new_root("AggregationProxy").sign(request.spec.request, now=world.clock.now())
     issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "here you are"}
     await set_conditions(world, issued, certificate=msgspec.to_builtins(pem))
 
@@ -324,7 +324,7 @@ async def test_an_issuer_that_signs_in_spite_of_a_denial_is_not_followed(world: 
     await world.start_controllers(enabled=BY_HAND)
     await external(world)
     request = await world.get(CERTIFICATE_REQUESTS, "web-1")
-    pem = new_root("Elsewhere").sign(request.spec.request, now=world.clock.now())
+    pem = new_root("AggregationProxy").sign(request.spec.request, now=world.clock.now())
     denied = {"type": "Denied", "status": "True", "reason": "NotHere", "message": "no"}
     issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "here you are"}
     await set_conditions(world, denied, issued, certificate=msgspec.to_builtins(pem))
@@ -433,7 +433,7 @@ async def test_a_request_that_is_deleted_while_it_waits_is_made_again(world: Wor
 async def test_a_certificate_that_came_too_late_is_a_failure(world: World) -> None:
     await external(world)
     request = await world.get(CERTIFICATE_REQUESTS, "web-1")
-    pem = new_root("Elsewhere").sign(request.spec.request, now=START, duration=timedelta(hours=1))
+    pem = new_root("AggregationProxy").sign(request.spec.request, now=START, duration=timedelta(hours=1))
     await world.advance(timedelta(hours=2))
     issued = {"type": "Ready", "status": "True", "reason": "Issued", "message": "late"}
     await set_conditions(world, issued, certificate=msgspec.to_builtins(pem))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from certwright.admission.kinds import certificate_kinds
-from certwright.app.loop import collect_seldom, keep_what_is_there
+from certwright.app.loop import collect_rarely, keep_what_is_there
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
@@ -55,7 +55,7 @@ async def server() -> AsyncIterator[ApiServer]:
     await made.start([crd("things", an_object(spec=_ANY))])
     # As `serve` does: what lives as long as the server is not looked at again and again.
     usual = gc.get_threshold()
-    collect_seldom()
+    collect_rarely()
     gc.collect()
     keep_what_is_there()
     yield made

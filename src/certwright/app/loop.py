@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to completion on the fastest available event loop."""
-    collect_seldom()
-    take_turns_often()
+    collect_rarely()
+    shorten_switch_interval()
     memory.map_large_blocks()
     return event_loop.run(_trimmed(main))
 
@@ -31,7 +31,7 @@ async def _trimmed(main: Coroutine[Any, Any, T]) -> T:
         trimming.cancel()
 
 
-def collect_seldom() -> None:
+def collect_rarely() -> None:
     """Make garbage collection rare: only after very many allocations."""
     # The caches contain many long-lived objects without cycles: traversing them after every
     # 700 allocations, Python's default, costs a fifth of the CPU time of an issuance, and
@@ -39,7 +39,7 @@ def collect_seldom() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-def take_turns_often() -> None:
+def shorten_switch_interval() -> None:
     """Let a waiting thread take the interpreter within half a millisecond."""
     # Python's default is 5 ms. The thread that commits releases the interpreter at each call into SQLite,
     # and with a busy loop it would wait those 5 ms several times per commit: a hundred concurrent

@@ -43,7 +43,7 @@ async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> Non
             for name in () if own else _FILES:
                 (data_dir / name).unlink()
     if row is not None:
-        _take(row, data_dir)
+        _adopt(row, data_dir)
 
 
 def pack(data_dir: Path) -> bytes | None:
@@ -66,7 +66,7 @@ def _put(path: Path, content: bytes, *, mode: int) -> None:
     write_atomically(path, content, mode=mode)
 
 
-def _take(row: Row, data_dir: Path) -> None:
+def _adopt(row: Row, data_dir: Path) -> None:
     for name, content in _decode(row.body).items():
         path = data_dir / name
         if not path.exists():

@@ -139,7 +139,7 @@ def diagnose(around: Around, now: datetime) -> Diagnosis:
         return _under_way(around)
     if condition(certificate, "Issuing").get("status") == "False" and _failed_at(certificate):
         return _failed(around, now)
-    if waiting := _held(around, now):
+    if waiting := _waiting_for_issuer(around, now):
         return waiting
     ready = condition(certificate, "Ready")
     if not ready:
@@ -160,7 +160,7 @@ def _ready(around: Around, now: datetime) -> Diagnosis:
     if _failed_at(around.certificate) is not None:
         failed = _failed(around, now)
         return Diagnosis(f"{valid}, but {failed.cause}", failed.advice, ready=True)
-    if waiting := _held(around, now):
+    if waiting := _waiting_for_issuer(around, now):
         return Diagnosis(f"{valid}, but {waiting.cause}", waiting.advice, ready=True)
     return Diagnosis(f"{valid}, {_renews(status, now)}", ready=True)
 
@@ -300,7 +300,7 @@ def _before_the_end(certificate: Json, failed_at: datetime, wait: timedelta) -> 
     return failed_at + wait
 
 
-def _held(around: Around, now: datetime) -> Diagnosis | None:
+def _waiting_for_issuer(around: Around, now: datetime) -> Diagnosis | None:
     """The certificate is due, but the circuit breaker of its issuer is open."""
     issuing = condition(around.certificate, "Issuing")
     text = str(issuing.get("message", ""))

@@ -110,7 +110,7 @@ class Program(click.Group):
         except SystemExit as end:  # shell completion ends so
             status = end.code if isinstance(end.code, int) else 1
         except BaseException as error:
-            status = _tell(error)
+            status = _report_error(error)
         _flush()
         sys.exit(status)
 
@@ -120,7 +120,7 @@ def debugging() -> bool:
     return os.environ.get("CERTWRIGHT_DEBUG", "") not in ("", "0")
 
 
-def _tell(error: BaseException) -> int:
+def _report_error(error: BaseException) -> int:
     """Print the message for `error`, and return the exit status."""
     if debugging() and not isinstance(error, click.ClickException | click.exceptions.Exit):
         traceback.print_exception(error)

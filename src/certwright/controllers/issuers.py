@@ -127,7 +127,7 @@ class IssuerReconciler(Generic[T]):
             self._reported.pop(key, None)
             self._logged.pop(key, None)
             return Result()
-        self._say_what_is_not_obeyed(key, issuer)
+        self._report_bad_annotation(key, issuer)
         checked = await self._check(key, issuer)
         try:
             await self._write(issuer, checked)
@@ -135,7 +135,7 @@ class IssuerReconciler(Generic[T]):
             return Result()
         return Result(wake_at=self._toolbox.now() + checked.retry_after if checked.retry_after else None)
 
-    def _say_what_is_not_obeyed(self, key: ObjectKey, issuer: T) -> None:
+    def _report_bad_annotation(self, key: ObjectKey, issuer: T) -> None:
         try:
             minimum_in(issuer.metadata.annotations)
         except ValueError as error:

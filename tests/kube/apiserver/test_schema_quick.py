@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certwright.kube.apiserver.schemas.check import compile_check
-from certwright.kube.apiserver.schemas.quick import compile_look
+from certwright.kube.apiserver.schemas.quick import compile_fast_check
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.apiserver.schemas.walk import compile_walk
 from certwright.resources.crds import custom_resource_definitions
@@ -104,7 +104,7 @@ def _like(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
 def test_what_passes_is_left_alone_and_found_right_by_the_long_way(data: st.DataObject) -> None:
     schema = {"type": "object", "properties": data.draw(st.dictionaries(_NAMES, SCHEMAS, max_size=3))}
     value = data.draw(st.one_of(_like(schema), _ANY))
-    look = compile_look(schema)
+    look = compile_fast_check(schema)
     if look is None or not look(value):
         return
     walked, unknown, errors = copy.deepcopy(value), list[str](), list[Any]()
@@ -137,7 +137,7 @@ def test_what_passes_is_left_alone_and_found_right_by_the_long_way(data: st.Data
 def test_a_quick_look_says_yes_or_sends_the_long_way(
     schema: dict[str, Any], value: Any, passes: bool
 ) -> None:
-    look = compile_look(schema)
+    look = compile_fast_check(schema)
     assert look is not None
     assert look(value) is passes
 
@@ -148,7 +148,7 @@ def test_the_usual_certificate_passes_with_its_status() -> None:
         for crd in custom_resource_definitions()
     }
     condition = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T14:27:11Z"}
-    look = compile_look(schemas["Certificate"], root=True)
+    look = compile_fast_check(schemas["Certificate"], root=True)
     assert look is not None
     assert look(
         {
@@ -164,25 +164,25 @@ def test_the_usual_certificate_passes_with_its_status() -> None:
 def test_a_schema_whose_objects_are_all_fine_does_not_stay_dear() -> None:
     # Above the size from which on a schema that has yet to be compiled keeps others waiting.
     schema = Schema({"type": "object", "properties": {f"name-{n}": TEXT for n in range(500)}})
-    assert schema.is_dear
+    assert schema.is_expensive
     for _ in range(50):
         # Found so by looks: nothing is ever judged the long way.
         schema.process({"name-1": "a"})
-    assert not schema.is_dear
+    assert not schema.is_expensive
 
 
 def test_the_first_objects_may_be_looked_at_in_several_threads_at_once() -> None:
     """What msgspec has yet to learn of a type must not be left to them: it would end the process."""
     script = """
         import sys, threading
-        from certwright.kube.apiserver.schemas.quick import compile_look
+        from certwright.kube.apiserver.schemas.quick import compile_fast_check
 
         inner = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}
         many = {"type": "array", "items": inner}
         schema = {"type": "object", "properties": {"one": inner, "many": many}}
         sys.setswitchinterval(1e-6)
         for _ in range(300):
-            look = compile_look(schema)
+            look = compile_fast_check(schema)
             work = lambda: look({"one": {"a": "x"}, "many": [{}]})
             threads = [threading.Thread(target=work) for _ in range(3)]
             [one.start() for one in threads], [one.join() for one in threads]

@@ -32,7 +32,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """From when this is called, etcd carries the next transaction out, and its answer is lost."""
     lost = 0
-    ask = EtcdClient._ask
+    ask = EtcdClient._call_member
 
     async def losing(client: EtcdClient, member: str, method: Any, *rest: Any) -> Any:
         nonlocal lost
@@ -46,5 +46,5 @@ def lose_an_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         nonlocal lost
         lost += 1
 
-    monkeypatch.setattr(EtcdClient, "_ask", losing)
+    monkeypatch.setattr(EtcdClient, "_call_member", losing)
     return lose

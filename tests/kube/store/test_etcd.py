@@ -174,7 +174,7 @@ class TestLostAnswers:
             no_answer(grpc.StatusCode.UNAVAILABLE, "connection refused"),
             *[no_answer(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")] * 100,
         ]
-        monkeypatch.setattr(EtcdClient, "_ask", AsyncMock(side_effect=words))
+        monkeypatch.setattr(EtcdClient, "_call_member", AsyncMock(side_effect=words))
         client = EtcdClient(replace(at("127.0.0.1:1"), patience_s=0.2))
         with pytest.raises(Unavailable, match="cannot be reached"):
             await client.call(STATUS, StatusRequest())

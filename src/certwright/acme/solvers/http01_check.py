@@ -57,7 +57,7 @@ class HttpCheck:
             connector=connector, timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
             for _ in range(_MOST_REDIRECTS + 1):
-                found = await _ask(session, url, task)
+                found = await _fetch(session, url, task)
                 if not isinstance(found, str):
                     return found
                 if _port_of(found) not in self._redirect_ports and _port_of(found) != self._port:
@@ -71,7 +71,7 @@ class HttpCheck:
 _tls = cache(unverified_tls)
 
 
-async def _ask(session: aiohttp.ClientSession, url: str, task: Task) -> Ready | NotYet | str:
+async def _fetch(session: aiohttp.ClientSession, url: str, task: Task) -> Ready | NotYet | str:
     """The result at this URL; a string is the redirect target."""
     try:
         async with session.get(url, allow_redirects=False) as answer:

@@ -120,7 +120,7 @@ class NameServers:
             answer = await self._raw(candidate, dns.rdatatype.SOA)
             if _of_type(answer.answer, dns.rdatatype.SOA, candidate):
                 return candidate
-            if zone := _zone_told(answer, candidate):
+            if zone := _negative_zone(answer, candidate):
                 return zone
         raise LookupFailed(f"no zone was found that {name} lies in")
 
@@ -145,7 +145,7 @@ class NameServers:
         followed."""
         question = dns.message.make_query(dns.name.from_text(name), dns.rdatatype.TXT)
         question.flags &= ~dns.flags.RD
-        reply = await _ask(question, server, self._authority_port)
+        reply = await _query(question, server, self._authority_port)
         return _answer(reply, name, dns.rdatatype.TXT, server)
 
     async def _recursively(self, name: str, kind: dns.rdatatype.RdataType) -> Answer:
@@ -160,7 +160,7 @@ class NameServers:
         failures = []
         for host, port in self._servers or _system_servers():
             try:
-                return await _ask(question, host, port)
+                return await _query(question, host, port)
             except LookupFailed as error:
                 failures.append(str(error))
         raise LookupFailed("; ".join(failures) or "no name server is configured")
@@ -174,7 +174,7 @@ def _system_servers() -> tuple[tuple[str, int], ...]:
     return tuple((str(server), resolver.port) for server in resolver.nameservers)
 
 
-async def _ask(question: dns.message.Message, host: str, port: int) -> dns.message.Message:
+async def _query(question: dns.message.Message, host: str, port: int) -> dns.message.Message:
     try:
         reply = await exchange(question, await _address(host), port, _TIMEOUT_S)
     except (TimeoutError, dns.exception.Timeout):
@@ -237,7 +237,7 @@ def _of_type(sections: Iterable[dns.rrset.RRset], kind: dns.rdatatype.RdataType,
     return values
 
 
-def _zone_told(reply: dns.message.Message, name: str) -> str:
+def _negative_zone(reply: dns.message.Message, name: str) -> str:
     """The zone that a negative answer names (RFC 2308 §2); empty if it names none, or names the zone of an
     alias's target."""
     if reply.answer:

@@ -131,7 +131,7 @@ class _Deleter:
         except errors.ApiError as error:
             self._fail(str(error))
             return
-        if self._wait_s is not None and not await self._gone(kind, namespace, name, self._wait_s):
+        if self._wait_s is not None and not await self._await_deletion(kind, namespace, name, self._wait_s):
             self._fail(
                 f"{reference(kind, name)} is marked for deletion but still exists after {self._wait_s:g} s; "
                 "its metadata.finalizers name the components that must clean up first"
@@ -139,7 +139,7 @@ class _Deleter:
             return
         click.echo(f"{reference(kind, name)} deleted")
 
-    async def _gone(self, kind: Kind[Json], namespace: str, name: str, wait_s: float) -> bool:
+    async def _await_deletion(self, kind: Kind[Json], namespace: str, name: str, wait_s: float) -> bool:
         try:
             async with (
                 asyncio.timeout(wait_s),

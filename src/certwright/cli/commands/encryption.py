@@ -46,7 +46,7 @@ async def status(*, server: ServerOptions, output: str | None) -> None:
       certwright encryption status -o json
     """
     async with session(server) as here:
-        found = await _ask(here, "GET", _PATH)
+        found = await _request(here, "GET", _PATH)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
         return
@@ -75,21 +75,21 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
     """
     async with session(server) as here:
         if wrapping:
-            found = await _ask(here, "POST", f"{_PATH}/rewrap")
+            found = await _request(here, "POST", f"{_PATH}/rewrap")
             click.echo(f"the key in {found['source']} is new, its fingerprint {found['wrapped_by']}")
             return
-        found = await _ask(here, "POST", f"{_PATH}/rotate")
+        found = await _request(here, "POST", f"{_PATH}/rotate")
         while not found["settled"]:
             if found["unreadable"]:
                 raise Failed(f"{found['unreadable']} Secrets do not open; the server's log names them")
             if found["total"]:
                 click.echo(f"{found['done']} of {found['total']} Secrets are re-encrypted")
             await asyncio.sleep(_LOOK_EVERY_S)
-            found = await _ask(here, "GET", _PATH)
+            found = await _request(here, "GET", _PATH)
     click.echo("all Secrets are encrypted with a new data key; the old one is gone")
 
 
-async def _ask(here: Session, method: str, path: str) -> dict[str, Any]:
+async def _request(here: Session, method: str, path: str) -> dict[str, Any]:
     try:
         response = await here.client.raw(method, path)
     except NotFound as error:

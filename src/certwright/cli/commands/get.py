@@ -199,16 +199,16 @@ class _Tables(_Getter):
 
     async def _tables(self, target: Target) -> list[Json]:
         if not target.names:
-            return [await self._ask(target, "", {"labelSelector": self._selector})]
+            return [await self._request(target, "", {"labelSelector": self._selector})]
         tables = []
         for name in target.names:
             try:
-                tables.append(await self._ask(target, name, {}))
+                tables.append(await self._request(target, name, {}))
             except errors.NotFound as error:
                 self._report_missing(error)
         return tables
 
-    async def _ask(self, target: Target, name: str, query: dict[str, str]) -> Json:
+    async def _request(self, target: Target, name: str, query: dict[str, str]) -> Json:
         response = await self._client.raw("GET", _path(target, name), query=query, headers={"accept": TABLE})
         table: Json = msgspec.json.decode(await whole_body(response))
         self._columns = table.get("columnDefinitions") or self._columns

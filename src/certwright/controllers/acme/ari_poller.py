@@ -71,7 +71,7 @@ class RenewalOffice:
         """Poll about the certificate in the Secret, unless a poll is in progress."""
         uid = certificate.metadata.uid
         if uid not in self._asking:
-            task = asyncio.get_running_loop().create_task(self._ask(certificate, facts))
+            task = asyncio.get_running_loop().create_task(self._poll(certificate, facts))
             self._asking[uid] = task
 
     def certificate_changed(self, old: Certificate | None, new: Certificate | None) -> None:
@@ -90,7 +90,7 @@ class RenewalOffice:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _ask(self, certificate: Certificate, facts: CertificateFacts) -> None:
+    async def _poll(self, certificate: Certificate, facts: CertificateFacts) -> None:
         uid = certificate.metadata.uid
         try:
             async with self._gate:

@@ -78,7 +78,7 @@ class _Book:
     is_loaded: bool = False
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_planned: bool = False
-    is_looking: bool = False
+    is_active: bool = False
     tidied_at: datetime | None = None
 
 
@@ -393,8 +393,8 @@ class Ledgers:
             await book.shared.commit()
 
     def _look_later(self, book: _Book) -> None:
-        if book.shared.is_shared and not book.is_looking:
-            book.is_looking = True
+        if book.shared.is_shared and not book.is_active:
+            book.is_active = True
             self._tasks.start(self._look(book), name=f"other shards' ledger of {book.shared.server}")
 
     async def _look(self, book: _Book) -> None:
@@ -403,7 +403,7 @@ class Ledgers:
             await self._clock.sleep(_LOOK_EVERY_S)
             with suppress(Unreachable):
                 await book.shared.refresh(_FRESH_S)
-        book.is_looking = False
+        book.is_active = False
 
 
 def _count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None:

@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look(Generic[K, T]):
+class _Check(Generic[K, T]):
     key: K
-    look: Callable[[], Awaitable[T]]
+    check: Callable[[], Awaitable[T]]
     attempt: int
     flow: Hashable
 
@@ -35,28 +35,28 @@ class _Lane(Generic[K, T]):
 
     def __init__(self) -> None:
         # By flow, the next to be asked in front, and by attempt.
-        self._flows: OrderedDict[Hashable, dict[int, deque[_Look[K, T]]]] = OrderedDict()
+        self._flows: OrderedDict[Hashable, dict[int, deque[_Check[K, T]]]] = OrderedDict()
         self._newest = True
 
     def __bool__(self) -> bool:
         return bool(self._flows)
 
-    def add(self, look: _Look[K, T]) -> None:
+    def add(self, check: _Check[K, T]) -> None:
         """One more."""
-        self._flows.setdefault(look.flow, {}).setdefault(look.attempt, deque()).append(look)
+        self._flows.setdefault(check.flow, {}).setdefault(check.attempt, deque()).append(check)
 
-    def pop(self) -> _Look[K, T]:
+    def pop(self) -> _Check[K, T]:
         """The next; its flow goes to the end."""
         flow, queues = self._flows.popitem(last=False)
         attempt = min(queues)
         queue = queues[attempt]
         self._newest = not self._newest
-        look = queue.pop() if self._newest else queue.popleft()
+        check = queue.pop() if self._newest else queue.popleft()
         if not queue:
             del queues[attempt]
         if queues:
             self._flows[flow] = queues
-        return look
+        return check
 
     def clear(self) -> None:
         """None waits any more."""
@@ -83,18 +83,20 @@ class Checks(Generic[K, T]):
         """Whether no self-check runs or waits."""
         return not self._running and not self._pending
 
-    def is_looking(self, key: K) -> bool:
+    def is_active(self, key: K) -> bool:
         """Whether a self-check for the key runs or waits."""
         return key in self._pending or key in self._running
 
-    def start(self, key: K, look: Callable[[], Awaitable[T]], *, attempt: int, flow: Hashable = None) -> None:
+    def start(
+        self, key: K, check: Callable[[], Awaitable[T]], *, attempt: int, flow: Hashable = None
+    ) -> None:
         """Enqueue a self-check, unless one for this key runs or waits. `attempt` counts from 0."""
-        if self.is_looking(key):
+        if self.is_active(key):
             return
         self._results.pop(key, None)
         self._pending.add(key)
         lane = self._other_looks if attempt else self._first_looks
-        lane.add(_Look(key, look, attempt, flow))
+        lane.add(_Check(key, check, attempt, flow))
         self._fill()
 
     def peek(self, key: K) -> T | None:
@@ -124,20 +126,20 @@ class Checks(Generic[K, T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _fill(self) -> None:
-        while len(self._running) < self._most and (look := self._next()) is not None:
-            self._pending.discard(look.key)
-            self._again += look.attempt > 0
-            task = asyncio.get_running_loop().create_task(self._run(look), name=f"look for {look.key}")
-            self._running[look.key] = task
+        while len(self._running) < self._most and (check := self._next()) is not None:
+            self._pending.discard(check.key)
+            self._again += check.attempt > 0
+            task = asyncio.get_running_loop().create_task(self._run(check), name=f"check for {check.key}")
+            self._running[check.key] = task
             # Not in `_run`: one that is forgotten before it has begun never gets there.
-            task.add_done_callback(partial(self._ended, look))
+            task.add_done_callback(partial(self._ended, check))
 
-    def _next(self) -> _Look[K, T] | None:
+    def _next(self) -> _Check[K, T] | None:
         while (lane := self._lane()) is not None:
-            look = lane.pop()
+            check = lane.pop()
             # One that was forgotten while it waited is still in the queue.
-            if look.key in self._pending:
-                return look
+            if check.key in self._pending:
+                return check
         return None
 
     def _lane(self) -> _Lane[K, T] | None:
@@ -147,18 +149,18 @@ class Checks(Generic[K, T]):
             return self._first_looks
         return again
 
-    async def _run(self, look: _Look[K, T]) -> None:
+    async def _run(self, check: _Check[K, T]) -> None:
         try:
-            self._results[look.key] = await look.look()
+            self._results[check.key] = await check.check()
         except asyncio.CancelledError:
             raise
         except Exception:
             # A check must not raise; one that does must not end looking for good.
-            _log.exception("self-check of %s failed", look.key)
+            _log.exception("self-check of %s failed", check.key)
 
-    def _ended(self, look: _Look[K, T], task: asyncio.Task[None]) -> None:
-        self._again -= look.attempt > 0
-        if self._running.get(look.key) is task:
-            del self._running[look.key]
-            self._done(look.key)
+    def _ended(self, check: _Check[K, T], task: asyncio.Task[None]) -> None:
+        self._again -= check.attempt > 0
+        if self._running.get(check.key) is task:
+            del self._running[check.key]
+            self._done(check.key)
         self._fill()

@@ -66,9 +66,9 @@ class Issuing:
             if target.holds(snapshot, request):
                 _complete(snapshot, draft)
             elif (moment := _withheld_until(request, snapshot)) is not None:
-                _say_that_it_is_withheld(moment, snapshot, draft)
+                _report_withheld(moment, snapshot, draft)
         else:
-            _say_what_it_waits_for(request, snapshot, draft)
+            _report_wait(request, snapshot, draft)
 
     def _fail(self, failure: Verdict, request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
         why = causes.of_request(request)
@@ -193,7 +193,7 @@ def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime
     return min(found.not_before, present.not_after + wanted.ONE_SECOND)
 
 
-def _say_that_it_is_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
+def _report_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     text = (
         f"The issued certificate is not valid yet; the present one stays in use until "
@@ -217,7 +217,7 @@ def _complete(snapshot: Snapshot, draft: Draft) -> None:
     draft.tell("Normal", "Issuing", ISSUED)
 
 
-def _say_what_it_waits_for(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
+def _report_wait(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
     """Show in the Certificate what its request waits for. In the normal course it never waits, so this costs
     no write."""
     ready = conditions.find(request.status.conditions, reasons.READY)

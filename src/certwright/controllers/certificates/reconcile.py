@@ -141,7 +141,7 @@ class CertificateReconciler:
                 return Result()
             await self._caches.complete_requests(certificate)
             await self._caches.find_rivals(certificate)
-            around = _with_key(await self._look_around(certificate), whole)
+            around = _with_key(await self._surroundings(certificate), whole)
             if self._has_changed(certificate):
                 # The Certificate has changed during a GET of a Secret.
                 continue
@@ -175,15 +175,15 @@ class CertificateReconciler:
         # The name of the next key may just have been chosen: read its Secret.
         seen = snapshot
         if written is not snapshot.certificate:
-            seen = self._snapshot(written, await self._look_around(written), is_fresh=True)
+            seen = self._snapshot(written, await self._surroundings(written), is_fresh=True)
         try:
             # What one step has written may matter to another before it.
             return await self._act(seen, is_news=written is not snapshot.certificate)
         except Blocked as blocked:
-            await self._say(blocked, seen)
+            await self._report(blocked, seen)
         except (Invalid, Forbidden) as refused:
             # A retry soon does not help; the owner of the Certificate should read why.
-            await self._say(Blocked(refused.reason, refused.message), seen)
+            await self._report(Blocked(refused.reason, refused.message), seen)
             raise
         return seen
 
@@ -196,7 +196,7 @@ class CertificateReconciler:
             if did is Did.WROTE:
                 return None
             if did is Did.HANDED_ON:
-                around = await self._look_around(certificate)
+                around = await self._surroundings(certificate)
                 if self._has_changed(certificate):
                     return None
                 seen, is_news = self._snapshot(certificate, around, is_fresh=seen.is_fresh), False
@@ -214,7 +214,7 @@ class CertificateReconciler:
         held = self._caches.certificates.cache.revision(certificate.metadata.key)
         return held != revision_of(certificate)
 
-    async def _say(self, blocked: Blocked, snapshot: Snapshot) -> None:
+    async def _report(self, blocked: Blocked, snapshot: Snapshot) -> None:
         certificate = snapshot.certificate
         issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
         if issuing is None or issuing.message == blocked.message:
@@ -244,7 +244,7 @@ class CertificateReconciler:
         moments = (step.wake_at(snapshot) for step in self._steps.wakers)
         return min((moment for moment in moments if moment is not None), default=None)
 
-    async def _look_around(self, certificate: Certificate) -> _Around:
+    async def _surroundings(self, certificate: Certificate) -> _Around:
         meta, secrets = certificate.metadata, self._caches.secrets
         named = certificate.status.next_private_key_secret_name
         issuer = self._authorities.issuer_of(certificate)

@@ -251,10 +251,10 @@ async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, effects: Ef
             kept.append(store.files)
         else:
             to_make.append(store)
-    return _held(secret, kept) | await effects.make_keystores(to_make, pair, snapshot.now)
+    return _stored(secret, kept) | await effects.make_keystores(to_make, pair, snapshot.now)
 
 
-def _held(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:
+def _stored(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:
     return {name: secret.data[name] for files in stores for name in files if name in secret.data}
 
 

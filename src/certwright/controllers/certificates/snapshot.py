@@ -17,7 +17,7 @@ from certwright.controllers.certificates import wanted
 from certwright.controllers.certificates.parsed import Compared, Facts, KeyFacts
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
-from certwright.kube.util.lazy_attribute import made_once
+from certwright.kube.util.lazy_attribute import lazy_attribute
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
@@ -77,7 +77,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
             return self
         return msgspec.structs.replace(self, certificate=certificate, judged={}, plans=[])
 
-    @made_once
+    @lazy_attribute
     def is_issuing(self) -> bool:
         """Whether an issuance is in progress (`Issuing=True`)."""
         return conditions.is_true(self.certificate.status.conditions, reasons.ISSUING)
@@ -93,20 +93,20 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
         found = [request for request in self.requests if revision_of(request) == revision]
         return sorted(found, key=lambda r: (r.metadata.creation_timestamp or self.now, r.metadata.name))
 
-    @made_once
+    @lazy_attribute
     def current_request(self) -> CertificateRequest | None:
         """The request that gave the certificate in the Secret, if it still exists."""
         revision = self.certificate.status.revision
         found = self.requests_of(revision) if revision else []
         return found[-1] if found else None
 
-    @made_once
+    @lazy_attribute
     def key(self) -> KeyFacts | str:
         """The key in the target Secret, or why it cannot be read."""
         data = self.secret.data if self.secret else {}
         return self.facts.key(data.get(names.TLS_PRIVATE_KEY_KEY, b""))
 
-    @made_once
+    @lazy_attribute
     def leaf(self) -> CertificateFacts | str:
         """The certificate in the target Secret, or why it cannot be read."""
         data = self.secret.data if self.secret else {}
@@ -114,7 +114,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
             data.get(names.TLS_CERT_KEY, b""), data.get(names.TLS_PRIVATE_KEY_KEY, b"")
         )
 
-    @made_once
+    @lazy_attribute
     def next_key(self) -> KeyFacts | None:
         """The key of the issuance in progress, if it exists and is as the spec wants it."""
         if self.named_key is None or not self.owns_key(self.named_key):
@@ -124,7 +124,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
             return None
         return key
 
-    @made_once
+    @lazy_attribute
     def next_request(self) -> CertificateRequest | None:
         """The request of the issuance in progress: of the next revision, for this key and this spec.
 

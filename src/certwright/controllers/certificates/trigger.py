@@ -57,11 +57,11 @@ class Trigger:
     def _must_wait(self, snapshot: Snapshot, draft: Draft) -> bool:
         moment = retry_time.retry_at(snapshot, self._limits)
         if moment is not None and snapshot.now < moment:
-            _say_when(moment, snapshot, draft)
+            _report_retry_time(moment, snapshot, draft)
             return True
         hold = self._gate.may_attempt(snapshot.certificate, snapshot.now)
         if hold is not None:
-            _say_that_it_is_held(hold, snapshot, draft)
+            _report_hold(hold, snapshot, draft)
         return hold is not None
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
@@ -83,7 +83,7 @@ class Trigger:
         return snapshot.seeing(draft.certificate)
 
 
-def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
+def _report_retry_time(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
     """Record and show what the Certificate waits for. That is so already, unless cert-manager or an older
     version has written it, or the time has changed."""
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
@@ -99,7 +99,7 @@ def _say_when(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
     _show(record, held.reason, snapshot, draft)
 
 
-def _say_that_it_is_held(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
+def _report_hold(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
     held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     failed_at = snapshot.certificate.status.last_failure_time
     has_failed = failed_at is not None

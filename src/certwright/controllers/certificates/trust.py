@@ -27,7 +27,7 @@ def at_issuance(snapshot: Snapshot, issued_ca: bytes) -> bytes:
     Existing CAs of the same issuer are kept behind it as long as they are valid. Applied again to its own
     result, it changes nothing.
     """
-    known_ca = _held(snapshot)
+    known_ca = _stored_ca(snapshot)
     if not issued_ca or not known_ca or known_ca == issued_ca or not _is_of_same_issuer(snapshot):
         return issued_ca
     own = {ca.der for ca in chain.readable(issued_ca)}
@@ -41,7 +41,7 @@ def in_rest(snapshot: Snapshot) -> bytes:
     They are the existing ones, and behind them the CA that the issuer signs with by now, so that new
     certificates of others are trusted before this one is renewed.
     """
-    known_ca = _held(snapshot)
+    known_ca = _stored_ca(snapshot)
     if not known_ca or not snapshot.authority or not _is_of_same_issuer(snapshot):
         return known_ca
     top, found = snapshot.authority[-1], chain.readable(known_ca)
@@ -51,7 +51,7 @@ def in_rest(snapshot: Snapshot) -> bytes:
     return found[0].pem + chain.pem_of(behind[:_MOST_KEPT])
 
 
-def _held(snapshot: Snapshot) -> bytes:
+def _stored_ca(snapshot: Snapshot) -> bytes:
     return snapshot.secret.data.get(names.CA_CERT_KEY, b"") if snapshot.secret else b""
 
 

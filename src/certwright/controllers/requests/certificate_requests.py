@@ -165,14 +165,14 @@ class RequestReconciler:
         owned = owner is not None and owner.kind == CERTIFICATES.kind
         was_open = approval.is_open(before)
         if was_open and approval.is_open(after):
-            self._say_once_that_it_waits(after)
+            self._report_wait_once(after)
         elif was_open and self._approves and not owned:
             self._event(after, NewEvent("Normal", approval.REASON, approval.MESSAGE))
         for event in answer.events:
             if not (owned and event.reason == ISSUED_EVENT):
                 self._event(after, event)
 
-    def _say_once_that_it_waits(self, request: CertificateRequest) -> None:
+    def _report_wait_once(self, request: CertificateRequest) -> None:
         meta = request.metadata
         created = meta.creation_timestamp
         if self._reported.get(meta.key) == meta.uid or created is None:

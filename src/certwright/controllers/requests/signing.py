@@ -131,9 +131,9 @@ class Signing:
             return self._invalid(request, problem)
         if not conditions.is_true(held, reasons.APPROVED):
             return Answer(request)
-        return await self._ask_issuer(request, tools, signing, is_stored=is_stored)
+        return await self._send_to_issuer(request, tools, signing, is_stored=is_stored)
 
-    async def _ask_issuer(
+    async def _send_to_issuer(
         self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool
     ) -> Answer:
         reference = request.spec.issuer_ref

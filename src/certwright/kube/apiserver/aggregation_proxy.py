@@ -31,7 +31,7 @@ _PASSED_ON = ("accept", "content-type", "user-agent")
 _PASSED_BACK = ("content-type", "retry-after", "warning")
 
 
-class Elsewhere:
+class AggregationProxy:
     """The APIServices that name a Service. An observer of writes."""
 
     observed_buckets = (_BUCKET,)

@@ -27,7 +27,7 @@ from certwright.kube.api.errors import (
 from certwright.kube.apiserver import error_responses, kubernetes_service
 from certwright.kube.apiserver.admission.chain import AdmissionChain
 from certwright.kube.apiserver.admission.webhooks import Webhooks
-from certwright.kube.apiserver.aggregation_proxy import Elsewhere
+from certwright.kube.apiserver.aggregation_proxy import AggregationProxy
 from certwright.kube.apiserver.auth import rbac, rbac_defaults
 from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, FirstOf, authenticate
 from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
@@ -130,7 +130,7 @@ class ApiServer:
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)
         self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._rbac)
-        self._elsewhere = Elsewhere(self._backend, self._webhooks.client)
+        self._elsewhere = AggregationProxy(self._backend, self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)
         self._expiry = EventExpiry(self._backend, event_ttl)

@@ -103,7 +103,7 @@ class PluginLogin:
                 raise self._failed
             try:
                 self._run_at, self._failed = self._now(), None
-                self._current, self._expires = await self._ask()
+                self._current, self._expires = await self._run_plugin()
             except LoginFailed as error:
                 self._failed = error
                 raise
@@ -125,7 +125,7 @@ class PluginLogin:
     def _ran_just_now(self) -> bool:
         return self._run_at is not None and self._now() - self._run_at < _BETWEEN_REFUSALS_S
 
-    async def _ask(self) -> tuple[Credential, float | None]:
+    async def _run_plugin(self) -> tuple[Credential, float | None]:
         interactive = self._may_type()
         output = await self._run(interactive=interactive)
         status = self._read(output)

@@ -150,7 +150,7 @@ class Candidate:
             await self.attempt(patience_s)
             if self._renewed_at is not None and self._renewed_at >= begun:
                 return True
-            if self._seen is not None and self._is_others():
+            if self._seen is not None and self._is_held_by_other():
                 return False
         return False
 
@@ -171,7 +171,7 @@ class Candidate:
             self._seen = None
             self.news.set()
         elif self._seen is None or _revision(lease) > _revision(self._seen):
-            self._look_at(lease)
+            self._note(lease)
 
     async def call(self) -> None:
         """Have the other members of the group check their Leases now. Raises `ApiError`, `Unreachable`."""
@@ -186,7 +186,7 @@ class Candidate:
                 lease = await self._client.update(LEASES, msgspec.structs.replace(lease, spec=spec))
             except Conflict:
                 continue
-            self._look_at_own(lease)
+            self._note_own(lease)
             return
 
     async def look(self, patience_s: float) -> None:
@@ -293,17 +293,17 @@ class Candidate:
                 self._seen = None
         try:
             lease = await self._client.get(LEASES, self.name, self._namespace)
-            self._look_for_twin(lease)
-            self._look_at(lease)
+            self._check_twin(lease)
+            self._note(lease)
         except NotFound:
             meta = ObjectMeta(name=self.name, namespace=self._namespace)
             lease = Lease(metadata=meta, spec=self._spec(LeaseSpec()))
-            self._look_at_own(await self._client.create(LEASES, lease))
+            self._note_own(await self._client.create(LEASES, lease))
             return True
         assert self._seen is not None
-        return not self._is_others() and await self._write(self._seen)
+        return not self._is_held_by_other() and await self._write(self._seen)
 
-    def _look_for_twin(self, lease: Lease) -> None:
+    def _check_twin(self, lease: Lease) -> None:
         """The process that holds the Lease under our identity, if this one has not written it."""
         is_ours = lease.spec.holder_identity == self.identity
         if self._is_group or not is_ours or self._renewed_at is None:
@@ -319,18 +319,16 @@ class Candidate:
 
     async def _is_free(self) -> bool:
         try:
-            self._look_at(await self._client.get(LEASES, self.name, self._namespace))
+            self._note(await self._client.get(LEASES, self.name, self._namespace))
         except NotFound:
             return True
-        return not self._is_others()
+        return not self._is_held_by_other()
 
     async def _write(self, lease: Lease) -> bool:
         # With the resourceVersion that was read: of several candidates, one succeeds.
         mine = msgspec.structs.replace(lease, spec=self._spec(lease.spec))
         together = self._is_group and self._may_patch and lease.spec.holder_identity == self.identity
-        self._look_at_own(
-            await (self._renew_together(mine) if together else self._client.update(LEASES, mine))
-        )
+        self._note_own(await (self._renew_together(mine) if together else self._client.update(LEASES, mine)))
         self._has_twin = self.was_released = False
         return True
 
@@ -354,12 +352,12 @@ class Candidate:
             self._may_patch = False
             return await self._client.update(LEASES, mine)
 
-    def _look_at_own(self, lease: Lease) -> None:
-        """As `_look_at`, after a write of this process."""
+    def _note_own(self, lease: Lease) -> None:
+        """As `_note`, after a write of this process."""
         self._mark = specs.mark(lease.spec)
-        self._look_at(lease)
+        self._note(lease)
 
-    def _look_at(self, lease: Lease) -> None:
+    def _note(self, lease: Lease) -> None:
         if self._mark not in (None, specs.mark(lease.spec)):
             self.news.set()
         self._mark = specs.mark(lease.spec)
@@ -371,7 +369,7 @@ class Candidate:
             self.was_released = lease.spec.preferred_holder in (None, "", self.identity)
         self._seen = lease
 
-    def _is_others(self) -> bool:
+    def _is_held_by_other(self) -> bool:
         assert self._seen is not None
         spec = self._seen.spec
         if not spec.holder_identity or (spec.holder_identity == self.identity and not self._has_twin):

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class made_once(Generic[T]):  # noqa: N801 - a decorator, as `property` is
+class lazy_attribute(Generic[T]):  # noqa: N801 - a decorator, as `property` is
     """As `functools.cached_property`, but without a lock shared by all objects, which that has before Python
     3.12. Two threads may compute the value twice; the later one is kept."""
 
@@ -20,12 +20,12 @@ class made_once(Generic[T]):  # noqa: N801 - a decorator, as `property` is
         self._name = name
 
     @overload
-    def __get__(self, instance: None, owner: type) -> made_once[T]: ...
+    def __get__(self, instance: None, owner: type) -> lazy_attribute[T]: ...
 
     @overload
     def __get__(self, instance: object, owner: type) -> T: ...
 
-    def __get__(self, instance: object | None, owner: type) -> made_once[T] | T:
+    def __get__(self, instance: object | None, owner: type) -> lazy_attribute[T] | T:
         if instance is None:
             return self
         # From now on attribute lookup finds the value before this descriptor.

@@ -212,7 +212,7 @@ class Webhooks:
         request = await self._request(call, invocation, new, old, operation)
         if request is None:
             return False, False
-        verdict = await self._ask(call, invocation.hook, request, mutating=True)
+        verdict = await self._call_webhook(call, invocation.hook, request, mutating=True)
         if verdict is None or not verdict.patch:
             return True, False
         if new is None:
@@ -240,7 +240,7 @@ class Webhooks:
                 request = await self._request(call, invocation, new, old, operation)
                 if request is not None:
                     asked.append((invocation.hook, request))
-            answers = (self._ask(call, hook, request, mutating=False) for hook, request in asked)
+            answers = (self._call_webhook(call, hook, request, mutating=False) for hook, request in asked)
             for outcome in await asyncio.gather(*answers, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
@@ -280,7 +280,7 @@ class Webhooks:
             raise NotFound(f'namespaces "{name}" not found', details=Details(name=name, kind="namespaces"))
         return labels_match(hook.namespace_labels, objects.labels_of(row.meta))
 
-    async def _ask(self, call: Call, hook: Hook, request: Json, *, mutating: bool) -> Verdict | None:
+    async def _call_webhook(self, call: Call, hook: Hook, request: Json, *, mutating: bool) -> Verdict | None:
         """The webhook's response; None where the call failed and the failure policy ignores that.
 
         Raises its refusal, and `InternalError` in Kubernetes' words where the failure policy is Fail.

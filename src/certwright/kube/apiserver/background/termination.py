@@ -87,7 +87,7 @@ class Termination:
                 moved.clear()
                 try:
                     if definition.is_crd:
-                        await self._say_underway(definition, key)
+                        await self._report_progress(definition, key)
                     remains = await self._empty(definition, key)
                     if not remains.objects and await self._release(definition, key):
                         return
@@ -167,7 +167,7 @@ class Termination:
         last, gone = await remove(self._backend, resource, current)
         return None if gone else last
 
-    async def _say_underway(self, definition: ResourceDefinition, key: Key) -> None:
+    async def _report_progress(self, definition: ResourceDefinition, key: Key) -> None:
         """Report in a CustomResourceDefinition's status that its objects are being deleted."""
         row = await self._backend.store.latest(key)
         obj = outline(definition, row) if row is not None else None

@@ -32,7 +32,7 @@ def readers(
     """How rows are read and written in the version `wanted`; None where it equals the stored form."""
     versions = crd["spec"]["versions"]
     stored = next(version["name"] for version in versions if version["storage"])
-    if all(schema.says_the_same(schemas[stored]) for schema in schemas.values()):
+    if all(schema.is_same_as(schemas[stored]) for schema in schemas.values()):
         if crd["metadata"].get("generation", 1) == 1:
             return None, None
         return _unless_newer(schemas[stored], int(crd["metadata"].get("resourceVersion") or 0)), None

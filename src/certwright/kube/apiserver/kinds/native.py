@@ -52,7 +52,7 @@ class NativeSchema(Schema):
         return False
 
     @property
-    def is_dear(self) -> bool:
+    def is_expensive(self) -> bool:
         """The tables of Go's types are read part by part."""
         return False
 

@@ -38,7 +38,7 @@ def is_long(call: Call, row: Row | None = None) -> bool:
     size = len(body) + (len(row.meta) + len(row.body) if row is not None else 0)
     if size > LARGE or call.definition.is_crd:
         return True
-    return schema.is_dear or (call.verb == "patch" and b'"copy"' in body)
+    return schema.is_expensive or (call.verb == "patch" and b'"copy"' in body)
 
 
 async def run(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

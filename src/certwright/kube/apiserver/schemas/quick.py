@@ -18,7 +18,7 @@ from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.util.decoders import Converter
 
 Schema = Mapping[str, Any]
-Look = Callable[[Any], bool]
+FastCheck = Callable[[Any], bool]
 """Whether a value satisfies its schema."""
 
 _DEEPEST: Final = 4
@@ -49,7 +49,7 @@ class _Unsaid(Exception):
     """No type can express the schema."""
 
 
-def compile_look(schema: Schema, *, root: bool = False) -> Look | None:
+def compile_fast_check(schema: Schema, *, root: bool = False) -> FastCheck | None:
     """The fast check for values of `schema`; None where no value would pass.
 
     `root`: it is for a complete object, whose metadata is checked elsewhere.
@@ -59,14 +59,14 @@ def compile_look(schema: Schema, *, root: bool = False) -> Look | None:
     except _Unsaid:
         return None
 
-    def look(value: Any) -> bool:
+    def fast_check(value: Any) -> bool:
         try:
             wanted.convert(value)
         except msgspec.ValidationError:
             return False
         return True
 
-    return look
+    return fast_check
 
 
 class _Types:
@@ -118,7 +118,7 @@ class _Types:
         self, properties: Mapping[str, Schema], required: frozenset[str], depth: int, *, root: bool
     ) -> Any:
         types: dict[str, Any] = {"apiVersion": str, "kind": str, "metadata": dict} if root else {}
-        asked: list[tuple[str, Look]] = []
+        asked: list[tuple[str, FastCheck]] = []
         needed = required | {name for name, prop in properties.items() if prop.get("default") is not None}
         for name, prop in properties.items():
             if root and name in META_FIELDS:
@@ -158,7 +158,7 @@ def _bounded(kind: Any, low: Any, high: Any) -> Any:
     return Annotated[kind, msgspec.Meta(min_length=low, max_length=high)]
 
 
-def _more(schema: Schema) -> Look | None:
+def _more(schema: Schema) -> FastCheck | None:
     """The constraints of a schema beside the type. Raises `_Unsaid`."""
     if schema.get("x-kubernetes-list-type") == "map":
         return _own_keys(schema)
@@ -166,22 +166,22 @@ def _more(schema: Schema) -> Look | None:
     return check_for(form) if schema.get("type") == "string" and form != "byte" else None
 
 
-def _own_keys(schema: Schema) -> Look:
+def _own_keys(schema: Schema) -> FastCheck:
     keys: list[str] = schema.get("x-kubernetes-list-map-keys") or []
     items: Mapping[str, Schema] = (schema.get("items") or {}).get("properties") or {}
     if len(keys) != 1 or items.get(keys[0], {}).get("type") != "string":
         raise _Unsaid
 
-    def look(value: list[Any]) -> bool:
+    def fast_check(value: list[Any]) -> bool:
         if len(value) < 2:
             return True
         key = f"m{value[0].__struct_encode_fields__.index(keys[0])}"
         return len({getattr(item, key) for item in value}) == len(value)
 
-    return look
+    return fast_check
 
 
-def _class(types: Mapping[str, Any], needed: frozenset[str], asked: list[tuple[str, Look]]) -> Any:
+def _class(types: Mapping[str, Any], needed: frozenset[str], asked: list[tuple[str, FastCheck]]) -> Any:
     """A class whose members are named by their position: names of fields need not be valid attribute
     names."""
     places = {name: f"m{place}" for place, name in enumerate(types)}
@@ -203,13 +203,13 @@ def _class(types: Mapping[str, Any], needed: frozenset[str], asked: list[tuple[s
         raise _Unsaid from None
 
 
-def _asking(asked: list[tuple[str, Look]]) -> dict[str, Any]:
+def _asking(asked: list[tuple[str, FastCheck]]) -> dict[str, Any]:
     """What msgspec calls on every object of a class."""
 
     def __post_init__(self: Any) -> None:  # noqa: N807 - the name is msgspec's
-        for place, look in asked:
+        for place, fast_check in asked:
             value = getattr(self, place)
-            if value is not None and not look(value):
+            if value is not None and not fast_check(value):
                 raise ValueError("it does not pass")
 
     return {"__post_init__": __post_init__}

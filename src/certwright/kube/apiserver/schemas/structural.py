@@ -20,10 +20,10 @@ from certwright.kube.apiserver.cel import rules as cel_rules
 from certwright.kube.apiserver.cel.rules import Node
 from certwright.kube.apiserver.schemas.check import compile_check
 from certwright.kube.apiserver.schemas.embedded import Malformed
-from certwright.kube.apiserver.schemas.quick import Look, compile_look
+from certwright.kube.apiserver.schemas.quick import FastCheck, compile_fast_check
 from certwright.kube.apiserver.schemas.scalars import Check
 from certwright.kube.apiserver.schemas.walk import Walk, compile_walk
-from certwright.kube.util.lazy_attribute import made_once
+from certwright.kube.util.lazy_attribute import lazy_attribute
 
 _BLOCKING = frozenset(
     {
@@ -37,7 +37,7 @@ _BLOCKING = frozenset(
 """After one of these no rule runs, because rules rely on the types."""
 _LARGE, _LARGE_TO_COMPILE = 64 * 1024, 8 * 1024
 """Bytes of a schema that takes tens of milliseconds of processor time: to check an object, and to compile."""
-_BEFORE_LOOKING = 16
+_USES_BEFORE_FAST_CHECK = 16
 """The number of uses after which the fast check is compiled."""
 Also = Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]]
 _NO_TYPE: dict[str, Any] = {"type": "object"}
@@ -84,13 +84,13 @@ class Schema:
         """Its identifier in documents."""
         return sha256(self._encoded).hexdigest()
 
-    def says_the_same(self, other: Schema) -> bool:
+    def is_same_as(self, other: Schema) -> bool:
         """Whether both were given as the same JSON, except for the order of names."""
         one, two = self._encoded, other._encoded
         return one == two or (len(one) == len(two) and msgspec.json.decode(one) == msgspec.json.decode(two))
 
     @property
-    def is_dear(self) -> bool:
+    def is_expensive(self) -> bool:
         """Whether even a small object may take much processor time.
 
         The schema is large, or has yet to be compiled, or has rules.
@@ -99,10 +99,10 @@ class Schema:
             return False
         size = len(self._encoded)
         compiled = Schema._check.is_made(self)
-        is_dear = size > _LARGE or (size > _LARGE_TO_COMPILE and not compiled) or self.has_rules
+        is_expensive = size > _LARGE or (size > _LARGE_TO_COMPILE and not compiled) or self.has_rules
         # A compiled schema that is cheap stays cheap.
-        self._is_cheap = not is_dear
-        return is_dear
+        self._is_cheap = not is_expensive
+        return is_expensive
 
     def process(self, obj: dict[str, Any]) -> list[str]:
         """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.
@@ -110,7 +110,7 @@ class Schema:
         Paths read like `spec.keystores.jks.x` or `spec.list[0].x`. Values of a wrong type are left alone;
         `validate` finds them. Raises `BadRequest` where the head of an embedded object cannot be read.
         """
-        if self.is_fine(obj):
+        if self.is_accepted(obj):
             return []
         unknown: list[str] = []
         try:
@@ -122,16 +122,16 @@ class Schema:
             ) from None
         return sorted(unknown)
 
-    def is_fine(self, value: Any, part: str = "") -> bool:
+    def is_accepted(self, value: Any, part: str = "") -> bool:
         """Whether the fast check accepts an object, or its status: nothing to do and no errors.
 
         False is not a verdict: then `process` and `judge` decide.
         """
-        if self._uses < _BEFORE_LOOKING:
+        if self._uses < _USES_BEFORE_FAST_CHECK:
             self._uses += 1
             return False
-        look = self._look_at_status if part else self._look
-        return look is not None and look(value)
+        fast_check = self._fast_status_check if part else self._fast_check
+        return fast_check is not None and fast_check(value)
 
     def prune(self, obj: dict[str, Any]) -> None:
         """Prune `obj` in place, without a default."""
@@ -151,14 +151,14 @@ class Schema:
         kept: list[FieldError],
         part: str = "",
         *,
-        is_fine: bool = False,
+        is_accepted: bool = False,
     ) -> list[FieldError]:
         """The same; rule violations in unchanged parts go into `kept`.
 
-        `part`: the one property that is new, `status` or any (empty). `is_fine`: the method of that name has
-        accepted the new part, and only what it does not check remains.
+        `part`: the one property that is new, `status` or any (empty). `is_accepted`: the fast check has
+        accepted the new part, and only what it does not cover remains.
         """
-        errors = [] if is_fine else self._find_errors(obj, part)
+        errors = [] if is_accepted else self._find_errors(obj, part)
         if errors and old is not None:
             errors = self._still_wrong(obj, old)
         if self._also is not None:
@@ -173,13 +173,13 @@ class Schema:
     def _find_errors(self, obj: dict[str, Any], part: str) -> list[FieldError]:
         errors: list[FieldError] = []
         if part == "status":
-            if "status" in obj and not self.is_fine(obj["status"], part):
+            if "status" in obj and not self.is_accepted(obj["status"], part):
                 self._check_status({"status": obj["status"]}, None, errors)
-        elif not self.is_fine(obj):
+        elif not self.is_accepted(obj):
             self._check(obj, None, errors)
         return errors
 
-    @made_once
+    @lazy_attribute
     def has_rules(self) -> bool:
         """Whether the schema has CEL rules, beside the known ones."""
         return b'"x-kubernetes-validations"' in self._encoded and _has_rules(self.openapi, self._known_rules)
@@ -204,11 +204,11 @@ class Schema:
             return []
         return cel_rules.run_rules(self._rules, obj, old, kept)
 
-    @made_once
+    @lazy_attribute
     def _rules(self) -> Node | None:
         return cel_rules.compile_rules(self.openapi, root=True, known=self._known_rules)
 
-    @made_once
+    @lazy_attribute
     def _ratchet(self) -> tuple[Ratchet, Check]:
         root = self._root
         ratchet = Ratchet(root)
@@ -216,36 +216,36 @@ class Schema:
         assert check is not None, "an object is always checked for being one"
         return ratchet, check
 
-    @made_once
+    @lazy_attribute
     def _walk(self) -> Walk:
         # The metadata of every kind is the same, and metadata.py checks it.
         return compile_walk(self.openapi, root=True)
 
-    @made_once
+    @lazy_attribute
     def _prune(self) -> Walk:
         return compile_walk(self.openapi, root=True, defaults=False)
 
-    @made_once
-    def _look(self) -> Look | None:
+    @lazy_attribute
+    def _fast_check(self) -> FastCheck | None:
         if len(self._encoded) > _LARGE:
             return None
         # Objects that the fast check accepts never need the checks: without it every write would stay
         # expensive.
         _ = self._check
-        return compile_look(self.openapi, root=True)
+        return compile_fast_check(self.openapi, root=True)
 
-    @made_once
-    def _look_at_status(self) -> Look | None:
+    @lazy_attribute
+    def _fast_status_check(self) -> FastCheck | None:
         status = (self.openapi.get("properties") or {}).get("status")
-        return compile_look(status) if status is not None and len(self._encoded) <= _LARGE else None
+        return compile_fast_check(status) if status is not None and len(self._encoded) <= _LARGE else None
 
-    @made_once
+    @lazy_attribute
     def _check(self) -> Check:
         check = compile_check(self._root)
         assert check is not None, "an object is always checked for being one"
         return check
 
-    @made_once
+    @lazy_attribute
     def _check_status(self) -> Check:
         """The check of an object of which only the status is new."""
         properties = self.openapi.get("properties") or {}

@@ -26,13 +26,13 @@ def check_shape(
     *,
     part: str = "",
     warnings: list[str] | None = None,
-    is_fine: bool = False,
+    is_accepted: bool = False,
 ) -> None:
     """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
 
     Later steps may rely on the types of the schema. `part`: only `status` was written. `warnings` receives
-    errors that existed before and have not changed. `is_fine`: the schema has accepted the changes
-    (`Schema.is_fine`).
+    errors that existed before and have not changed. `is_accepted`: the schema has accepted the changes
+    (`Schema.is_accepted`).
     """
     metadata = new["metadata"]
     errors: list[FieldError] = []
@@ -42,7 +42,7 @@ def check_shape(
     kept: list[FieldError] = []
     schema = definition.schema
     if definition.custom:
-        found = schema.judge(new, old, kept, part, is_fine=is_fine)
+        found = schema.judge(new, old, kept, part, is_accepted=is_accepted)
     else:
         found = schema.validate(new, old)
     if warnings is not None:

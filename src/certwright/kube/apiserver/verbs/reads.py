@@ -141,7 +141,7 @@ async def _at_most_one(
     if options.exact and call.query.get("resourceVersionMatch") == "Exact":
         # A complete list: where it has at most one object, there is no next page.
         return await _collect(backend, call, replace(options, limit=0, after=None), matcher)
-    # Elsewhere Kubernetes treats a limit with a revision as exact, but not here.
+    # AggregationProxy Kubernetes treats a limit with a revision as exact, but not here.
     await _check_reached(backend, options.exact)
     revision = backend.store.revision
     try:

@@ -234,18 +234,18 @@ def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
 
 
 def read_fields(
-    call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = (), *, is_fine: bool = False
+    call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = (), *, is_accepted: bool = False
 ) -> list[str]:
-    """Decode metadata and fields of the request body, as Go's decoder and its defaults would.
+    """Decode metadata and fields of the request body, with Kubernetes' defaults.
 
-    `strict`: errors so far of strict field validation. `is_fine`: the object has passed its schema. Returns
-    the paths of unknown fields. Raises the error that `refuse` makes for a value of a wrong type, and for
-    unknown or duplicate fields under strict field validation.
+    `strict`: errors so far of strict field validation. `is_accepted`: the object has passed its schema.
+    Returns the paths of unknown fields. Raises the error that `refuse` makes for a value of a wrong type, and
+    for unknown or duplicate fields under strict field validation.
     """
     definition = call.definition
     try:
         unknown = metadata.clean(definition, obj)
-        if not is_fine:
+        if not is_accepted:
             unknown += process(call, obj)
     except BadRequest as error:
         raise refuse(
@@ -280,13 +280,13 @@ def shape_update(
     track: Track | None = None,
     *,
     is_read: bool = False,
-    is_fine: bool = False,
+    is_accepted: bool = False,
     admitted: bool = False,
 ) -> Json:
     """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
 
     `track` updates the managed fields, once the client's change is decoded and before anything that the
-    client cannot change is restored. `is_read`: `read_fields` has run on it. `is_fine`: it has passed its
+    client cannot change is restored. `is_read`: `read_fields` has run on it. `is_accepted`: it has passed its
     schema. `admitted`: a webhook has changed it since it was shaped.
     """
     definition, meta = call.definition, old["metadata"]
@@ -304,7 +304,9 @@ def shape_update(
             # A write to the status of a definition may change its metadata too, to remove its finalizer.
             metadata.carry_over(given, meta)
             new["metadata"] = given
-        admission.check_shape(definition, new, old, part="status", warnings=call.warnings, is_fine=is_fine)
+        admission.check_shape(
+            definition, new, old, part="status", warnings=call.warnings, is_accepted=is_accepted
+        )
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
         owners = new["metadata"].get(MANAGED)

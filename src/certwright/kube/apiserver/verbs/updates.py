@@ -282,7 +282,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
 def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, Json]:
     """The stored object, and the wanted one, shaped."""
     old = objects.to_object(call.definition, row)
-    new, is_fine = _wished(call, wish, row, old)
+    new, is_accepted = _wished(call, wish, row, old)
     check_preconditions(call, new, old, row)
     if wish.applied is not None or wish.owned:
         return old, shape_update(call, new, old, wish.refuse)
@@ -294,8 +294,8 @@ def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, 
         # Shaping changes the patch's result, which the message shows, so the patch is applied again.
         return refuse_patched(call, wish.change(objects.to_object(call.definition, row)), text)
 
-    read_fields(call, new, refuse, wish.strict, is_fine=is_fine)
-    return old, shape_update(call, new, old, refuse, track, is_read=True, is_fine=is_fine)
+    read_fields(call, new, refuse, wish.strict, is_accepted=is_accepted)
+    return old, shape_update(call, new, old, refuse, track, is_read=True, is_accepted=is_accepted)
 
 
 def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
@@ -306,7 +306,7 @@ def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
     definition = call.definition
     if wish.shares:
         new = wish.change(old)
-        if definition.schema.is_fine(new):
+        if definition.schema.is_accepted(new):
             new["metadata"] = dict(new["metadata"])
             return new, True
     return wish.change(objects.to_object(definition, row)), False

@@ -156,7 +156,7 @@ class EtcdClient:
             member = self.member
             left = max(give_up - loop.time(), 0.05)
             try:
-                answer = await self._ask(member, method, request, min(_ATTEMPT_S, left))
+                answer = await self._call_member(member, method, request, min(_ATTEMPT_S, left))
             except grpc.aio.AioRpcError as error:
                 if await self._is_final(error):
                     self._given_up = False
@@ -176,7 +176,7 @@ class EtcdClient:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    async def _ask(self, member: str, method: Method, request: Any, timeout_s: float) -> Any:
+    async def _call_member(self, member: str, method: Method, request: Any, timeout_s: float) -> Any:
         if self._access.user is not None and not self._token:
             await self._authenticate(member, timeout_s)
         call = self._calls.get((member, method.path))
