@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
@@ -35,11 +35,22 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS
-from support.bind import Bind
 from support.pebble import Pebble
 from support.world import ADMIN, CONTROLLER, Recording, T
 
 _WITHIN_S = 120.0
+
+
+class Zones(Protocol):
+    """A name server with zones of its own: `Bind`, `PowerDnsServer`."""
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+
+    @property
+    def port(self) -> int:
+        """The port."""
 
 
 @dataclass(slots=True)
@@ -167,7 +178,7 @@ def _base64(data: bytes) -> str:
 async def acme_world(
     pebble: Pebble,
     *,
-    bind: Bind | None = None,
+    bind: Zones | None = None,
     clock: Clock | None = None,
     listen_on: str = "127.0.0.1",
     enabled: str = "*",

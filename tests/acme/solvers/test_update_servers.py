@@ -64,13 +64,13 @@ async def test_many_certificates_share_a_name(port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "solver",
-    [{"secret": "QUJDRA=="}, {"name": "unknown"}],
+    ("name", "secret"),
+    [("certwright", "QUJDRA=="), ("unknown", TSIG_SECRET)],
     ids=["wrong secret", "unknown key"],
 )
-async def test_a_wrong_key_is_refused(port: int, solver: dict[str, str]) -> None:
+async def test_a_wrong_key_is_refused(port: int, name: str, secret: str) -> None:
     with pytest.raises(SolverError, match=f"127.0.0.1:{port} .*(TSIG|NOTAUTH|REFUSED)"):
-        await solver_of(port, **solver).present(TASK)
+        await solver_of(port, secret, name=name).present(TASK)
     assert await values_at(port, TASK) == set()
 
 

@@ -3,7 +3,7 @@ one with a routing policy exclude each other at a name, and a name lies within i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from xml.etree import ElementTree
 
 import aiohttp
@@ -17,7 +17,9 @@ _NAMESPACE = "https://route53.amazonaws.com/doc/2013-04-01/"
 
 class StrictRoute53(FakeHost):
     """Zones of ministack. What ministack answers is passed on; `zones` has the records that it accepted, by
-    their set identifiers."""
+    their set identifiers. `publish` is called with the values of each name that was changed."""
+
+    publish: Callable[[str, Sequence[str]], Awaitable[None]] | None = None
 
     def __init__(self, aws: Aws, *zones: str) -> None:
         super().__init__()
@@ -73,7 +75,10 @@ class StrictRoute53(FakeHost):
             there[identifier] = " ".join((one.text or "") for one in values)
         answer = await self._pass_on(request)
         if answer.status == 200:
-            zone.records = records
+            before, zone.records = zone.records, records
+            for name in [one for one in records if records[one] != before.get(one)]:
+                if self.publish is not None:
+                    await self.publish(name, list(records[name].values()))
         return answer
 
     def values(self, name: str) -> set[str]:
