@@ -23,7 +23,7 @@ from certwright.resources.causes import Cause
 START = datetime(2026, 1, 1, tzinfo=UTC)
 _HOUR = timedelta(hours=1)
 _SHORTEST_WAIT, _LONGEST_WAIT = timedelta(seconds=1), timedelta(minutes=10)
-"""Pauses of an Order whose CA does not answer, as in `controllers/acme/orders.py`."""
+"""Pauses of an Order whose CA does not answer, as in `controllers/acme/order_state.py`."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 

@@ -20,7 +20,6 @@ from certwright.controllers.acme.challenge_decisions import next_step
 from certwright.controllers.acme.challenge_state import (
     Accepted,
     Memory,
-    Pause,
     Prepared,
     Presented,
     Proven,
@@ -52,6 +51,7 @@ from certwright.controllers.acme.challenge_steps import (
     Step,
     TakeSlot,
 )
+from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.solver_factory import Means
 from certwright.issuers.contract import IssuerView

@@ -7,12 +7,14 @@
 
 May import:   what controllers may
 Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
-Modules:      orders, order_requests (requests to the server), challenge_plan (which Challenges), choice (of a
-              solver), announcing (the time of the next step), naming, identifiers (compared as DNS does),
-              provenance (which objects are acted on), order_reuse (certificates of earlier Orders),
-              request_orders (the Order of a request); challenges, challenge_state (kept in memory),
-              priorities (of the work queues), scheduler (of slots at the CA), self_checks, pace (of a
-              server's validations), solver_lookup and solver_factory (the solver of a Challenge),
+Modules:      orders (the driver), order_decisions (the next step, pure), order_steps (what it knows),
+              order_state (kept in memory), order_requests (to the server), order_challenges, challenge_plan
+              (which they are), choice (of a solver), announcing (the time of the next step), pause, naming,
+              identifiers (compared as DNS does), provenance (which objects are acted on), order_reuse
+              (certificates of earlier Orders), request_orders (the Order of a request); challenges,
+              challenge_decisions, challenge_steps, challenge_state (likewise), challenge_solving (solvers and
+              self-checks), priorities (of the work queues), scheduler (of slots at the CA), self_checks, pace
+              (of a server's validations), solver_lookup and solver_factory (the solver of a Challenge),
               webhook_calls (to DNS webhooks), challenge_origin, last_names (which enqueue an Order),
               listeners (for CAs), resolved_issuer (issuer and account), issuer_resolution (of references),
               clients (of this process), client_metrics, rate_limits (of CAs), shared_ledger (of one CA, in

@@ -17,7 +17,6 @@ from certwright.controllers.acme import announcing
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.challenge_state import (
     Accepted,
-    Pause,
     Prepared,
     Presented,
     Proven,
@@ -49,6 +48,7 @@ from certwright.controllers.acme.challenge_steps import (
     Step,
     TakeSlot,
 )
+from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.kit.outgoing import quote

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.identifiers import canonical
+from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.scheduler import Wanted
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources.challenge import Challenge
@@ -61,17 +62,6 @@ class Proven:
 
 Stage = Prepared | Presented | Visible | Accepted | Proven
 """How far this process has come with one challenge."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """After an error of the CA: it MUST NOT be asked before `until`, whatever else happens. If the time
-    `is_ours` (the CA named none), a certificate that is needed immediately ends the pause. `since`: when it
-    began."""
-
-    until: datetime
-    since: datetime
-    is_ours: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError
 from certwright.controllers.acme import announcing
 from certwright.controllers.acme.announcing import Announced
-from certwright.controllers.acme.challenge_state import Memory, Pause, Proven, Stage
+from certwright.controllers.acme.challenge_state import Memory, Proven, Stage
+from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.kube.util.backoff import doubled
 from certwright.resources.challenge import Challenge

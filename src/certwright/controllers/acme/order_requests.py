@@ -1,4 +1,4 @@
-"""Requests to the ACME server about one Order, and the Order's state after each response.
+"""Requests to the ACME server about one Order.
 
 Loaded with the first Order only, because it loads the ACME client.
 """
@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
-
-import msgspec
+from datetime import datetime
 
 from certwright.acme.protocol import authorizations, certificates, challenges, orders, profiles
 from certwright.acme.protocol.authorizations import Authorization
@@ -22,18 +20,13 @@ from certwright.controllers.acme.identifiers import (
     Name,
     canonical,
     is_ordered,
-    names_of_identity,
     names_of_spec,
 )
-from certwright.kube.util.backoff import doubled
+from certwright.controllers.acme.order_state import OPEN_STATES
 from certwright.kube.util.durations import parse_duration
 from certwright.kube.util.encoding import one_line
-from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, read_any_csr
-from certwright.resources.order import ACMEAuthorization, ACMEChallenge, Order, OrderSpec, OrderStatus
-
-OPEN_STATES = ("pending", "ready", "processing")
-"""States of an order that may still become a certificate."""
+from certwright.resources.order import ACMEAuthorization, ACMEChallenge, Order, OrderSpec
 
 
 def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:
@@ -120,18 +113,6 @@ def _written(found: Authorization) -> ACMEAuthorization:
     )
 
 
-def placed(status: OrderStatus, order: ServerOrder) -> OrderStatus:
-    """The status once the order exists; its authorizations are known by their URLs only."""
-    return msgspec.structs.replace(
-        status,
-        url=order.url,
-        finalize_url=order.finalize,
-        authorizations=tuple(ACMEAuthorization(url=url) for url in order.authorizations),
-        state=order.status if order.status in OPEN_STATES else "pending",
-        reason="",
-    )
-
-
 def shown_for(key: AccountKey, kind: str, token: str) -> str:
     """The proof that a challenge of that type presents for the account with that key."""
     return challenges.shown_value(kind, token, key)
@@ -165,21 +146,3 @@ async def look(client: AcmeClient, url: str) -> ServerOrder:
 async def download(client: AcmeClient, url: str, preferred_chain: str) -> certificates.Download:
     """The certificate. Raises `AcmeError`."""
     return await client.run(certificates.download, url, preferred_chain=preferred_chain)
-
-
-def wrong_certificate(found: CertificateFacts, csr: CsrFacts, now: datetime) -> str:
-    """Why the certificate must not be used, as a sentence; empty: it may."""
-    if found.public_key_der != csr.public_key_der:
-        return "the server returned a certificate for another key"
-    missing = names_of_identity(csr) - names_of_identity(found)
-    if missing:
-        names = ", ".join(sorted(name.value for name in missing))
-        return f"the server returned a certificate without {names}"
-    if found.not_after <= now:
-        return "the server returned a certificate that has expired"
-    return ""
-
-
-def poll_delay(polls: int) -> timedelta:
-    """The wait before the next poll, if the server names none: 0.1 s, doubled up to 10 s."""
-    return doubled(timedelta(seconds=0.1), polls + 1, cap=timedelta(seconds=10))

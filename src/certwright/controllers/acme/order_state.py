@@ -1,22 +1,70 @@
-"""In-memory state of one Order between two passes, and what its annotations show after a restart."""
+"""State of one Order between two passes: how far it has come at the CA, its pause, and what else only this
+process knows. After a restart, it follows from the Order and its annotations."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from certwright.controllers.acme.announcing import Announced
+from certwright.controllers.acme.pause import Pause
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
+from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.backoff import doubled
 from certwright.resources import names
 from certwright.resources.order import ACMEAuthorization, Order
 from certwright.resources.retry import parse_moment, rfc3339
 
+OPEN_STATES: Final = ("pending", "ready", "processing")
+"""States of an order that may still become a certificate."""
+
 SHORTEST_WAIT = timedelta(seconds=1)
 LONGEST_WAIT = timedelta(minutes=10)
 _ATTEMPTS_WITHIN = timedelta(hours=1)
 _MOST_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """No order at the CA is known. `may_exist`: a request for one was sent, and its response is not stored.
+    `replaces_nothing`: the CA does not let the order name the certificate that it replaces."""
+
+    may_exist: bool = False
+    replaces_nothing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The CA has the order, and its names are being proven. `is_ready`: all are, and the CA was asked to
+    finalize it, without success so far."""
+
+    is_ready: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finalizing:
+    """The CA has the signing request, so that all names are proven; it calls the order `state`. The order has
+    been polled `polls` - 1 times since `since`."""
+
+    since: datetime
+    polls: int = 1
+    state: str = "processing"
+
+
+Stage = Unplaced | Placed | Finalizing
+"""How far an Order has come at the CA."""
+
+
+def shown_state(stage: Stage) -> str:
+    """The state for `status.state`; empty: the one that is there stays."""
+    match stage:
+        case Unplaced():
+            return ""
+        case Placed(is_ready=is_ready):
+            return "ready" if is_ready else ""
+        case Finalizing(state=state):
+            return state
 
 
 class FollowFrom(NamedTuple):
@@ -27,29 +75,33 @@ class FollowFrom(NamedTuple):
     thumbprint: str
 
 
-@dataclass(slots=True)
+class Ensured(NamedTuple):
+    """The names of the Challenges that existed when all were ensured, and what they followed from."""
+
+    follow_from: FollowFrom
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
-    """In-memory state of an Order: lost in a restart, and rebuilt. The server MUST NOT be asked before
-    `not_before`, whatever else happens; if it `is_patience`, that time is our own choice, and a certificate
-    that is needed immediately ends the wait. `asked_at`: when the server was last sent the order. `polls`:
-    how often it was polled after it had accepted the signing request. `ensured`: what the Challenges followed
-    from when all existed, and their names."""
+    """All that is kept between two passes over the Order with that UID. `failures`: requests to the CA that
+    failed in a row. `account`: the server and account of the last pass. `announced`: the last reason with a
+    time that was written. `described`: the authorizations as this process has read them from the CA."""
 
     uid: str
+    stage: Stage = Unplaced()
     failures: int = 0
-    not_before: datetime | None = None
-    is_patience: bool = False
-    waits_since: datetime | None = None
-    asked_at: datetime | None = None
-    polls: int = 0
-    replaces_nothing: bool = False
-    maybe_placed: bool = False
-    ensured: tuple[FollowFrom, set[str]] | None = None
-    described: tuple[ACMEAuthorization, ...] = ()
+    pause: Pause | None = None
     account: str | None = None
-    state: str = ""
-    polling_since: datetime | None = None
     announced: Announced | None = None
+    described: tuple[ACMEAuthorization, ...] = ()
+    ensured: Ensured | None = None
+
+    def at_account(self, account: str) -> Memory:
+        """The memory for that server and account: a pause that another one has demanded does not apply."""
+        if self.account in (None, account):
+            return replace(self, account=account)
+        return replace(self, account=account, pause=None, failures=0)
 
 
 def recalled(order: Order, now: datetime) -> Memory:
@@ -61,7 +113,8 @@ def recalled(order: Order, now: datetime) -> Memory:
     until = named
     if named is None and attempts:
         until = attempts[-1] + doubled(SHORTEST_WAIT, len(attempts), cap=LONGEST_WAIT)
-    return Memory(order.metadata.uid, failures=len(attempts), not_before=until, is_patience=named is None)
+    pause = Pause(until, None, is_ours=named is None) if until is not None else None
+    return Memory(order.metadata.uid, failures=len(attempts), pause=pause)
 
 
 def _attempts(order: Order, now: datetime) -> list[datetime]:
@@ -76,3 +129,39 @@ def with_attempt(order: Order, asked_at: datetime) -> dict[str, str]:
     attempts = [*_attempts(order, asked_at), asked_at]
     recent = {rfc3339(one) for one in attempts if one > asked_at - _ATTEMPTS_WITHIN}
     return {names.ACME_ATTEMPTS: ",".join(sorted(recent)[-_MOST_ATTEMPTS:])}
+
+
+def poll_delay(polls: int) -> timedelta:
+    """The wait before the next poll, if the server names none: 0.1 s, doubled up to 10 s."""
+    return doubled(timedelta(seconds=0.1), polls + 1, cap=timedelta(seconds=10))
+
+
+class Memories:
+    """The memories of all Orders, by key."""
+
+    def __init__(self) -> None:
+        self._memories: dict[ObjectKey, Memory] = {}
+
+    def of(self, order: Order, now: datetime) -> Memory:
+        """The memory of the Order; what its annotations show if there is none. Its stage agrees with the
+        Order, which has the URL as soon as the order is placed."""
+        memory = self._memories.get(order.metadata.key)
+        if memory is None or memory.uid != order.metadata.uid:
+            memory = recalled(order, now)
+        is_placed = not isinstance(memory.stage, Unplaced)
+        if is_placed == bool(order.status.url):
+            return memory
+        return replace(memory, stage=Unplaced() if is_placed else Placed())
+
+    def described(self, order: Order) -> tuple[ACMEAuthorization, ...]:
+        """The authorizations of the Order as this process has read them from the CA."""
+        memory = self._memories.get(order.metadata.key)
+        return memory.described if memory is not None and memory.uid == order.metadata.uid else ()
+
+    def keep(self, order: Order, memory: Memory) -> None:
+        """Replace the memory of the Order."""
+        self._memories[order.metadata.key] = memory
+
+    def forget(self, key: ObjectKey) -> None:
+        """Remove the memory of the Order of that name."""
+        self._memories.pop(key, None)

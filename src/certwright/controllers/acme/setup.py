@@ -17,7 +17,8 @@ from certwright.controllers.acme.client_metrics import Traffic
 from certwright.controllers.acme.clients import AcmeClients
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.last_names import with_the_last
-from certwright.controllers.acme.orders import OrderReconciler
+from certwright.controllers.acme.order_challenges import OrderChallenges
+from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.provenance import Provenance
 from certwright.controllers.acme.rate_limits import Ledgers
 from certwright.controllers.acme.request_orders import RequestOrders
@@ -108,10 +109,10 @@ class Acme:
 
     def _order_reconciler(self, shared: Shared) -> OrderReconciler:
         caches, toolbox = shared.caches, shared.toolbox
-        return OrderReconciler(
-            orders=caches.orders,
-            challenges=caches.challenges,
-            challenges_of=lambda order: caches.challenges_of(order.metadata),
+        tools = OrderTools(
+            challenges=OrderChallenges(
+                caches.challenges, toolbox.client, lambda order: caches.challenges_of(order.metadata)
+            ),
             is_known=lambda url: bool(caches.orders_at(url)),
             is_proven=self._is_proven,
             problem_of=self._provenance.problem_of_order,
@@ -121,12 +122,8 @@ class Acme:
             distrust=shared.queues.check_issuer,
             downloaded=issuer_queries.EarlyRenewalInfo(self.renewals, caches.requests.cache.get).ask,
             members=self.members,
-            status=toolbox.status_of(caches.orders),
-            client=toolbox.client,
-            recorder=toolbox.recorder,
-            now=toolbox.now,
-            began_at=toolbox.now(),
         )
+        return OrderReconciler(caches.orders, toolbox, tools)
 
     def _challenge_reconciler(self, shared: Shared) -> ChallengeReconciler:
         tools = ChallengeTools(

@@ -1,0 +1,79 @@
+"""The Challenge objects of Orders: created, compared with what an Order needs, and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from certwright.controllers.acme import order_requests
+from certwright.controllers.acme.challenge_plan import needed_challenges, take_same
+from certwright.controllers.acme.order_state import Ensured, FollowFrom
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
+from certwright.kube.api.errors import AlreadyExists, NotFound
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.resources.challenge import Challenge
+from certwright.resources.order import Order
+from certwright.resources.table import CHALLENGES
+
+
+class OrderChallenges:
+    """`challenges_of` gives the Challenges that an Order owns."""
+
+    def __init__(
+        self,
+        challenges: Informer[Challenge],
+        client: Client,
+        challenges_of: Callable[[Order], Iterable[Challenge]],
+    ) -> None:
+        self._challenges = challenges
+        self._client = client
+        self._challenges_of = challenges_of
+
+    async def ensure(
+        self, order: Order, issuer: ResolvedIssuer, ensured: Ensured | None
+    ) -> tuple[tuple[Challenge, ...], Ensured]:
+        """Create the Challenges that the Order lacks, and delete those of solvers that the issuer no longer
+        has. Returns all that it needs. `ensured`: the result of the last call for this Order.
+
+        Raises `NoSolver`, and what writes to the API raise.
+        """
+        current = {one.metadata.name: one for one in self._challenges_of(order)}
+        follow_from = FollowFrom(
+            order.metadata.resource_version, issuer.view.resource_version, issuer.client.key.thumbprint
+        )
+        if ensured == (follow_from, frozenset(current)):
+            # An Order of a hundred names is enqueued for each that is proven.
+            return tuple(current.values()), ensured
+        shown_for = partial(order_requests.shown_for, issuer.client.key)
+        needed = []
+        for wanted in needed_challenges(order, issuer.spec.solvers, shown_for):
+            same = take_same(wanted, current, order.metadata.name)
+            needed.append(same if same is not None else await self._create(wanted))
+        for leftover in current.values():
+            # A failed one is kept to be read.
+            if not leftover.status.is_final and leftover.metadata.deletion_timestamp is None:
+                await self._delete(leftover)
+        return tuple(needed), Ensured(follow_from, frozenset(one.metadata.name for one in needed))
+
+    async def delete(self, order: Order) -> None:
+        """Delete all Challenges of the Order. Raises what writes to the API raise."""
+        for challenge in list(self._challenges_of(order)):
+            if challenge.metadata.deletion_timestamp is None:
+                await self._delete(challenge)
+
+    async def _create(self, challenge: Challenge) -> Challenge:
+        meta = challenge.metadata
+        try:
+            made = await self._client.create(CHALLENGES, challenge)
+        except AlreadyExists:
+            made = await self._client.get(CHALLENGES, meta.name, meta.namespace)
+        self._challenges.put(made)
+        return made
+
+    async def _delete(self, challenge: Challenge) -> None:
+        meta = challenge.metadata
+        try:
+            await self._client.delete(CHALLENGES, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            return

@@ -1,0 +1,270 @@
+"""The steps of an Order, and what is known when the next one is decided: values only.
+
+`order_decisions.py` decides, `orders.py` carries out. A step that reads or does something adds a fact, and
+the next step of the same pass follows from it; the others end the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from certwright.acme.protocol.certificates import Download as Downloaded
+from certwright.acme.protocol.errors import AcmeError, Refused
+from certwright.acme.protocol.orders import Order as ServerOrder
+from certwright.controllers.acme.order_requests import NotOrdered
+from certwright.controllers.acme.order_state import Memory, Stage
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.requests.departures import Departure
+from certwright.pki.csr import CsrFacts
+from certwright.pki.errors import PkiError
+from certwright.resources.challenge import Challenge
+from certwright.resources.order import Order, OrderStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the steps of one pass have found out so far; None: not yet.
+
+    `departure`: another member of the issuer set signs instead. `problem`: why the Order must not be acted
+    on; empty: it may be. `is_migrated`: the annotations of a former version are written. `issuer`: its issuer
+    and account, or why there is none. `is_hurried`: its pause is cut short. `is_resumed`: the pause is over,
+    and the circuit breaker lets it ask the CA. `is_served`: whether the issuer's server has the Order's URL.
+    `limit`: why the new order must wait, `is_admitted`: that it need not. `asked_at`: when the attempt to
+    place it began. `placed`: the new order. `is_described`: the authorizations were read in this pass.
+    `no_solver`: no solver of the issuer fits. `challenges`: those that it needs, `unproven`: the ones without
+    proof. `current`: the CA's order, as polled. `finalized`: the same as it answered the signing request
+    `csr`. `downloaded`: the certificate.
+
+    `error`: why a request failed, and `was_lost`: whether the account was doubted before. `is_distrusted`:
+    the account may be the cause, and is checked. `concerns_others`: the CA's limit applies to other names
+    too. `recorded`: the failure was recorded, and the Order then waits like this.
+    """
+
+    departure: Departure | None = None
+    problem: str | None = None
+    is_migrated: bool = False
+    issuer: ResolvedIssuer | Wait | None = None
+    is_hurried: bool = False
+    is_resumed: bool = False
+    is_served: bool | None = None
+    limit: Wait | None = None
+    is_admitted: bool = False
+    asked_at: datetime | None = None
+    placed: ServerOrder | None = None
+    is_described: bool = False
+    no_solver: str = ""
+    challenges: tuple[Challenge, ...] | None = None
+    unproven: tuple[Challenge, ...] = ()
+    current: ServerOrder | None = None
+    finalized: ServerOrder | None = None
+    csr: CsrFacts | None = None
+    downloaded: Downloaded | None = None
+    error: AcmeError | NotOrdered | PkiError | None = None
+    was_lost: bool = False
+    is_distrusted: bool | None = None
+    concerns_others: bool | None = None
+    recorded: Hold | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that decides the next step. `began_at`: when this process began; an older Order may have been
+    placed by the previous one."""
+
+    order: Order
+    memory: Memory
+    now: datetime
+    began_at: datetime
+    facts: Facts = Facts()
+
+
+# Steps that the CA can refuse; the pass continues.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckServer:
+    """Read the server's directory, to find out whether it has the Order's URL."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceOrder:
+    """Make the order at the CA. `replaces` empty: it names no certificate that it replaces. `may_exist`: look
+    for it first."""
+
+    replaces: str
+    may_exist: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAuthorizations:
+    """Read the authorizations of `status` and write it; without them if that fails, because an order whose
+    URL is lost is made twice. `is_new`: the CA has just taken it."""
+
+    status: OrderStatus
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AskOrder:
+    """Read the order from the CA."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finalize:
+    """Send the signing request; the stage is `stage` before the response."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Download the certificate: of each CA, a few at a time until the end of the pass."""
+
+    url: str
+
+
+# The other steps that add a fact; the pass continues.
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRequest:
+    """Check whether another member of the set signs, and whether the Order may be acted on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Write what a former version has kept in the reason as annotations."""
+
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveIssuer:
+    """Find the issuer and its account."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """End the pause; after failures, ask the circuit breaker whether the CA may be asked."""
+
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Ask the circuit breaker and the CA's limits for a new order, and the issuer set, if it must wait,
+    whether another member signs. `replaces`: it names the certificate that it replaces."""
+
+    replaces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAttempt:
+    """Record that an order is about to be placed: a crash must not lose it, because attempts in an hour are
+    limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureChallenges:
+    """Create the Challenges that are missing, and delete those of former solvers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoubtAccount:
+    """Mark the account as lost; if it `is_checked`, the issuer's controller finds out whether it is."""
+
+    is_checked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLimit:
+    """Report to the ledger of the CA's limits that it has refused a new order."""
+
+    error: Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordFailure:
+    """Record that the CA could not be asked, or not now: in the annotations, and for the circuit breaker
+    unless it `is_about_names`. `named`: until when, by the CA. Then `hold`, unless another member signs."""
+
+    error: AcmeError
+    annotations: Mapping[str, str]
+    named: datetime | None
+    is_about_names: bool
+    hold: Hold
+
+
+# Steps that end the pass. `memory` is what is kept until the next one.
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Wait, without a write, until `until` or a change. `event`: a Warning to record."""
+
+    memory: Memory
+    until: datetime | None = None
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Wait with a written reason. `event`: a Warning to record."""
+
+    memory: Memory
+    reason: str
+    until: datetime | None = None
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """End the Order in a final state. `annotations`: written before. `is_answered`: the CA has refused it, so
+    that its issuer works."""
+
+    state: str
+    reason: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    is_answered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Write the certificate; the Order is valid. `event`: a Warning to record."""
+
+    downloaded: Downloaded
+    event: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Drop the memory of an Order that has ended. After success its Challenges are deleted. "If the Order
+    fails for any reason, the Challenge resources will be retained to allow users to debug the failures":
+    their controller stops them."""
+
+    deletes_challenges: bool = False
+
+
+Request = CheckServer | PlaceOrder | ReadAuthorizations | AskOrder | Finalize | Download
+"""Steps that the CA can refuse."""
+
+Inquiry = (
+    CheckRequest
+    | Migrate
+    | ResolveIssuer
+    | Resume
+    | Admit
+    | RecordAttempt
+    | EnsureChallenges
+    | DoubtAccount
+    | ReportLimit
+    | RecordFailure
+)
+"""The other steps that add a fact."""
+
+Ending = Rest | Hold | Fail | Store | Forget
+"""Steps that end the pass."""
+
+Step = Request | Inquiry | Ending
