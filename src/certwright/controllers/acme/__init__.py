@@ -19,5 +19,6 @@ Modules:      orders (the driver), order_decisions (the next step, pure), order_
               listeners (for CAs), resolved_issuer (issuer and account), issuer_resolution (of references),
               clients (of this process), client_metrics, rate_limits (of CAs), shared_ledger (of one CA, in
               its ConfigMap), circuit_gate (for a CA that fails), caa_gate, ari_poller (renewal information),
-              issuer_queries (beside Orders), account_secrets, revoking (on demand), setup (wiring)
+              issuer_queries (beside Orders), account_secrets, account_limits, revoking (on demand), setup
+              (wiring)
 """

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,6 +24,7 @@ from certwright.acme.ratelimits import published, recovery
 from certwright.acme.ratelimits.decisions import Asking, WaitUntil
 from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
 from certwright.acme.ratelimits.published import Chosen
+from certwright.controllers.acme.account_limits import AccountLimits
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.shared_ledger import SharedLedger
 from certwright.controllers.cache.caches import Caches
@@ -36,7 +37,6 @@ from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.ids import new_uid
 from certwright.kube.util.tasks import TaskSet
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
@@ -82,44 +82,6 @@ class _Book:
     tidied_at: datetime | None = None
 
 
-class AccountLimits:
-    """See `AccountLimit`. `save_later` schedules the write of a changed ledger."""
-
-    def __init__(
-        self,
-        book_of: Callable[[str], Awaitable[_Book]],
-        save_later: Callable[[_Book], None],
-        now: Callable[[], datetime],
-    ) -> None:
-        self._book_of = book_of
-        self._save_later = save_later
-        self._now = now
-        self._attempts: dict[str, list[tuple[_Book, str]]] = {}
-
-    async def admit(self, server: str) -> tuple[str, datetime] | None:
-        """See `AccountLimit`."""
-        book = await self._book_of(server)
-        uid, now = f"account-{new_uid()}", self._now()
-        self._attempts.setdefault(server, []).append((book, uid))
-        try:
-            answer = await book.shared.reserve(lambda ledger: ledger.admit_account(uid, now))
-        except BaseException:
-            self.ended(server, is_made=False)
-            raise
-        if not isinstance(answer, WaitUntil):
-            return None
-        self._attempts[server].remove((book, uid))
-        return answer.sentence, answer.moment
-
-    def ended(self, server: str, *, is_made: bool) -> None:
-        """See `AccountLimit`."""
-        # Which of several attempts at one server it was makes no difference.
-        book, uid = self._attempts[server].pop()
-        now = self._now()
-        book.shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
-        self._save_later(book)
-
-
 class Ledgers:
     """Admits new orders, and records what becomes of them. The ConfigMaps lie in `namespace`; `chosen` is
     what the user configures for CAs, `sharing` which Orders are this replica's."""
@@ -146,7 +108,7 @@ class Ledgers:
         self._book_of: dict[str, _Book] = {}
         self._tasks = TaskSet()
         self._wake: Callable[[ObjectKey], None] = lambda _key: None
-        self.accounts = AccountLimits(self._book, self._save_later, clock.now)
+        self.accounts = AccountLimits(self._ledger, self._ledger_changed, clock.now)
         """How many new accounts the CAs allow."""
 
     def start(self, wake: Callable[[ObjectKey], None]) -> None:
@@ -229,6 +191,12 @@ class Ledgers:
                 owner_value(order.metadata.namespace, certificate)
             )
         )
+
+    async def _ledger(self, server: str) -> SharedLedger:
+        return (await self._book(server)).shared
+
+    def _ledger_changed(self, shared: SharedLedger) -> None:
+        self._save_later(self._books[shared.server])
 
     # --- events -------------------------------------------------------------------------------------------
 
