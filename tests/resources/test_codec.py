@@ -14,7 +14,7 @@ from certwright.kube.api.core import Lease, LeaseSpec, Secret
 from certwright.kube.api.core_kinds import CORE_KINDS, CUSTOM_RESOURCE_DEFINITIONS, LEASES, SECRETS
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.api.micro_time import format_micro_time, parse_micro_time
+from certwright.kube.api.micro_time import format_micro_time
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, OUR_KINDS
@@ -66,7 +66,7 @@ def test_every_field_survives_a_round_trip(kind: AnyKind) -> None:
     sample = {"apiVersion": kind.api_version, "kind": kind.kind} | _sample(kind.type)
     obj = codec.decode(kind, json.dumps(sample).encode())
     assert json.loads(codec.encode(kind, obj)) == sample
-    assert codec.to_dict(kind, codec.from_dict(kind, sample)) == sample
+    assert codec.from_dict(kind, sample) == obj
 
 
 def test_certificates_have_the_field_names_of_the_api() -> None:
@@ -143,7 +143,6 @@ def test_kinds_that_have_no_struct_are_dicts() -> None:
     assert json.loads(raw) == {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}}
     assert codec.decode(widgets, raw)["metadata"] == {"name": "w"}
     assert codec.from_dict(CUSTOM_RESOURCE_DEFINITIONS, {"a": 1}) == {"a": 1}
-    assert codec.to_dict(widgets, {"a": 1})["kind"] == "Widget"
 
 
 def test_objects_do_not_change() -> None:
@@ -198,9 +197,6 @@ def test_references_are_equal_once_their_defaults_are_applied() -> None:
 def test_micro_times_always_have_six_digits() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert format_micro_time(moment) == "2026-01-02T03:04:05.000000Z"
-    assert parse_micro_time("2026-01-02T03:04:05.000000Z") == moment
     lease = codec.decode(LEASES, b'{"spec":{"renewTime":"2026-01-02T03:04:05.000000Z"}}')
     assert b"05.000000Z" in codec.encode(LEASES, lease)
     assert Lease(spec=LeaseSpec()).spec.renew_time is None
-    with pytest.raises(ValueError, match="no time zone"):
-        parse_micro_time("2026-01-02T03:04:05")

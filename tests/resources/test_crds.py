@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from certwright.kube.api.kinds import AnyKind
-from certwright.kube.api.manifests import Document, read_documents
-from certwright.resources.crds import custom_resource_definitions, dump_yaml, object_schema
+from certwright.resources.crds import custom_resource_definitions, object_schema
 from certwright.resources.key_algorithms import KEY_ALGORITHMS
 from certwright.resources.table import CERTIFICATES, OUR_KINDS
 
@@ -222,8 +221,3 @@ def test_usages_are_the_23_of_the_api() -> None:
 
 def test_the_schema_of_a_kind_begins_with_what_every_object_has() -> None:
     assert list(object_schema(CERTIFICATES.type)["properties"])[:3] == ["apiVersion", "kind", "metadata"]
-
-
-def test_the_yaml_holds_the_same_definitions() -> None:
-    found = list(read_documents(dump_yaml(), source="crds"))
-    assert [item.content for item in found if isinstance(item, Document)] == custom_resource_definitions()

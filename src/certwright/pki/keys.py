@@ -178,20 +178,6 @@ def plan_of(key: PrivateKey | PublicKey) -> KeyPlan | None:
         return None
 
 
-def matches_plan(key: PrivateKey, plan: KeyPlan) -> str | None:
-    """None if the key matches the plan, otherwise a sentence with the difference."""
-    actual = plan_of(key)
-    if actual == plan:
-        return None
-    return f"the private key is {actual or _unusual(key)}, but {plan} is wanted"
-
-
-def _unusual(key: PrivateKey) -> str:
-    if isinstance(key, ec.EllipticCurvePrivateKey):
-        return f"ECDSA on the curve {key.curve.name}"
-    return f"RSA {key.key_size}" if isinstance(key, rsa.RSAPrivateKey) else "of an unknown algorithm"
-
-
 def public_key_of(key: PrivateKey | PublicKey) -> PublicKey:
     """The public half of a private key; a public key itself."""
     return key.public_key() if isinstance(key, PrivateKey) else key
@@ -214,11 +200,6 @@ def public_key_der(key: PrivateKey | PublicKey) -> bytes:
     return public_key_of(key).public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-
-
-def same_public_key(a: PrivateKey | PublicKey, b: PrivateKey | PublicKey) -> bool:
-    """Whether both have the same public key."""
-    return public_key_of(a) == public_key_of(b)
 
 
 def signature_hash(key: PrivateKey) -> Hash | None:

@@ -20,7 +20,6 @@ import msgspec
 from certwright import __version__
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import Condition, ObjectMeta
-from certwright.kube.api.yaml_writer import write_yaml
 from certwright.resources.crd_rules import with_rules
 from certwright.resources.names import VERSION_LABEL
 from certwright.resources.pod import QUANTITY_PATTERN
@@ -61,11 +60,6 @@ _QUANTITY: Final[Schema] = {
 def custom_resource_definitions() -> list[dict[str, Any]]:
     """All definitions. Read-only, because they share parts. The first call takes some milliseconds."""
     return [_definition(kind) for kind in OUR_KINDS]
-
-
-def dump_yaml() -> str:
-    """All definitions as one YAML text, ready for `kubectl apply -f -`."""
-    return "".join(f"---\n{write_yaml(crd)}" for crd in custom_resource_definitions())
 
 
 def _definition(kind: AnyKind) -> dict[str, Any]:

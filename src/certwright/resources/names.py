@@ -15,13 +15,9 @@ SETS_GROUP: Final = "certwright.io"
 FAO_LABEL: Final = "controller.cert-manager.io/fao"
 """`"true"` on every Secret that the controllers watch ("for the attention of")."""
 NEXT_PRIVATE_KEY_LABEL: Final = "cert-manager.io/next-private-key"
-HTTP_DOMAIN_LABEL: Final = "acme.cert-manager.io/http-domain"
-HTTP_TOKEN_LABEL: Final = "acme.cert-manager.io/http-token"  # noqa: S105 - a name, no password
-HTTP01_SOLVER_LABEL: Final = "acme.cert-manager.io/http01-solver"
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 VERSION_LABEL: Final = "app.kubernetes.io/version"
 MANAGER: Final = "cert-manager"
-DISABLE_VALIDATION_LABEL: Final = "cert-manager.io/disable-validation"
 
 # Annotations on the target Secret and on requests.
 CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"

@@ -24,10 +24,6 @@ class SecretKeySelector(Struct, frozen=True, kw_only=True):
     name: Annotated[str, doc("Name of the Secret.")]
     key: Annotated[str, doc("Key of the entry in the Secret's data; some fields have a default for it.")] = ""
 
-    def key_or(self, default: str) -> str:
-        """The key, or `default` without one."""
-        return self.key or default
-
 
 def given(ref: SecretKeySelector | None) -> SecretKeySelector | None:
     """`ref`, or None if its name is empty: typed Go clients write `{name: ""}` for an unset reference, and

@@ -120,19 +120,6 @@ async def test_what_failed_comes_back_after_its_wait() -> None:
     await queue.close()
 
 
-async def test_add_at_is_by_the_wall_clock_and_the_earliest_counts() -> None:
-    clock = TestClock()
-    queue: WorkQueue[str] = WorkQueue(clock)
-    queue.add_at("a", clock.now() + timedelta(hours=1))
-    queue.add_at("a", clock.now() + timedelta(hours=2))
-    await turns()
-    clock.advance(timedelta(hours=1))
-    await turns()
-    assert await queue.take() == "a"
-    assert queue.waiting == 0
-    await queue.close()
-
-
 Steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.integers(0, 3)), max_size=40)
 
 

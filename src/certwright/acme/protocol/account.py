@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from certwright.acme.protocol import reading
-from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.exchange import Session, post
-from certwright.acme.protocol.jws import AccountKey, bind_external_account
+from certwright.acme.protocol.jws import bind_external_account
 from certwright.acme.protocol.messages import Action, Flow, Response
 
 
@@ -68,23 +66,6 @@ def update_contact(session: Session, contact: Sequence[str]) -> Flow[Account]:
     """Replace the contact addresses of the account; an empty `contact` removes them (§7.3.2)."""
     response = yield from post(session, Action.ACCOUNT, session.kid, {"contact": list(contact)})
     return _read(session.kid, response)
-
-
-def deactivate(session: Session) -> Flow[Account]:
-    """Deactivate the account permanently (§7.3.6)."""
-    response = yield from post(session, Action.ACCOUNT, session.kid, {"status": "deactivated"})
-    return _read(session.kid, response)
-
-
-def change_key(session: Session, new: AccountKey) -> Flow[None]:
-    """Account key rollover: the account and the session use `new` from then on (§7.3.5)."""
-    url = session.directory.key_change
-    if not url:
-        raise NotAcme(f"the server at {session.directory.url} offers no change of account keys")
-    inner_payload = json.dumps({"account": session.kid, "oldKey": session.key.public}).encode()
-    inner = json.loads(new.sign({"jwk": new.public, "url": url}, inner_payload))
-    yield from post(session, Action.KEY_CHANGE, url, inner)
-    session.key = new
 
 
 def _account(session: Session, response: Response) -> Account:

@@ -52,12 +52,6 @@ def fetch_authorization(session: Session, url: str) -> Flow[Authorization]:
     return _read(url, response)
 
 
-def deactivate_authorization(session: Session, url: str) -> Flow[Authorization]:
-    """Deactivate the authorization, so that it no longer counts as pending (§7.5.2)."""
-    response = yield from post(session, Action.AUTHORIZATION, url, {"status": "deactivated"})
-    return _read(url, response)
-
-
 def accept_challenge(session: Session, url: str, payload: Mapping[str, Any] | None = None) -> Flow[Challenge]:
     """Accept the challenge: the server may validate it from now on (§7.5.1)."""
     response = yield from post(session, Action.CHALLENGE, url, dict(payload or {}))

@@ -26,7 +26,6 @@ class Action(StrEnum):
     NEW_NONCE = "newNonce"
     NEW_ACCOUNT = "newAccount"
     ACCOUNT = "account"
-    KEY_CHANGE = "keyChange"
     NEW_ORDER = "newOrder"
     ORDER = "order"
     ORDERS = "orders"

@@ -196,11 +196,6 @@ class Ledger:
         limit = self.limits.limits.get(key.limit)
         return limit.rate_of(key.whose) if limit is not None else None
 
-    @staticmethod
-    def counts_at_order(key: Key) -> bool:
-        """Whether the CA counts there when an order is placed, not when a certificate is issued."""
-        return key.limit in _AT_ORDER
-
     def bucket(self, key: Key) -> Bucket:
         """The bucket, created on first use."""
         return self.buckets.setdefault(key, Bucket())

@@ -63,13 +63,6 @@ def _decode_slowly(kind: Kind[T], raw: bytes | msgspec.Raw) -> T:
     return from_dict(kind, content)
 
 
-def to_dict(kind: Kind[T], obj: T) -> dict[str, Any]:
-    """`obj` as a dict of JSON values, with `apiVersion` and `kind`."""
-    # Through JSON, because `to_builtins` leaves tuples, which are not equal to the lists of other dicts.
-    body = dict(obj) if isinstance(obj, dict) else msgspec.json.decode(msgspec.json.encode(obj))
-    return {"apiVersion": kind.api_version, "kind": kind.kind} | body
-
-
 def from_dict(kind: Kind[T], content: dict[str, Any]) -> T:
     """The object decoded from a dict of JSON values; null counts as absent. Raises `DecodeError`."""
     if kind.type is dict:

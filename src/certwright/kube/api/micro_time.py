@@ -14,11 +14,3 @@ from datetime import UTC, datetime
 def format_micro_time(moment: datetime) -> str:
     """`2026-01-02T03:04:05.000006Z`. `moment` must be aware."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def parse_micro_time(text: str) -> datetime:
-    """The moment, aware and in UTC. Raises `ValueError` if it is not RFC 3339."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone; write e.g. 2026-01-02T03:04:05.000000Z")
-    return moment.astimezone(UTC)

@@ -41,7 +41,6 @@ class Throttle:
         self._next = -math.inf
         self._paused_until = -math.inf
         self._lifted = False
-        self.waited_s = 0.0
 
     @property
     def lifted(self) -> bool:
@@ -59,11 +58,9 @@ class Throttle:
 
     async def take(self) -> None:
         """Return when one more request may be made."""
-        begun = self._clock.monotonic()
-        turn = self._turn(begun)
+        turn = self._turn(self._clock.monotonic())
         while (left := self._may_go_at(turn) - self._clock.monotonic()) > _ROUNDING_S:
             await self._clock.sleep(min(left, _PIECE_S))
-        self.waited_s += self._clock.monotonic() - begun
 
     def _turn(self, now: float) -> float:
         """The time of the next request. `_next` may lag behind the clock by up to one burst."""

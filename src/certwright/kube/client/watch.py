@@ -16,8 +16,6 @@ from certwright.kube.util.decoders import json_decoder
 
 T = TypeVar("T")
 
-ADDED = "ADDED"
-MODIFIED = "MODIFIED"
 DELETED = "DELETED"
 BOOKMARK = "BOOKMARK"
 ERROR = "ERROR"

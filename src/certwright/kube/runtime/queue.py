@@ -11,12 +11,12 @@ import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 from certwright.kube.runtime.fair_queue import Turns
-from certwright.kube.runtime.wakeups import Delays, Wakeups
+from certwright.kube.runtime.wakeups import Delays
 from certwright.kube.util.backoff import doubled
 from certwright.kube.util.clock import Clock
 
@@ -70,7 +70,6 @@ class WorkQueue(Generic[K]):
         self._first_retry = first_retry
         self._longest_retry = longest_retry
         self._delays: Delays[K] = Delays(clock, self.add)
-        self._alarms: Wakeups[K] = Wakeups(clock, self.add)
 
     def __len__(self) -> int:
         """The number of ready keys."""
@@ -84,7 +83,7 @@ class WorkQueue(Generic[K]):
     @property
     def waiting(self) -> int:
         """The number of delayed keys."""
-        return len(self._delays) + len(self._alarms)
+        return len(self._delays)
 
     def add(self, key: K) -> None:
         """Enqueue the key for the next free worker."""
@@ -113,12 +112,6 @@ class WorkQueue(Generic[K]):
             self.add(key)
         else:
             self._delays.start(key, delay)
-
-    def add_at(self, key: K, moment: datetime) -> None:
-        """Add the key when the system clock reaches `moment`; of several moments the earliest counts."""
-        earlier = self._alarms.moment(key)
-        if earlier is None or moment < earlier:
-            self._alarms.set(key, moment)
 
     async def take(self) -> K:
         """The next key, when there is one. The worker that takes it MUST call `done`."""
@@ -185,4 +178,3 @@ class WorkQueue(Generic[K]):
     async def close(self) -> None:
         """Drop the delayed keys."""
         await self._delays.close()
-        await self._alarms.close()
