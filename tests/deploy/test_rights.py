@@ -12,6 +12,8 @@ from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
+from certwright.controllers.cainjector.targets import untyped as untyped_target
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
@@ -37,6 +39,7 @@ from certwright.resources.table import (
     ORDERS,
 )
 from controllers.acme.fake_world import Shown
+from controllers.cainjector.test_cainjector import make as make_target
 from controllers.scene import make_certificate, make_cluster_issuer, make_issuer
 from controllers.shims.shim_scene import GATEWAY_KINDS, INGRESSES, listener, serve, untyped
 from deploy.acme import create_issuer
@@ -126,6 +129,16 @@ async def issue_for_ingresses(world: World) -> None:
         await world.client.patch(INGRESSES, "web", NAMESPACE, {"spec": {"tls": tls}})
         await world.settle()
     assert await world.is_ready("renamed", NAMESPACE)
+
+
+async def inject_ca(world: World) -> None:
+    """The CA of a Certificate in one object of each kind."""
+    annotations = {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/ca"}
+    for kind in CA_TARGETS:
+        made = make_target(kind, "it")
+        made["metadata"]["annotations"] = annotations
+        await world.create(untyped_target(kind), made)
+    await world.settle()
 
 
 async def issue_from_sets(world: World, *, also_of_the_cluster: bool) -> None:
@@ -278,6 +291,7 @@ async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
             await prove(world, ca, shown)
             await outlast(world, ca, "Issuer")
             if namespace is None:
+                await inject_ca(world)
                 await create_issuer(world, ca, "")
                 await outlast(world, ca, "ClusterIssuer")
         assert unneeded(text, work.used) == NEEDED_ELSEWHERE

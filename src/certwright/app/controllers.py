@@ -143,6 +143,7 @@ async def start_controllers(
         filtered_secrets=gates[SECRETS_FILTERED_CACHING],
         acme=listeners.options,
         shims=options.shims,
+        api_server_ca=options.api_server_ca,
     )
 
     def make(client: Client, mine: Mine | None) -> Controllers:

@@ -23,6 +23,7 @@ class ControllerOptions:
     """Settings of the controllers; names and meanings as cert-manager's flags.
 
     `controllers` is the list of `--controllers`; empty means none. `feature_gates` is `A=true,B=false`.
+    `api_server_ca` is the CA of the API server as PEM; empty: unknown.
     """
 
     controllers: str = "*"
@@ -34,6 +35,7 @@ class ControllerOptions:
     certificate_owner_references: bool = False
     copied_annotation_prefixes: tuple[str, ...] = COPIED_ANNOTATION_PREFIXES
     feature_gates: str = ""
+    api_server_ca: bytes = b""
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     shims: ShimOptions = field(default_factory=ShimOptions)
 

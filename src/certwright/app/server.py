@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -142,7 +142,8 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     if options.controllers.controllers:
         local = LocalTransport(api.handle, CONTROLLER)
         cluster = _cluster(options)
-        server.controllers = await start_controllers(local, options.controllers, clock=clock, cluster=cluster)
+        controllers = replace(options.controllers, api_server_ca=identity.ca_pem)
+        server.controllers = await start_controllers(local, controllers, clock=clock, cluster=cluster)
         closers.add(server.controllers.close)
         api.add_metrics(server.controllers.take_metrics)
         await _wait_at_work(server.controllers, options, is_alone=not isinstance(store, Shared))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from certwright.controllers import table
 from certwright.controllers.acme.setup import Acme
 from certwright.controllers.cache.event_handlers import Add
 from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.cainjector.reconcile import follow_targets
+from certwright.controllers.cainjector.targets import KINDS, Target
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.queues import Precedence
 from certwright.controllers.settings import Settings
 from certwright.controllers.shared import Shared
 from certwright.controllers.shims.sources import follow_sources
 from certwright.controllers.toolbox import Toolbox
+from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result
 from certwright.kube.util.clock import Clock
@@ -41,9 +45,18 @@ class Parts(Shared):
             toolbox.client, clock, settings.namespace or "", settings.shims, self.enabled
         )
         self.caches.add(self.ingress_like.all)
+        self.ca_targets = {
+            kind.plural: follow_targets(toolbox.client, clock, kind) for kind in self._ca_kinds
+        }
+        self.caches.add(self.ca_targets.values())
         self.issuer_tools = IssuerTools(
             toolbox, self.caches.secrets, self.acme.tools, self.servers.tools, self.policy
         )
+
+    @property
+    def _ca_kinds(self) -> Sequence[Kind[Target]]:
+        # They are not in a namespace: with one, there are no rights to them.
+        return KINDS if table.CA_INJECTOR in self.enabled and not self.settings.namespace else ()
 
 
 @dataclass(frozen=True, slots=True)

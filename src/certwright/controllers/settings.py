@@ -22,7 +22,8 @@ _WORKERS = 32
 class Settings:
     """`enabled` is the list of `--controllers`. `namespace` restricts the controllers to one namespace,
     without ClusterIssuers (None: all). The Secrets of ClusterIssuers lie in `cluster_resource_namespace`;
-    `filtered_secrets` False caches all Secrets in full. `suffix` makes the random ends of names."""
+    `filtered_secrets` False caches all Secrets in full. `api_server_ca` is the CA
+    of the API server as PEM; empty: unknown. `suffix` makes the random ends of names."""
 
     enabled: str = "*"
     cluster_resource_namespace: str = "kube-system"
@@ -35,6 +36,7 @@ class Settings:
     filtered_secrets: bool = True
     acme: AcmeOptions = field(default_factory=AcmeOptions)
     shims: ShimOptions = field(default_factory=ShimOptions)
+    api_server_ca: bytes = b""
     workers: int = _WORKERS
     suffix: Callable[[int], str] = random_suffix
 

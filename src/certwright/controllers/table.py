@@ -42,6 +42,7 @@ CHALLENGES: Final = "challenges"
 INGRESS_SHIM: Final = "ingress-shim"
 GATEWAY_SHIM: Final = "gateway-shim"
 LISTENER_SETS: Final = "listenerset"
+CA_INJECTOR: Final = "cainjector"
 
 _STEPS = "controllers.certificates"
 
@@ -70,6 +71,8 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(INGRESS_SHIM, "controllers.shims.reconcile"),
     Row(GATEWAY_SHIM, "controllers.shims.reconcile"),
     Row(LISTENER_SETS, "controllers.shims.reconcile"),
+    # A program of its own with cert-manager.
+    Row(CA_INJECTOR, "controllers.cainjector.reconcile"),
     Row(f"{CSR_SIGNERS}ca", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}selfsigned", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}vault", "controllers.requests.signing_requests", default=False),

@@ -12,6 +12,10 @@ from certwright.controllers.acme.priorities import ChallengePrecedence, OrderPre
 from certwright.controllers.breakers import BreakerReconciler
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.event_handlers import Add
+from certwright.controllers.cainjector.handlers import wake_with_certificates
+from certwright.controllers.cainjector.reconcile import CAInjector
+from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
+from certwright.controllers.cainjector.targets import Target
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.reconcile import CertificateReconciler
 from certwright.controllers.certificates.steps import enabled_steps
@@ -25,7 +29,7 @@ from certwright.controllers.requests.signing_requests import SigningRequestRecon
 from certwright.controllers.sets.status import SetReconciler
 from certwright.controllers.shims import handlers as shim_handlers
 from certwright.controllers.shims.reconcile import ShimReconciler
-from certwright.controllers.shims.sources import Certificates
+from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.resources.ingress import ListenerSet
@@ -179,7 +183,7 @@ def _shim(parts: Parts, informer: Informer[Any] | None) -> ShimReconciler[Any]:
     assert informer is not None
     return ShimReconciler(
         informer,
-        Certificates(parts.toolbox.client, parts.caches),
+        parts.caches,
         parts.toolbox,
         options=parts.settings.shims,
         inherited=parts.ingress_like.inherited,
@@ -197,6 +201,34 @@ def _listener_set_handlers(parts: Parts, informer: Informer[ListenerSet] | None,
     _shim_handlers(parts, informer, add)
     assert informer is not None
     shim_handlers.wake_with_parents(informer, parts.ingress_like, add)
+
+
+def _ca_injector(kind: Kind[Target]) -> Row[CAInjector]:
+    def build(parts: Parts) -> CAInjector:
+        return CAInjector(
+            parts.ca_targets[kind.plural],
+            parts.caches,
+            parts.toolbox,
+            api_server_ca=parts.settings.api_server_ca,
+            mine=parts.mine,
+        )
+
+    def add_handlers(parts: Parts, injector: CAInjector, add: Add) -> None:
+        informer = parts.ca_targets[kind.plural]
+        events.wake_own(informer, add)
+        wake_with_certificates(informer, parts.caches, add)
+        events.wake_with_secrets(parts.caches.secrets, add, injector.dependents)
+
+    return Row(
+        f"cainjector-{kind.plural}",
+        f"CA bundles of {kind.kind}s",
+        build,
+        add_handlers,
+        runs=lambda parts: kind.plural in parts.ca_targets,
+        workers=lambda _: _FEW,
+        # By the Certificate of the CA.
+        is_divided=False,
+    )
 
 
 def _breakers(parts: Parts) -> BreakerReconciler:
@@ -311,6 +343,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         ),
         runs=lambda parts: parts.ingress_like.experimental_listener_sets is not None,
     ),
+    *map(_ca_injector, CA_TARGETS),
     Row(
         "circuit-breakers",
         "issuers that fail",

@@ -123,6 +123,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "certwright.controllers" -}}
 *
 {{- if .Values.disableAutoApproval }},-certificaterequests-approver{{ end }}
+{{- if not .Values.cainjector.enabled }},-cainjector{{ end }}
 {{- if and .Values.certificateSigningRequests.enabled (not .Values.namespace) -}}
 ,certificatesigningrequests-issuer-acme,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned
 {{- /* One line in the output. */ -}}

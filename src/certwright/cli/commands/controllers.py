@@ -107,12 +107,15 @@ def command(
     """
     log.set_up()
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
+    found = access.load(choice, server.context)
     options = lazy.app.ControllerOptions(
-        namespace=namespace, acme=acme.settings, shims=shims.settings, **asdict(flags)
+        namespace=namespace,
+        api_server_ca=found.ca_pem,
+        acme=acme.settings,
+        shims=shims.settings,
+        **asdict(flags),
     )
-    lazy.app.run(
-        _work(choice, access.load(choice, server.context), options, _settings(cluster), metrics_address)
-    )
+    lazy.app.run(_work(choice, found, options, _settings(cluster), metrics_address))
     daemon.leave()
 
 

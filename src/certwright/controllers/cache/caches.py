@@ -289,6 +289,17 @@ class Caches:
             if not is_whole(request) and revision_number(request.metadata) == number:
                 await self._complete(request)
 
+    async def find_certificate(self, key: ObjectKey) -> Certificate | None:
+        """The Certificate of that name, another replica's too. Raises what a GET raises."""
+        informer = self.certificates
+        cached = informer.cache.get(key)
+        if cached is not None or not isinstance(informer, PartialInformer) or key not in informer.others:
+            return cached
+        try:
+            return await self._client.get(CERTIFICATES, key.name, key.namespace)
+        except NotFound:
+            return None
+
     async def find_rivals(self, certificate: Certificate) -> None:
         """Cache the Certificates of other replicas that have the same target Secret. Raises what a GET
         raises."""

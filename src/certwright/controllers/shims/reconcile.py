@@ -6,10 +6,11 @@ What it calls for is computed in `wanted.py`; this module compares, writes and r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from certwright.controllers.cache.caches import Caches
 from certwright.controllers.shims.options import ShimOptions
 from certwright.controllers.shims.wanted import Wanted, updated, wanted_for
 from certwright.controllers.toolbox import Toolbox
@@ -33,19 +34,6 @@ ISSUER_NOT_FOUND = "IssuerNotFound"
 _FOREGROUND = "foregroundDeletion"
 
 
-class CertificateStore(Protocol):
-    """Where the reconciler finds Certificates."""
-
-    async def find(self, key: ObjectKey) -> Certificate | None:
-        """The Certificate of that name, those of other replicas included. Raises what a GET raises."""
-
-    def owned_by(self, owner: ObjectMeta) -> list[Certificate]:
-        """The Certificates that the object controls."""
-
-    def put(self, certificate: Certificate) -> None:
-        """Store the response to an own write."""
-
-
 class ShimReconciler(Generic[T]):
     """Works on one object of one kind at a time. `inherited` returns the annotations of an object's Gateway;
     `lacks_issuer` whether an issuer that the program knows does not exist."""
@@ -53,7 +41,7 @@ class ShimReconciler(Generic[T]):
     def __init__(
         self,
         informer: Informer[T],
-        certificates: CertificateStore,
+        caches: Caches,
         toolbox: Toolbox,
         *,
         options: ShimOptions,
@@ -62,7 +50,7 @@ class ShimReconciler(Generic[T]):
     ) -> None:
         self._kind = informer.kind
         self._informer = informer
-        self._certificates = certificates
+        self._caches = caches
         self._toolbox = toolbox
         self._options = options
         self._inherited = inherited
@@ -95,7 +83,7 @@ class ShimReconciler(Generic[T]):
 
     async def _keep(self, found: T, certificate: Certificate) -> None:
         name = certificate.metadata.name
-        existing = await self._certificates.find(certificate.metadata.key)
+        existing = await self._caches.find_certificate(certificate.metadata.key)
         if existing is None:
             await self._create(found, certificate)
         elif not is_controlled_by(existing.metadata, found.metadata.uid):
@@ -106,7 +94,7 @@ class ShimReconciler(Generic[T]):
 
     async def _create(self, found: T, certificate: Certificate) -> None:
         try:
-            self._certificates.put(await self._toolbox.client.create(CERTIFICATES, certificate))
+            self._caches.certificates.put(await self._toolbox.client.create(CERTIFICATES, certificate))
         except AlreadyExists:
             # Its event is on the way, and enqueues this key if it is of this object.
             return
@@ -117,12 +105,12 @@ class ShimReconciler(Generic[T]):
         meta = existing.metadata
         patch.setdefault("metadata", {})["resourceVersion"] = meta.resource_version
         client = self._toolbox.client
-        self._certificates.put(await client.patch(CERTIFICATES, meta.name, meta.namespace, patch))
+        self._caches.certificates.put(await client.patch(CERTIFICATES, meta.name, meta.namespace, patch))
 
     async def _delete_others(self, found: T, wanted: Wanted) -> None:
         if wanted.secrets is None:
             return
-        for one in self._certificates.owned_by(found.metadata):
+        for one in self._caches.certificates_of(found.metadata):
             meta = one.metadata
             if one.spec.secret_name in wanted.secrets or meta.deletion_timestamp is not None:
                 continue

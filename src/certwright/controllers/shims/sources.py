@@ -1,4 +1,4 @@
-"""The informers of Ingresses, Gateways and ListenerSets, and what finds the Certificates made for them.
+"""The informers of Ingresses, Gateways and ListenerSets.
 
 Of Ingresses and Gateways only those with an annotation for the shims are cached: others take no memory.
 """
@@ -13,19 +13,16 @@ import msgspec
 from msgspec import field
 
 from certwright.controllers import table
-from certwright.controllers.cache.caches import Caches
 from certwright.controllers.shims.annotations import concerns_us
 from certwright.controllers.shims.listeners import secrets_of
 from certwright.controllers.shims.options import ShimOptions
-from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
-from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
+from certwright.kube.api.meta import ObjectKey, Struct
 from certwright.kube.client.filtered_informer import PartialInformer
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
-from certwright.resources.certificate import Certificate
 from certwright.resources.ingress import (
     EXPERIMENTAL_LISTENER_SETS,
     GATEWAY_GROUP,
@@ -37,7 +34,6 @@ from certwright.resources.ingress import (
     IngressLike,
     ListenerSet,
 )
-from certwright.resources.table import CERTIFICATES
 
 T = TypeVar("T", bound=IngressLike)
 
@@ -125,32 +121,6 @@ def follow_sources(
         follow.listener_sets(LISTENER_SETS) if sets else None,
         follow.listener_sets(EXPERIMENTAL_LISTENER_SETS) if sets else None,
     )
-
-
-class Certificates:
-    """The Certificates of the shims; of other replicas too, which the cache may not have."""
-
-    def __init__(self, client: Client, caches: Caches) -> None:
-        self._client, self._caches = client, caches
-
-    async def find(self, key: ObjectKey) -> Certificate | None:
-        """The Certificate of that name. Raises what a GET raises."""
-        informer = self._caches.certificates
-        cached = informer.cache.get(key)
-        if cached is not None or not isinstance(informer, PartialInformer) or key not in informer.others:
-            return cached
-        try:
-            return await self._client.get(CERTIFICATES, key.name, key.namespace)
-        except NotFound:
-            return None
-
-    def owned_by(self, owner: ObjectMeta) -> list[Certificate]:
-        """The Certificates that the object controls."""
-        return self._caches.certificates_of(owner)
-
-    def put(self, certificate: Certificate) -> None:
-        """Store the response to an own write."""
-        self._caches.certificates.put(certificate)
 
 
 def using_secret(informer: Informer[T], secret: ObjectKey) -> list[T]:

@@ -238,6 +238,7 @@ def _controller_rules() -> dict[str, list[Json]]:
         issuers,
         events,
     ]
+    found["cainjector"] = _ca_injector_rules(secrets, events)
     sets = tuple(f"{kind}.{_SETS}/*" for kind in _SET_KINDS)
     found["approve:cert-manager-io"] = [_rule("approve", "signers", _CERT_MANAGER, (*signers, *sets))]
     found["issuersets"] = [
@@ -254,6 +255,18 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule("create", "subjectaccessreviews", "authorization.k8s.io"),
     ]
     return found
+
+
+def _ca_injector_rules(secrets: Json, events: Json) -> list[Json]:
+    hooks = "validatingwebhookconfigurations mutatingwebhookconfigurations"
+    return [
+        _rule(_READ, "certificates", _CERT_MANAGER),
+        _rule("get list watch patch", hooks, "admissionregistration.k8s.io"),
+        _rule("get list watch patch", "apiservices", "apiregistration.k8s.io"),
+        _rule("get list watch patch", "customresourcedefinitions", "apiextensions.k8s.io"),
+        secrets,
+        events,
+    ]
 
 
 def _acme_controller_rules(issuers: Json, secrets: Json, events: Json) -> dict[str, list[Json]]:

@@ -1,0 +1,40 @@
+"""CA bundles: a new CA is added, and those before it stay until they expire, so that nothing fails between
+the rotation of a CA and that of the certificates it has signed. No I/O.
+
+Source: cert-manager, feature `CAInjectorMerging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from certwright.pki.certificates import CertificateFacts, read_chain
+from certwright.pki.errors import BadCertificate
+
+
+class Bundle(NamedTuple):
+    """CA certificates as PEM, and when the first of those that are kept expires. None: none is kept."""
+
+    pem: bytes
+    next_expiry: datetime | None
+
+
+def merged(existing: bytes, current: Sequence[CertificateFacts], now: datetime) -> Bundle:
+    """The bundle with the `current` CAs first, followed by those of `existing` that have not expired.
+
+    An `existing` bundle that cannot be read is replaced.
+    """
+    known = {one.der for one in current}
+    kept = [one for one in _read(existing) if one.der not in known and one.not_after > now]
+    kept = list({one.der: one for one in kept}.values())
+    pem = b"".join(one.pem for one in (*{one.der: one for one in current}.values(), *kept))
+    return Bundle(pem, min((one.not_after for one in kept), default=None))
+
+
+def _read(pem: bytes) -> Sequence[CertificateFacts]:
+    try:
+        return read_chain(pem) if pem.strip() else ()
+    except BadCertificate:
+        return ()

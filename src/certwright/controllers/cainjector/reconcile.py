@@ -1,0 +1,183 @@
+"""Inject the CA that an annotation names into one object.
+
+Of all objects of these kinds only those with an annotation are cached, and of these only their identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.cainjector.bundle import merged
+from certwright.controllers.cainjector.sources import CA, NoCA, find_ca
+from certwright.controllers.cainjector.targets import Target, TargetMeta, injected, untyped
+from certwright.controllers.toolbox import Toolbox
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.kinds import Kind
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.filtered_informer import PartialInformer
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.runtime.controller import Result
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
+from certwright.resources.certificate import Certificate
+
+FIELD_MANAGER: Final = "cert-manager-cainjector"
+FAILED: Final = "CAInjectionFailed"
+_BY_CERTIFICATE: Final = "certificate"
+_target: msgspec.json.Decoder[Target] = json_decoder(Target)
+
+
+def follow_targets(client: Client, clock: Clock, kind: Kind[Target]) -> Informer[Target]:
+    """An informer of the annotated objects of that kind, which need not be served."""
+    return PartialInformer(
+        client,
+        kind,
+        clock,
+        keep=_is_annotated,
+        indexers={_BY_CERTIFICATE: lambda target: filter(None, (target.metadata.annotations.certificate,))},
+        metadata_only=True,
+        is_optional=True,
+    )
+
+
+def targets_of(informer: Informer[Target], certificate: ObjectKey) -> list[Target]:
+    """The objects whose annotation names this Certificate."""
+    return informer.cache.by_index(_BY_CERTIFICATE, str(certificate))
+
+
+def _is_annotated(raw: msgspec.Raw) -> bool:
+    try:
+        return _target.decode(raw).metadata.annotations.is_given
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        # The informer reports it.
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Injected:
+    """The state of an object that needs nothing, and of its CA; `until` it does."""
+
+    revision: str
+    ca: bytes
+    until: datetime | None
+
+    def is_valid(self, revision: str, ca: bytes, now: datetime) -> bool:
+        """Whether the object still needs nothing."""
+        is_same = (self.revision, self.ca) == (revision, ca)
+        return is_same and (self.until is None or self.until > now)
+
+
+class CAInjector:
+    """Works on the objects of one kind. Of several replicas the one that works on the Certificate injects its
+    CA; `mine` None: this is the only one. `api_server_ca` is PEM, empty if it is not known."""
+
+    def __init__(
+        self,
+        informer: Informer[Target],
+        caches: Caches,
+        toolbox: Toolbox,
+        *,
+        api_server_ca: bytes,
+        mine: Mine | None,
+    ) -> None:
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        self._informer = informer
+        self._kind = informer.kind
+        self._untyped = untyped(informer.kind)
+        self._caches = caches
+        self._toolbox = toolbox
+        self._api_server_ca = api_server_ca
+        self._is_mine = mine or _everything
+        self._injected: dict[ObjectKey, _Injected] = {}
+        self._reported: dict[ObjectKey, str] = {}
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Inject the CA, if the object lacks it. Raises what the API server answers."""
+        target = self._informer.cache.get(key)
+        if target is None or target.metadata.deletion_timestamp is not None:
+            self._forget(key)
+            return Result()
+        reads = _Reads(self._caches, self._toolbox.client, self.dependents, key)
+        try:
+            ca = await find_ca(target.metadata.annotations, reads, self._api_server_ca)
+        except NoCA as error:
+            self.dependents.keep_only(key, reads.secrets)
+            self._report(key, target, str(error))
+            return Result()
+        self.dependents.keep_only(key, reads.secrets)
+        self._reported.pop(key, None)
+        if not self._is_mine(ca.certificate or key):
+            return Result()
+        try:
+            return Result(wake_at=await self._inject(key, target.metadata, ca))
+        except NotFound:
+            return Result()
+
+    async def _inject(self, key: ObjectKey, meta: TargetMeta, ca: CA) -> datetime | None:
+        now = self._toolbox.now()
+        digest = sha256(b"".join(one.der for one in ca.certificates)).digest()
+        known = self._injected.get(key)
+        if known is not None and known.is_valid(meta.resource_version, digest, now):
+            return known.until
+        found = await self._toolbox.client.get(self._untyped, meta.name)
+        expiries: list[datetime] = []
+
+        def merge(existing: bytes) -> bytes:
+            bundle = merged(existing, ca.certificates, now)
+            expiries.extend(filter(None, (bundle.next_expiry,)))
+            return bundle.pem
+
+        fields = injected(self._kind, found, merge)
+        if fields is not None:
+            # The UID, because an apply would create an object that is deleted meanwhile.
+            body = {"metadata": {"name": meta.name, "uid": found["metadata"]["uid"]}, **fields}
+            found = await self._toolbox.client.apply(
+                self._untyped, body, field_manager=FIELD_MANAGER, force=True
+            )
+        until = min(expiries, default=None)
+        self._injected[key] = _Injected(found["metadata"]["resourceVersion"], digest, until)
+        return until
+
+    def _report(self, key: ObjectKey, target: Target, message: str) -> None:
+        if self._reported.get(key) != message:
+            self._reported[key] = message
+            self._toolbox.recorder.event(self._kind, target.for_events, "Warning", FAILED, message)
+
+    def _forget(self, key: ObjectKey) -> None:
+        self.dependents.keep_only(key, ())
+        self._injected.pop(key, None)
+        self._reported.pop(key, None)
+
+
+class _Reads:
+    """Reads Certificates and Secrets for one object, and records which Secrets."""
+
+    def __init__(
+        self, caches: Caches, client: Client, dependents: Dependents[ObjectKey], whose: ObjectKey
+    ) -> None:
+        self._caches, self._client, self._dependents, self._whose = caches, client, dependents, whose
+        self.secrets: set[ObjectKey] = set()
+
+    async def certificate(self, key: ObjectKey) -> Certificate | None:
+        """The Certificate of that name. Raises what a GET raises."""
+        return await self._caches.find_certificate(key)
+
+    async def secret(self, key: ObjectKey) -> Secret | None:
+        """The Secret of that name. Raises what a GET raises."""
+        self._dependents.add(self._whose, key)
+        self.secrets.add(key)
+        return await self._caches.secrets.look(key)
+
+
+def _everything(_key: ObjectKey) -> bool:
+    return True

@@ -1,0 +1,118 @@
+"""The CA that an annotation names: that of a Certificate, of a Secret, or of the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from certwright.controllers.cainjector.targets import Sources
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import Forbidden
+from certwright.kube.api.meta import ObjectKey
+from certwright.pki.certificates import CertificateFacts, read_chain
+from certwright.pki.errors import BadCertificate
+from certwright.resources import names
+from certwright.resources.certificate import Certificate
+
+CA_KEY = "ca.crt"
+_T = TypeVar("_T")
+
+
+class NoCA(Exception):
+    """There is no CA; the text is one sentence with the annotation and the fix."""
+
+
+class Reads(Protocol):
+    """What is read to find a CA. Both raise what a GET raises."""
+
+    async def certificate(self, key: ObjectKey) -> Certificate | None:
+        """The Certificate of that name."""
+
+    async def secret(self, key: ObjectKey) -> Secret | None:
+        """The Secret of that name; a change of it is noticed from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CA:
+    """CA certificates, and the Certificate whose Secret they are from; None: not known."""
+
+    certificates: Sequence[CertificateFacts]
+    certificate: ObjectKey | None = None
+
+
+async def find_ca(sources: Sources, reads: Reads, api_server_ca: bytes) -> CA:
+    """The CA that the annotations name. Raises `NoCA`, and what a GET raises."""
+    if sources.secret:
+        return await _of_secret(sources.secret, reads)
+    if sources.certificate:
+        return await _of_certificate(sources.certificate, reads)
+    if not api_server_ca:
+        raise NoCA(
+            "cert-manager.io/inject-apiserver-ca: the kubeconfig contains no CA of the API server; use "
+            "inject-ca-from-secret instead"
+        )
+    return CA(_parse(api_server_ca, "the CA of the API server"))
+
+
+async def _of_secret(value: str, reads: Reads) -> CA:
+    annotation = "cert-manager.io/inject-ca-from-secret"
+    key = _key(annotation, value)
+    secret = await _readable(reads.secret(key), annotation, f"Secret {key}")
+    if secret is None:
+        raise NoCA(f"{annotation}: there is no Secret {key}; create it, or correct the annotation")
+    if secret.metadata.annotations.get(names.ALLOW_DIRECT_INJECTION) != "true":
+        raise NoCA(
+            f"{annotation}: Secret {key} does not allow it; annotate it with "
+            f'{names.ALLOW_DIRECT_INJECTION}: "true"'
+        )
+    name = secret.metadata.annotations.get(names.CERTIFICATE_NAME)
+    owner = ObjectKey(key.namespace, name) if name else None
+    return CA(_ca_of(secret, annotation), owner)
+
+
+async def _of_certificate(value: str, reads: Reads) -> CA:
+    annotation = "cert-manager.io/inject-ca-from"
+    key = _key(annotation, value)
+    certificate = await _readable(reads.certificate(key), annotation, f"Certificate {key}")
+    if certificate is None:
+        raise NoCA(f"{annotation}: there is no Certificate {key}; create it, or correct the annotation")
+    where = ObjectKey(key.namespace, certificate.spec.secret_name)
+    secret = await _readable(reads.secret(where), annotation, f"Secret {where}")
+    if secret is None:
+        raise NoCA(f"{annotation}: Certificate {key} has no Secret yet; it is waited for")
+    owner = secret.metadata.annotations.get(names.CERTIFICATE_NAME)
+    if owner != key.name:
+        raise NoCA(
+            f"{annotation}: Secret {where} belongs to Certificate {owner or '(none)'}, not to {key.name}; "
+            "give each Certificate a Secret of its own"
+        )
+    return CA(_ca_of(secret, annotation), key)
+
+
+async def _readable(answer: Awaitable[_T], annotation: str, what: str) -> _T:
+    try:
+        return await answer
+    except Forbidden as error:
+        raise NoCA(f"{annotation}: {what} cannot be read: {error}; grant certwright the right to") from error
+
+
+def _key(annotation: str, value: str) -> ObjectKey:
+    namespace, slash, name = value.partition("/")
+    if not (slash and namespace and name) or "/" in name:
+        raise NoCA(f"{annotation}: {value!r} is not NAMESPACE/NAME; write, e.g., default/ca")
+    return ObjectKey(namespace, name)
+
+
+def _ca_of(secret: Secret, annotation: str) -> Sequence[CertificateFacts]:
+    pem = secret.data.get(CA_KEY, b"")
+    if not pem.strip():
+        raise NoCA(f"{annotation}: Secret {secret.metadata.key} has no {CA_KEY}; its issuer returned no CA")
+    return _parse(pem, f"{annotation}: {CA_KEY} of Secret {secret.metadata.key}")
+
+
+def _parse(pem: bytes, what: str) -> Sequence[CertificateFacts]:
+    try:
+        return read_chain(pem)
+    except BadCertificate as error:
+        raise NoCA(f"{what} cannot be read: {error}; store CA certificates as PEM there") from error
