@@ -9,7 +9,6 @@ import ssl
 
 import aiohttp
 
-from certwright.kit.http_words import connection_words
 from certwright.kit.outgoing import (
     HTTPS_ONLY,
     MOST_REDIRECTS,
@@ -23,7 +22,7 @@ from certwright.kit.outgoing import (
     place_of,
     quote,
 )
-from certwright.kube.util.encoding import in_words
+from certwright.kube.util.connection_errors import unreachable
 from certwright.kube.util.proxies import proxy_for
 from certwright.kube.util.tls import tls_context
 
@@ -142,19 +141,11 @@ class HttpsClient:
             case aiohttp.ClientConnectorCertificateError():
                 return _untrusted(error.certificate_error, place, self._trust_fix)
             case aiohttp.ClientSSLError():
-                return ServerUntrusted(f"no TLS connection to {place}: {quote(str(error))}")
+                return ServerUntrusted(quote(unreachable(error, place)))
             case TimeoutError():
                 return ServerUnreachable(f"{place} did not answer within {self._timeout_s:g} s")
-            case aiohttp.ClientConnectorDNSError():
-                words = in_words(error.os_error)
-                return ServerUnreachable(f"the name of {place} cannot be resolved: {words}")
-            case aiohttp.ClientProxyConnectionError():
-                words = in_words(error.os_error)
-                return ServerUnreachable(f"the proxy on the way to {place} cannot be reached: {words}")
-            case aiohttp.ClientConnectorError():
-                return ServerUnreachable(f"{place} cannot be reached: {in_words(error.os_error)}")
             case _:
-                return ServerUnreachable(f"{place} cannot be reached: {connection_words(error)}")
+                return ServerUnreachable(unreachable(error, place))
 
 
 # OpenSSL's verdicts (X509_V_ERR_CERT_NOT_YET_VALID, …_HAS_EXPIRED) that another CA would not change.

@@ -176,7 +176,8 @@ async def test_a_closed_port_and_an_unknown_name_are_told() -> None:
     task = Task(type="http-01", identifier="no-such.invalid", token="t", key="k", uid="u")
     found = await HttpCheck(port=1).check(task)
     assert isinstance(found, NotYet)
-    assert "cannot be reached: the name cannot be resolved: " in found.reason
+    assert "the name of http://" in found.reason
+    assert " cannot be resolved: " in found.reason
 
 
 async def test_many_checks_at_once_do_not_disturb_each_other(responder: tuple[Responder, int]) -> None:

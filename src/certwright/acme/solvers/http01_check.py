@@ -13,9 +13,9 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
-from certwright.kit.http_words import connection_words
 from certwright.kit.outgoing import place_of
-from certwright.kube.util.encoding import in_brackets, in_words
+from certwright.kube.util.connection_errors import unreachable
+from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.insecure_tls import unverified_tls
 
 _TIMEOUT_S = 10.0
@@ -81,8 +81,10 @@ async def _fetch(session: aiohttp.ClientSession, url: str, task: Task) -> Ready 
             status = answer.status
     except TimeoutError:
         return NotYet(f"{place_of(url)} did not answer within {_TIMEOUT_S:g} s")
-    except (aiohttp.ClientError, LookupFailed, OSError, ValueError) as error:
-        return NotYet(f"{place_of(url)} cannot be reached: {_words(error)}")
+    except LookupFailed as error:
+        return NotYet(f"{place_of(url)} cannot be reached: {error}")
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        return NotYet(unreachable(error, place_of(url)))
     if status != 200:
         return NotYet(f"{place_of(url)} answered HTTP status {status} instead of 200")
     # "The server SHOULD ignore whitespace characters at the end of the body."
@@ -113,16 +115,6 @@ def _url_of(task: Task, port: int) -> str:
     host = in_brackets(task.identifier)
     place = host if port == 80 else f"{host}:{port}"
     return f"http://{place}{WELL_KNOWN}{task.token}"
-
-
-def _words(error: BaseException) -> str:
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"the name cannot be resolved: {in_words(error.os_error)}"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return in_words(error.os_error)
-    if isinstance(error, LookupFailed):
-        return str(error)
-    return connection_words(error)
 
 
 class _Resolver(AbstractResolver):

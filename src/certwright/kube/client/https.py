@@ -16,7 +16,7 @@ import yarl
 
 from certwright.kube.api.errors import Unreachable, Untrusted
 from certwright.kube.client.login import Credential, Login, LoginFailed
-from certwright.kube.util.encoding import in_words
+from certwright.kube.util.connection_errors import unreachable
 from certwright.kube.util.http_messages import Response
 from certwright.kube.util.proxies import proxy_for
 from certwright.kube.util.tls import BadCredentials
@@ -211,19 +211,9 @@ def _unreachable(server: str) -> Iterator[None]:
 
 def _sentence(server: str, error: Exception) -> str:
     match error:
-        case aiohttp.ClientConnectorDNSError():
-            return f"the host name of {server} cannot be resolved"
-        case aiohttp.ClientConnectorSSLError():
-            return f"no TLS connection to {server}: {error.os_error}"
-        case aiohttp.ClientProxyConnectionError():
-            return f"the proxy on the way to {server} cannot be reached: {in_words(error.os_error)}"
         case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
             return f"connection refused by {server}"
-        case aiohttp.ClientConnectorError():
-            return f"no connection to {server}: {in_words(error.os_error)}"
         case aiohttp.InvalidURL():
             return f"{server} is not the address of a server"
-        case aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
-            return f"{server} closed the connection"
         case _:
-            return f"the connection to {server} broke: {error}"
+            return unreachable(error, server)
