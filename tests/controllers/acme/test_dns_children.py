@@ -80,12 +80,13 @@ async def test_a_missing_secret_is_named(solver: dict[str, Any]) -> None:
 
 async def test_options_of_the_secret_and_of_the_operator_are_passed() -> None:
     data = {"auth_token": b"a-secret-value\n"}
-    settings = await made(LEXICON, data, operator={"pdns_server": "https://dns"})
+    operator = {"pdns_server": "https://dns", "pdns_server_id": "localhost"}
+    settings = await made(LEXICON, data, operator=operator)
     assert provider_of(settings) == Provider(
         kind="lexicon",
         name="powerdns",
-        options={"pdns_server_id": "main", "ttl": "300", "auth_token": SECRET},
-        operator_options={"pdns_server": "https://dns"},
+        options={"ttl": "300", "auth_token": SECRET, **operator},
+        servers=("https://dns",),
     )
 
 

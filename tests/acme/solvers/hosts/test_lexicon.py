@@ -51,8 +51,12 @@ def host_of(
 ) -> ChildHost:
     """`server` is the one that the operator names."""
     named = {"pdns_server": server} if server else {}
-    secret = {"auth_token": key}
-    made = Provider(kind="lexicon", name=provider, options={**secret, **options}, operator_options=named)
+    made = Provider(
+        kind="lexicon",
+        name=provider,
+        options={"auth_token": key, **options, **named},
+        servers=tuple(named.values()),
+    )
     return settings_of(made, [key]).connect(outside)
 
 
@@ -140,6 +144,14 @@ async def test_a_server_that_the_operator_has_not_named_is_not_reached(
         listener.listen()
         reason = await reason_of(host_of(outside, pdns_server=str(path)))
     assert "local socket, which is not allowed" in reason
+
+
+async def test_exceptions_from_a_proxy_are_no_servers(
+    server: PowerDnsServer, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    reason = await reason_of(host_of(outside, pdns_server=server.url))
+    assert "nor named by the operator" in reason
 
 
 async def test_a_file_that_an_option_names_is_not_read(outside: Outside, tmp_path: Path) -> None:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time as real_time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.acme.solvers.dns01.child.messages import Provider
+from certwright.acme.solvers.dns01.child.messages import Provider, Request
+from certwright.acme.solvers.dns01.hosts.children import Children
 from certwright.acme.solvers.dns01.hosts.contract import Edit, HostedZone, Outside, Throttled
-from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, Children, settings_of
+from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, settings_of
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.app.dns_providers import plugin_problem
-from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host
+from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
 from support.dns.outside import START
 from support.dns.plugins import EXAMPLE, install, write_plugins
 from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns, served, set_records
@@ -47,8 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def host_of(name: str, outside: Outside, *, timeout_s: float = 60.0, config: object = None) -> ChildHost:
     provider = Provider(kind="plugin", name=name, config=config, secrets={"apiKey": SECRET.encode()})
-    settings = replace(settings_of(provider, [SECRET]), children=Children(timeout_s=timeout_s))
-    return settings.connect(outside)
+    return settings_of(provider, [SECRET]).connect(replace(outside, children=Children(timeout_s=timeout_s)))
 
 
 async def reason_of(host: ChildHost, *, adds: bool = True) -> str:
@@ -154,8 +158,8 @@ async def test_more_calls_than_allowed_wait_and_then_fail(
     write_plugins(tmp_path, blocks=GOOD.replace('print("added")', "__import__('time').sleep(600)"))
     monkeypatch.syspath_prepend(tmp_path)
     provider = Provider(kind="plugin", name="blocks")
-    children = Children(1, 1.0)
-    hosts = [replace(settings_of(provider, []), children=children).connect(outside) for _ in range(2)]
+    limited = replace(outside, children=Children(1, 1.0))
+    hosts = [settings_of(provider, []).connect(limited) for _ in range(2)]
     reasons = await asyncio.gather(*(reason_of(one) for one in hosts))
     assert sorted("earlier calls have not ended" in one for one in reasons) == [False, True]
 
@@ -172,6 +176,21 @@ async def test_a_pause_that_the_plugin_asks_for_is_kept(
     assert caught.value.until == START + timedelta(seconds=90)
 
 
+async def test_twenty_names_of_one_zone_take_five_processes(
+    tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    counts = "    import os\n    open(os.environ['DNS01_PLUGIN_LOG'], 'a').write('.')\n"
+    write_plugins(tmp_path, counts=f"{GOOD}\n{counts}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("DNS01_PLUGIN_LOG", str(log))
+    session = HostSession(host_of("counts", outside), outside.now)
+    tasks = [task(f"n{number}.{ZONE}", "v") for number in range(20)]
+    await asyncio.gather(*(solver_of(session).present(one) for one in tasks))
+    await asyncio.gather(*(solver_of(session).clean_up(one) for one in tasks))
+    assert log.read_text() == "....."
+
+
 async def test_it_sees_little_of_the_servers_environment(
     tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +204,21 @@ async def test_it_sees_little_of_the_servers_environment(
     assert "'DNS01_PLUGIN_URL'" in reason
     assert "CERTWRIGHT_KEY" not in reason
     assert "AWS_SECRET" not in reason
+
+
+def test_a_child_whose_parent_was_killed_ends_itself(tmp_path: Path) -> None:
+    write_plugins(
+        tmp_path, blocks=GOOD.replace('return name == "example.org"', "__import__('time').sleep(600)")
+    )
+    provider = msgspec.Raw(msgspec.json.encode(Provider(kind="plugin", name="blocks")))
+    request = Request(provider=provider, action="find_zone", zone=ZONE, seconds=1.0)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "certwright.acme.solvers.dns01.child"]
+    ended = subprocess.run(
+        command, input=msgspec.json.encode(request), env=environment, capture_output=True, timeout=60
+    )
+    assert ended.returncode != 0
+    assert ended.stdout == b""
 
 
 async def test_settings_that_are_too_long_are_refused(outside: Outside) -> None:

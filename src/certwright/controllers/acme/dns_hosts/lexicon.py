@@ -17,13 +17,15 @@ async def settings(spec: LexiconDNS, values: HostValues) -> ChildSettings:
     for name, value in spec.options.items():
         if problem := option_problem(spec.provider, name, value):
             raise SolverError(f"{values.path}.options.{name}: {problem}")
+    operators = values.lexicon_options.get(spec.provider, {})
     provider = Provider(
         kind="lexicon",
         name=spec.provider,
-        options={**spec.options, **secret},
-        operator_options=dict(values.lexicon_options.get(spec.provider, {})),
+        options={**spec.options, **secret, **operators},
+        # The others select something within an account: their values are no names of servers.
+        servers=tuple(v for name, v in operators.items() if option_problem(spec.provider, name, v)),
     )
-    return settings_of(provider, [*secret.values(), *provider.operator_options.values()])
+    return settings_of(provider, [*secret.values(), *operators.values()])
 
 
 async def _credentials(provider: str, name: str, values: HostValues) -> dict[str, str]:

@@ -59,8 +59,9 @@ class Denied(PermissionError):
 
 def confine(servers: Iterable[str]) -> None:
     """From now on, and for ever. `servers` are URLs or hosts, with or without a port; others are ignored."""
+    proxies = (url for scheme, url in getproxies_environment().items() if scheme != "no")
     # Before the hook: host names are looked up.
-    hosts = frozenset(_addresses((*servers, *getproxies_environment().values())))
+    hosts = frozenset(_addresses((*servers, *proxies)))
     code = (sys.prefix, sys.base_prefix, sys.exec_prefix, *filter(None, sys.path))
     readable = tuple(os.path.realpath(path) for path in (*_READABLE, *code))
 

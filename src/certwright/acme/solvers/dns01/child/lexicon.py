@@ -33,7 +33,7 @@ class Lexicon:
 
     def __init__(self, request: Provider) -> None:
         self._name = request.name
-        self._options = {**request.options, **request.operator_options}
+        self._options = request.options
         try:
             module = importlib.import_module(f"lexicon._private.providers.{request.name}")
             self._errors = importlib.import_module("lexicon.exceptions")
@@ -42,7 +42,7 @@ class Lexicon:
             raise Failed(_missing(request.name, error)) from error
         self._make = cast("Callable[[object], _LexiconProvider]", module.Provider)
         self._zones: dict[str, _LexiconProvider] = {}
-        confine.confine(request.operator_options.values())
+        confine.confine(request.servers)
 
     def verify(self) -> None:
         """See `Provider`."""

@@ -10,14 +10,15 @@ import msgspec
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """The provider that the child loads, with its settings.
 
-    lexicon: `options` are the object's (its Secret's among them), `operator_options` the operator's.
+    lexicon: `options` are the object's, with those of its Secret and the operator's; `servers` are URLs or
+    hosts that the operator has named.
     plugin: `config` is any JSON, `secrets` are entries of Secrets.
     """
 
     kind: Literal["lexicon", "plugin"]
     name: str
     options: dict[str, str] = {}
-    operator_options: dict[str, str] = {}
+    servers: tuple[str, ...] = ()
     config: object = None
     secrets: dict[str, bytes] = {}
 

@@ -11,6 +11,8 @@ from certwright.acme.solvers.dns01 import installed
 from certwright.acme.solvers.dns01.child.contract import Busy, Failed
 from certwright.acme.solvers.dns01.child.messages import Provider
 
+_LONGEST_PAUSE_S = 86_400
+
 
 class Plugin:
     """See `Provider` in `contract.py`. Raises `Failed` if no package has it, else what the plug-in raises."""
@@ -60,7 +62,7 @@ def explain(error: BaseException) -> Failed:
     reason = f"{type(error).__name__}: {error}{where}"
     pause = getattr(error, "retry_after", None)
     if isinstance(pause, int | float) and not isinstance(pause, bool) and pause >= 0:
-        return Busy(reason, str(round(pause)))
+        return Busy(reason, str(round(min(pause, _LONGEST_PAUSE_S))))
     return Failed(reason)
 
 

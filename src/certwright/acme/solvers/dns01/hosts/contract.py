@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01.hosts.children import Children
 from certwright.kit.outgoing import HttpClient, ServerRules
 
 
@@ -92,10 +93,12 @@ class DnsHost(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What a host needs of its process: the time, and the HTTPS client that follows these rules."""
+    """What a host needs of its process: the time, the HTTPS client that follows these rules, and the limits
+    of child processes."""
 
     client: Callable[[ServerRules], HttpClient]
     now: Callable[[], datetime]
+    children: Children = field(default_factory=Children)
 
 
 class HostSettings(Protocol):

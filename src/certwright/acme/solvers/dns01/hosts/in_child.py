@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from asyncio import Semaphore
 from collections.abc import Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from subprocess import DEVNULL, PIPE, Popen
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -30,17 +28,11 @@ from certwright.kit.outgoing import quote
 from certwright.kit.retry_after import parse_retry_after
 from certwright.kube.util.programs import last_words
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
 _MODULE: Final = "certwright.acme.solvers.dns01.child"
 # Each edit of a slow API takes a second or two.
 _EDITS: Final = 10
-_TIMEOUT_S: Final = 60.0
 # The child ends itself if its parent cannot: after that time.
 _GRACE_S: Final = 10.0
-# At 30 MB each.
-_MOST_CHILDREN: Final = 8
 _LONGEST_ANSWER: Final = 60_000
 # A pipe of Linux takes 64 KiB without a reader, so that writing does not block.
 _LONGEST_REQUEST: Final = 60_000
@@ -68,34 +60,6 @@ _OF_PLUGINS: Final = "DNS01_PLUGIN_"
 """Variables that begin with this are passed to plug-ins."""
 
 
-class Children:
-    """Limits the concurrent children of each provider, so that one which blocks keeps no other waiting."""
-
-    def __init__(self, most: int = _MOST_CHILDREN, timeout_s: float = _TIMEOUT_S) -> None:
-        self.timeout_s = timeout_s
-        self._most = most
-        self._free: dict[str, Semaphore] = {}
-
-    @asynccontextmanager
-    async def slot(self, provider: str) -> AsyncIterator[None]:
-        """Wait for a slot of that provider. Raises `SolverError` if none is free within the timeout."""
-        free = self._free.setdefault(provider, Semaphore(self._most))
-        try:
-            async with asyncio.timeout(self.timeout_s):
-                await free.acquire()
-        except TimeoutError:
-            raise SolverError(
-                f"{provider}: {self._most} earlier calls have not ended within {self.timeout_s:g} s"
-            ) from None
-        try:
-            yield
-        finally:
-            free.release()
-
-
-_CHILDREN: Final = Children()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSettings:
     """Which provider, with which settings. `provider` is a `Provider` as JSON, the same bytes for the same
@@ -106,7 +70,6 @@ class ChildSettings:
     provider: bytes = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
     zone: HostedZone | None = None
-    children: Children = field(default=_CHILDREN, repr=False)
 
     @property
     def label(self) -> str:
@@ -137,6 +100,7 @@ class ChildHost(DnsHost):
     def __init__(self, settings: ChildSettings, outside: Outside) -> None:
         self._settings = settings
         self._now = outside.now
+        self._children = outside.children
 
     async def verify(self) -> None:
         """See `DnsHost`. Loads the provider and passes it its settings; no request is sent."""
@@ -164,13 +128,12 @@ class ChildHost(DnsHost):
         zone: str = "",
         changes: tuple[Change, ...] = (),
     ) -> Answer:
-        children = self._settings.children
         request = Request(
             provider=msgspec.Raw(self._settings.provider),
             action=action,
             zone=zone,
             changes=changes,
-            seconds=children.timeout_s + _GRACE_S,
+            seconds=self._children.timeout_s + _GRACE_S,
         )
         text = msgspec.json.encode(request)
         failed = f"{self._settings.label} cannot {what}"
@@ -178,8 +141,8 @@ class ChildHost(DnsHost):
             raise SolverError(
                 f"{failed}: its settings and Secrets have {len(text)} bytes; at most {_LONGEST_REQUEST}"
             )
-        async with children.slot(self._settings.label):
-            answer = await self._run(text, failed, children.timeout_s)
+        async with self._children.slot(self._settings.label):
+            answer = await self._run(text, failed, self._children.timeout_s)
         if answer.reason:
             raise self._error(answer, failed)
         return answer
