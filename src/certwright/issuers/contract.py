@@ -166,7 +166,7 @@ class Pending:
 
     `annotations` are state that a crash must not lose, such as the ID of an order: they are written to the
     request before anything else happens, and `sign` is called again immediately. `is_taken`: the issuer's
-    server has taken the request.
+    server has taken the request, also if it fails now.
 
     `cause` set: the issuer itself has failed for that cause, and accepts nothing before `not_before`. The
     issuer's circuit breaker then decides when the request is sent again.

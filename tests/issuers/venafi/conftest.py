@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -188,3 +190,11 @@ async def cloud(fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
     yield found
     for client in found.clients:
         await client.close()
+
+
+@pytest.fixture
+def trusted(fake: FakeVenafi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CA of the fake is one of the system's: SaaS and NGTS have no caBundle."""
+    fake.state.now = datetime.now(UTC)
+    (tmp_path / "ca.crt").write_bytes(fake.ca_pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -33,14 +31,6 @@ async def until(true: Callable[[], Awaitable[bool]], *, within_s: float = 60.0) 
     async with asyncio.timeout(within_s):
         while not await true():  # noqa: ASYNC110 - other tasks have no event for it
             await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-def trusted(fake: FakeVenafi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CA of the fake is one of the system's: SaaS and NGTS have no caBundle."""
-    fake.state.now = datetime.now(UTC)
-    (tmp_path / "ca.crt").write_bytes(fake.ca_pem)
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
 
 
 @pytest.mark.usefixtures("trusted")

@@ -31,7 +31,7 @@ from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
-from certwright.resources import reasons
+from certwright.resources import names, reasons
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set_member import write_member
 from certwright.resources.request import CertificateRequest
@@ -122,25 +122,35 @@ class RequestReconciler:
         request = await self._record_member(request, member)
         draft = msgspec.structs.replace(draft, metadata=request.metadata)
         answer = await self._answer(key, self._members.sent_to(draft, member), is_stored=is_stored)
+        if not answer.is_taken and names.VENAFI_PICKUP_ID in request.metadata.annotations:
+            # The ID is of no order, and would keep the request at this member.
+            await self._annotate(request, {names.VENAFI_PICKUP_ID: None})
+            return request, Answer(draft, again_at=answer.again_at)
         whole = msgspec.structs.replace(answer.request, metadata=draft.metadata, spec=draft.spec)
-        return request, dataclasses.replace(answer, request=whole)
+        moments = (answer.again_at, self._members.server_is_left_at(request))
+        again_at = min((one for one in moments if one is not None), default=None)
+        return request, dataclasses.replace(answer, request=whole, again_at=again_at)
 
     async def _record_member(
         self, request: CertificateRequest, member: IssuerReference
     ) -> CertificateRequest:
         """Record the member of its set that the request is sent to, BEFORE it is: after a crash it stays
-        there."""
-        meta, annotation = request.metadata, write_member(member)
+        there. What another member's server knows it by is removed."""
+        meta = request.metadata
+        annotation: dict[str, str | None] = {**write_member(member)}
         if annotation.items() <= meta.annotations.items():
             return request
+        if names.VENAFI_PICKUP_ID in meta.annotations:
+            annotation = {**annotation, names.VENAFI_PICKUP_ID: None}
         patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotation}}
         client = self._toolbox.client
         written = await client.patch(CERTIFICATE_REQUESTS, meta.name, meta.namespace, patch)
         self._requests.put(written)
         return written
 
-    async def _annotate(self, request: CertificateRequest, annotations: Mapping[str, str]) -> None:
-        """Save an issuer's state. Without a resourceVersion, because a conflict must not lose it."""
+    async def _annotate(self, request: CertificateRequest, annotations: Mapping[str, str | None]) -> None:
+        """Save an issuer's state; None removes an annotation. Without a resourceVersion, because a conflict
+        must not lose it."""
         meta = request.metadata
         patch = {"metadata": {"uid": meta.uid, "annotations": dict(annotations)}}
         client = self._toolbox.client

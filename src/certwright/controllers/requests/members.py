@@ -188,6 +188,15 @@ class Members:
         trouble = self.trouble_of(order.spec.issuer_ref, order.metadata.namespace)
         return trouble.since + PATIENCE if trouble is not None and trouble.since is not None else None
 
+    def server_is_left_at(self, request: CertificateRequest) -> datetime | None:
+        """When a request that a Venafi server has accepted may go to another member; None: its member works,
+        or there is no such request."""
+        member = read_member(request.metadata.annotations)
+        if member is None or names.VENAFI_PICKUP_ID not in request.metadata.annotations:
+            return None
+        trouble = self.trouble_of(member, request.metadata.namespace)
+        return trouble.since + PATIENCE if trouble is not None and trouble.since is not None else None
+
     def _reason_to_leave(
         self, order: Order, member: IssuerReference, *, has_failed: bool, until: datetime | None
     ) -> str:
@@ -222,8 +231,9 @@ class Members:
             if order.metadata.annotations.get(names.ACME_SUPERSEDED) != "true"
         ]
         if names.VENAFI_PICKUP_ID in request.metadata.annotations:
-            recorded = read_member(request.metadata.annotations)
-            has_begun += [recorded] if recorded is not None else []
+            recorded, leaves_at = read_member(request.metadata.annotations), self.server_is_left_at(request)
+            stays = recorded is not None and (leaves_at is None or leaves_at > self._now())
+            has_begun += [recorded] if recorded is not None and stays else []
         return next((one for one in members if any(map(one.same_issuer, has_begun))), None)
 
     def _in_order(self, request: CertificateRequest, found: AnySet) -> list[IssuerReference]:
@@ -240,7 +250,9 @@ class Members:
         if avoided_until is None or avoided_until <= self._now():
             return ""
         moments.append(avoided_until)
-        return "has failed this request or limits it"
+        breaker = self._gate.breaker_of(member, request.metadata.namespace)
+        cause = f": {breaker.message}" if breaker is not None and breaker.message else ""
+        return f"has failed this request or limits it{cause}"
 
     def _avoided_until(self, request: CertificateRequest, member: IssuerReference) -> datetime | None:
         failed_at = self._gate.failed_at(sent_to(request, member))

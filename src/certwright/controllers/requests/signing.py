@@ -65,12 +65,13 @@ class IssuerState:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """The resulting request, its Events, and the time of the next pass. `annotations` are written to the
-    request before its status."""
+    request before its status. `is_taken` False: the issuer has failed and has not taken the request."""
 
     request: CertificateRequest
     events: tuple[NewEvent, ...] = ()
     again_at: datetime | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)
+    is_taken: bool = True
 
 
 def awaits_signature(request: CertificateRequest) -> bool:
@@ -191,7 +192,8 @@ class Signing:
         attempts.report(request, outcome)
         answer = self._recorded(request, outcome, issuer.view.generation)
         if isinstance(outcome, Pending) and outcome.cause is not None:
-            return Answer(answer.request, answer.events, self._now() + _ASK_BREAKER)
+            again_at = self._now() + _ASK_BREAKER
+            return Answer(answer.request, answer.events, again_at, is_taken=outcome.is_taken)
         return answer
 
     def _recorded(self, request: CertificateRequest, outcome: Outcome, generation: int) -> Answer:

@@ -36,7 +36,7 @@ from certwright.pki.names import NO_SUBJECT
 from certwright.resources import reasons
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import VenafiIssuer
-from certwright.resources.names import VENAFI_CUSTOM_FIELDS
+from certwright.resources.names import VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
 
 STARTED: Final = "Certificate Manager issuer started"
 """cert-manager's reason and message of a ready issuer."""
@@ -109,16 +109,17 @@ class Venafi:
         try:
             session = await self._session(issuer, tools, tools.servers)
         except BadSettings as error:
-            return _unusable(error)
+            return _unusable(error, is_taken=VENAFI_PICKUP_ID in request.metadata.annotations)
         order = CertificateOrder(request.spec.request.decode("ascii", "replace"), csr, lifetime, fields)
+        meta = request.metadata
         try:
-            return await self._orders.process(session, request.metadata, order, tools.now)
-        except LoginRefused as error:
-            return failing(INIT_ERROR, f"{error}; {_credentials_fix(session.settings)}")
-        except Unauthorized as error:
-            return failing(INIT_ERROR, f"{error}; {_credentials_fix(session.settings)}")
+            return await self._orders.process(session, meta, order, tools.now)
+        except (LoginRefused, Unauthorized) as error:
+            text = f"{error}; {_credentials_fix(session.settings)}"
+            return failing(INIT_ERROR, text, is_taken=self._orders.is_accepted(session, meta))
         except VenafiError as error:
-            return failing(REQUEST_ERROR, str(error), error)
+            is_taken = self._orders.is_accepted(session, meta)
+            return failing(REQUEST_ERROR, str(error), error, is_taken=is_taken)
 
     async def probe(self, issuer: IssuerView, tools: Tools) -> str:
         """Whether the server answers. Returns why not, in a sentence; empty: it answers."""
@@ -175,10 +176,10 @@ def _credentials_fix(settings: Settings) -> str:
     return f"correct the Secret in spec.venafi.{settings.product.name.lower()}.credentialsRef"
 
 
-def _unusable(error: BadSettings) -> Pending:
+def _unusable(error: BadSettings, *, is_taken: bool) -> Pending:
     if error.is_missing:
         return Pending(_MISSING, f"Required secret resource not found: {error}", secrets=(error.secret,))
     text = f"Failed to initialise Certificate Manager client for signing: {error}"
     if error.secret:
         return Pending(INIT_ERROR, text, secrets=(error.secret,))
-    return failing(INIT_ERROR, text)
+    return failing(INIT_ERROR, text, is_taken=is_taken)

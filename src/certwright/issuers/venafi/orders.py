@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
-from certwright.issuers.venafi.calls import Refused, Unavailable, VenafiError
+from certwright.issuers.venafi.calls import Refused, Unavailable
 from certwright.issuers.venafi.policies import violation_of
 from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.sessions import Session
@@ -37,6 +37,7 @@ _ISSUANCE_PENDING: Final = "IssuancePending"
 _ORDERED: Final = "the order is recorded"
 _WAITING: Final = "the certificate is not issued yet: the order is pending at the server"
 
+_Key = tuple[str, str]
 _REMEMBERED: Final = 4096
 _RETRY: Final = timedelta(seconds=15)
 """For requests without a circuit breaker."""
@@ -50,12 +51,19 @@ _ISSUERS_FAULT: Final = frozenset({403, 404})
 
 
 class Orders:
-    """The orders of this process, by the UIDs of their CertificateRequests."""
+    """The orders of this process, by the UIDs of their issuers and CertificateRequests."""
 
     def __init__(self) -> None:
         # Pickup IDs of orders that were placed, and of those whose ID is being saved before.
-        self._placed: Lru[str, str] = Lru(_REMEMBERED)
-        self._prepared: Lru[str, str] = Lru(_REMEMBERED)
+        self._placed: Lru[_Key, str] = Lru(_REMEMBERED)
+        self._prepared: Lru[_Key, str] = Lru(_REMEMBERED)
+        # Orders that were sent to the server, which has not accepted them.
+        self._unaccepted: Lru[_Key, bool] = Lru(_REMEMBERED)
+
+    def is_accepted(self, session: Session, meta: ObjectMeta) -> bool:
+        """Whether the server may have accepted the order of this request: it has a pickup ID, and the last
+        attempt to place it has not failed."""
+        return VENAFI_PICKUP_ID in meta.annotations and not self._unaccepted.get(_key(session, meta))
 
     async def process(
         self, session: Session, meta: ObjectMeta, order: CertificateOrder, now: Callable[[], datetime]
@@ -64,15 +72,16 @@ class Orders:
         pickup_id = meta.annotations.get(VENAFI_PICKUP_ID, "")
         if not pickup_id:
             return await self._begin(session, meta, order, now)
-        if self._prepared.get(meta.uid):
-            self._prepared.drop(meta.uid)
+        key = _key(session, meta)
+        if self._prepared.get(key):
+            self._prepared.drop(key)
         else:
             found = await self._fetch(session, meta, pickup_id, order, now)
             if found is not None:
                 return found
         if (refused := await self._place(session, meta, order)) is not None:
             return refused
-        placed = self._placed.get(meta.uid) or ""
+        placed = self._placed.get(key) or ""
         if placed != pickup_id:
             return _save(placed)
         return await self._fetch(session, meta, pickup_id, order, now) or _pending(meta, now())
@@ -80,21 +89,24 @@ class Orders:
     async def _begin(
         self, session: Session, meta: ObjectMeta, order: CertificateOrder, now: Callable[[], datetime]
     ) -> Outcome:
-        if not (pickup_id := self._placed.get(meta.uid) or ""):
+        key = _key(session, meta)
+        if not (pickup_id := self._placed.get(key) or ""):
             if (violation := await _violation(session, order, now)) is not None:
                 return violation
             if pickup_id := session.client.pickup_id(order.csr):
-                self._prepared.put(meta.uid, pickup_id)
+                self._prepared.put(key, pickup_id)
             elif (refused := await self._place(session, meta, order)) is not None:
                 return refused
             else:
-                pickup_id = self._placed.get(meta.uid) or ""
+                pickup_id = self._placed.get(key) or ""
         return _save(pickup_id)
 
     async def _place(
         self, session: Session, meta: ObjectMeta, order: CertificateOrder
     ) -> Failed | Pending | None:
         """Order the certificate; the outcome if the server refuses."""
+        key = _key(session, meta)
+        self._unaccepted.put(key, True)
         zone = await session.zone()
         try:
             pickup_id = await session.use(lambda token: session.client.place(token, order, zone))
@@ -108,7 +120,8 @@ class Orders:
                 cause=Cause.INVALID_REQUEST,
                 advice=f'change what the zone "{session.settings.zone}" does not allow, or its policy',
             )
-        self._placed.put(meta.uid, pickup_id)
+        self._placed.put(key, pickup_id)
+        self._unaccepted.drop(key)
         return None
 
     async def _fetch(
@@ -120,7 +133,8 @@ class Orders:
         now: Callable[[], datetime],
     ) -> Outcome | None:
         """The outcome of the order; None: it has to be placed, because the server does not know it."""
-        is_placed = self._placed.get(meta.uid) is not None
+        key = _key(session, meta)
+        is_placed = self._placed.get(key) is not None
         is_named_before = bool(session.client.pickup_id(order.csr))
         try:
             pem = await session.use(lambda token: session.client.fetch(token, pickup_id))
@@ -134,17 +148,22 @@ class Orders:
         try:
             certificates = chain.in_order(read_chain(pem.encode()))
         except (PkiError, ValueError) as error:
-            return failing(_PARSE_ERROR, f"the answer of the server is not a certificate chain: {error}")
+            text = f"the answer of the server is not a certificate chain: {error}"
+            return failing(_PARSE_ERROR, text, is_taken=True)
         if certificates[0].public_key_der == order.csr.public_key_der:
             bundle = chain.split(certificates)
             return Signed(bundle.chain_pem, bundle.ca_pem)
         if is_named_before and not is_placed:
             return None
         # TPP: another request for the same name has used the object meanwhile. It is this one's turn again.
-        self._placed.drop(meta.uid)
+        self._placed.drop(key)
         if is_named_before:
             return _pending(meta, now())
         return Failed(_RETRIEVE_ERROR, "the server has issued a certificate for another key")
+
+
+def _key(session: Session, meta: ObjectMeta) -> _Key:
+    return session.issuer_uid, meta.uid
 
 
 async def _violation(session: Session, order: CertificateOrder, now: Callable[[], datetime]) -> Failed | None:
@@ -180,7 +199,7 @@ def _pending(meta: ObjectMeta, now: datetime) -> Pending:
     return Pending(_ISSUANCE_PENDING, _WAITING, retry_after=wait, is_taken=True)
 
 
-def failing(reason: str, message: str, error: VenafiError | None = None) -> Pending:
+def failing(reason: str, message: str, error: Exception | None = None, *, is_taken: bool = False) -> Pending:
     """The issuer's own failure. The circuit breaker decides when the request is sent again."""
     is_limit = isinstance(error, Unavailable) and error.is_limit
     return Pending(
@@ -189,4 +208,5 @@ def failing(reason: str, message: str, error: VenafiError | None = None) -> Pend
         retry_after=_RETRY,
         cause=Cause.RATE_LIMITED if is_limit else Cause.UNAVAILABLE,
         not_before=error.not_before if isinstance(error, Unavailable) else None,
+        is_taken=is_taken,
     )

@@ -24,12 +24,15 @@ _ZONE_LASTS: Final = timedelta(minutes=10)
 
 
 class Session:
-    """One issuer at its server. `now` returns the time.
+    """One issuer, with that UID, at its server. `now` returns the time.
 
     Methods raise `VenafiError`, and `LoginRefused` if the server does not accept the credentials.
     """
 
-    def __init__(self, settings: Settings, http: HttpClient, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, issuer_uid: str, settings: Settings, http: HttpClient, now: Callable[[], datetime]
+    ) -> None:
+        self.issuer_uid = issuer_uid
         self.settings = settings
         self._now = now
         self.client, self._tokens = _connect(settings, Calls(http, now), now)
@@ -88,4 +91,4 @@ class Sessions:
         kept = self._sessions.get(uid)
         if kept is not None and kept.settings == settings:
             return kept
-        return self._sessions.put(uid, Session(settings, http(), now))
+        return self._sessions.put(uid, Session(uid, settings, http(), now))

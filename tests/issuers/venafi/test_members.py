@@ -1,0 +1,131 @@
+"""Venafi issuers as members of a set: an order that the server has not accepted goes to another member."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.controllers.requests import members
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
+from certwright.resources.issuer import IssuerSpec
+from certwright.resources.issuer_set_member import read_member
+from certwright.resources.names import VENAFI_PICKUP_ID
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUER_SETS, ISSUERS
+from controllers.scene import make_certificate, make_issuer
+from controllers.sets.test_members import SET, make_set
+from issuers.venafi.conftest import secret_of, spec_of
+from issuers.venafi.live import Live, live_world
+from issuers.venafi.test_controllers import is_pending, is_ready, until
+from support.venafi.server import FakeVenafi
+
+AWAY: tuple[int, dict[str, str], bytes] = (503, {}, b"")
+PLACE = "vedsdk/certificates/request"
+
+
+@pytest.fixture
+async def world(trusted: None, fake: FakeVenafi) -> AsyncIterator[Live]:
+    """A world with a set of a TPP and a self-signed issuer."""
+    async with live_world() as made:
+        await made.create(ISSUERS, make_issuer("self"))
+        await made.add_issuer(fake)
+        await made.create(ISSUER_SETS, make_set("venafi", "self"))
+        await until(lambda: is_ready(made))
+        yield made
+
+
+async def add(world: Live, name: str = "web", **spec: Any) -> None:
+    """A Certificate of the set."""
+    made = make_certificate(name, "", common_name=f"{name}.example.com", issuer_ref=SET, **spec)
+    await world.create(CERTIFICATES, msgspec.structs.replace(made))
+
+
+async def request(world: Live) -> CertificateRequest:
+    """Its request."""
+    (found,) = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
+    return found
+
+
+async def member(world: Live) -> str:
+    """The member that its request was sent to."""
+    found = read_member((await request(world)).metadata.annotations)
+    return found.name if found is not None else ""
+
+
+async def test_an_order_that_the_server_does_not_accept_goes_to_another_member(
+    world: Live, fake: FakeVenafi
+) -> None:
+    fake.state.answers[PLACE] = AWAY
+    await add(world)
+    await until(lambda: world.has_issued("web"), within_s=10)
+    assert await member(world) == "self"
+    assert VENAFI_PICKUP_ID not in (await request(world)).metadata.annotations
+
+
+async def test_an_order_that_the_server_has_accepted_stays_for_a_while(
+    world: Live, fake: FakeVenafi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.state.polls = 100
+    await add(world)
+    await until(lambda: is_pending(world))
+    fake.state.answers["vedsdk/certificates/retrieve"] = AWAY
+    await world.client.patch(ISSUERS, "venafi", "default", {"spec": {"venafi": {"zone": "Nowhere"}}})
+    await until(lambda: is_not_ready(world))
+    assert await member(world) == "venafi"
+    monkeypatch.setattr(members, "PATIENCE", timedelta(seconds=1))
+    await world.start_controllers()
+    await until(lambda: world.has_issued("web"), within_s=10)
+    assert await member(world) == "self"
+
+
+async def test_a_request_that_no_other_member_can_sign_says_why_and_is_sent_again(
+    world: Live, fake: FakeVenafi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "AVOIDED_FOR", timedelta(seconds=2))
+    await world.client.delete(ISSUERS, "self", "default")
+    fake.state.answers[PLACE] = AWAY
+    await add(world)
+    await until(lambda: is_pending(world))
+    ready = conditions.find((await request(world)).status.conditions, "Ready")
+    assert ready is not None
+    assert 'Issuer "venafi" has failed this request or limits it: https://' in ready.message
+    assert "answered 503" in ready.message
+    fake.state.answers.clear()
+    await until(lambda: world.has_issued("web"), within_s=10)
+    assert await member(world) == "venafi"
+    assert len(fake.state.placed) == 1
+
+
+async def test_two_venafi_servers_do_not_mistake_each_others_orders(
+    world: Live, fake: FakeVenafi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "PATIENCE", timedelta(seconds=0))
+    spec, secret = spec_of("cloud", fake), secret_of("cloud", fake)
+    assert spec.cloud is not None
+    ref = msgspec.structs.replace(spec.cloud.api_token_secret_ref, name="key")
+    spec = msgspec.structs.replace(spec, cloud=msgspec.structs.replace(spec.cloud, api_token_secret_ref=ref))
+    await world.create(SECRETS, Secret(metadata=SecretMeta(name="key", namespace="default"), data=secret))
+    await world.create(ISSUERS, make_issuer("cloud", IssuerSpec(venafi=spec)))
+    await world.client.patch(
+        ISSUER_SETS, "both", "default", {"spec": {"issuers": [{"name": "venafi"}, {"name": "cloud"}]}}
+    )
+    fake.state.polls = 3
+    await add(world)
+    await until(lambda: is_pending(world))
+    fake.state.polls = 0
+    await world.client.delete(ISSUERS, "venafi", "default")
+    await until(lambda: world.has_issued("web"), within_s=10)
+    assert await member(world) == "cloud"
+    assert (await request(world)).metadata.annotations[VENAFI_PICKUP_ID] == fake.state.placed[-1]
+    assert len(fake.state.placed) == 2
+
+
+async def is_not_ready(world: Live) -> bool:
+    """Whether the issuer does not work."""
+    return not await is_ready(world)
