@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from certwright.kube.util.decoders import json_decoder
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import GROUP, ISSUER_SET_MEMBER
 from certwright.resources.request import CertificateRequest
@@ -18,7 +19,7 @@ def read_member(annotations: Mapping[str, str]) -> IssuerReference | None:
     """The member that the annotations name; None without one, or for anything else."""
     text = annotations.get(ISSUER_SET_MEMBER, "")
     try:
-        return msgspec.json.decode(text, type=IssuerReference) if text else None
+        return json_decoder(IssuerReference).decode(text) if text else None
     except msgspec.DecodeError:
         return None
 

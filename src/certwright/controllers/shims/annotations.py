@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.controllers.shims.options import ShimOptions
+from certwright.kube.util.decoders import json_decoder
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, PrivateKeySpec, SecretTemplate, X509Subject
 from certwright.resources.issuer_ref import IssuerReference
@@ -249,7 +250,7 @@ def _private_key(annotations: Mapping[str, str]) -> PrivateKeySpec | None:
 
 def _template(text: str) -> SecretTemplate:
     try:
-        return msgspec.json.decode(text, type=SecretTemplate)
+        return json_decoder(SecretTemplate).decode(text)
     except msgspec.MsgspecError as error:
         raise BadAnnotation(
             f"{SECRET_TEMPLATE} cannot be read: {error}; write JSON such as "

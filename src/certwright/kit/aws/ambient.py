@@ -25,6 +25,7 @@ from certwright.kit.aws.service import AwsEndpoint
 from certwright.kit.aws.signature import AwsCredentials
 from certwright.kit.aws.sts import SESSION_NAME, WebIdentity
 from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules
+from certwright.kube.util.decoders import json_decoder
 
 _HTTP: Final = ServerRules(allow_http=True)
 _METADATA: Final = "http://169.254.169.254"
@@ -168,7 +169,7 @@ def _line(answer: HttpAnswer, place: str) -> str:
 
 def _keys(answer: HttpAnswer, place: str) -> AwsCredentials:
     try:
-        found = msgspec.json.decode(answer.body, type=_Keys)
+        found = json_decoder(_Keys).decode(answer.body)
     except msgspec.DecodeError:
         # The reason could quote a key.
         found = None

@@ -7,6 +7,7 @@ import msgspec
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts import acmedns
 from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.kube.util.decoders import json_decoder
 from certwright.resources.solver import AcmeDNS
 
 
@@ -23,7 +24,7 @@ async def settings(spec: AcmeDNS, values: HostValues) -> acmedns.AcmeDnsSettings
     """Raises `SolverError`."""
     content = await values.secret(spec.account_secret_ref, "accountSecretRef")
     try:
-        accounts = msgspec.json.decode(content, type=dict[str, _Account])
+        accounts = json_decoder(dict[str, _Account]).decode(content)
     except msgspec.DecodeError:
         # The reason could quote a password.
         raise SolverError(

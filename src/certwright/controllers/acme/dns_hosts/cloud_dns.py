@@ -12,6 +12,7 @@ from certwright.acme.solvers.dns01.hosts import clouddns, google_login
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
 from certwright.acme.solvers.dns01.hosts.contract import HostedZone
 from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.kube.util.decoders import json_decoder
 from certwright.resources.solver import CloudDNS
 
 
@@ -61,7 +62,7 @@ async def _login(spec: CloudDNS, values: HostValues) -> google_login.GoogleLogin
 
 def _key(content: bytes, where: str, tokens: Endpoint) -> google_login.ServiceAccountKey:
     try:
-        found = msgspec.json.decode(content, type=_KeyFile)
+        found = json_decoder(_KeyFile).decode(content)
     except msgspec.DecodeError:
         # The reason could quote the key.
         found = None

@@ -12,6 +12,7 @@ from certwright.acme.solvers.dns01.child import messages, plugin
 from certwright.acme.solvers.dns01.child.contract import Busy, Failed, Provider, Rejected
 from certwright.acme.solvers.dns01.child.lexicon import Lexicon
 from certwright.acme.solvers.dns01.child.messages import Answer, Request
+from certwright.kube.util.decoders import json_decoder
 
 
 def main() -> None:
@@ -19,10 +20,10 @@ def main() -> None:
     answers = os.dup(sys.stdout.fileno())
     # What a provider prints must not mix with the answer.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=Request)
+    request = json_decoder(Request).decode(sys.stdin.buffer.read())
     # Also where the provider blocks in C code, or catches everything.
     faulthandler.dump_traceback_later(request.seconds, exit=True)
-    answer = answer_to(request, msgspec.json.decode(request.provider, type=messages.Provider))
+    answer = answer_to(request, json_decoder(messages.Provider).decode(request.provider))
     with os.fdopen(answers, "wb") as pipe:
         pipe.write(msgspec.json.encode(answer))
     # Threads and exit handlers of the provider are not waited for.

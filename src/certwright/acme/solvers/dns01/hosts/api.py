@@ -18,6 +18,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules, quote
 from certwright.kit.retry_after import parse_retry_after
+from certwright.kube.util.decoders import json_decoder
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ class HostApi:
     def parse(self, answer: HttpAnswer, shape: type[T], what: str) -> T:
         """The JSON of an answer in this shape. Raises `SolverError`."""
         try:
-            return msgspec.json.decode(answer.body, type=shape)
+            return json_decoder(shape).decode(answer.body)
         except msgspec.DecodeError as error:
             raise SolverError(
                 f"{self.provider} did not answer as documented when asked to {what}: {quote(str(error), 200)}"

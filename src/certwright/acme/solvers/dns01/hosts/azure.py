@@ -25,6 +25,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.acme.solvers.dns01.hosts.tokens import TokenCache
 from certwright.kit.outgoing import HttpAnswer
+from certwright.kube.util.decoders import json_decoder
 
 _TTL_S: Final = 60
 # Azure's limit of records in a set.
@@ -173,7 +174,7 @@ class Azure(DnsHost):
 
 def _answer(answer: HttpAnswer) -> _Failure:
     try:
-        found = msgspec.json.decode(answer.body, type=_Answer)
+        found = json_decoder(_Answer).decode(answer.body)
     except msgspec.DecodeError:
         return _Failure()
     return found.error if found.error.code else _Failure(found.code, found.message)

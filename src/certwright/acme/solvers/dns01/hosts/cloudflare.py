@@ -23,6 +23,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     ZoneGone,
 )
 from certwright.kit.outgoing import HttpAnswer
+from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.lru import Lru
 
 ENDPOINT: Final = Endpoint("https://api.cloudflare.com/client/v4")
@@ -186,7 +187,7 @@ def _records(zone: HostedZone) -> str:
 
 def _errors(answer: HttpAnswer) -> list[_Error]:
     try:
-        return msgspec.json.decode(answer.body, type=_Failure).errors
+        return json_decoder(_Failure).decode(answer.body).errors
     except msgspec.DecodeError:
         return []
 

@@ -21,6 +21,7 @@ from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.tokens import AccessToken
 from certwright.kit.outgoing import HttpAnswer, ServerRules
+from certwright.kube.util.decoders import json_decoder
 
 TOKENS: Final = Endpoint("https://oauth2.googleapis.com/token")
 """Where keys are exchanged for tokens, whatever a key file says: its `token_uri` is a tenant's text."""
@@ -130,7 +131,7 @@ def _encoded(data: bytes) -> str:
 
 def _reason(answer: HttpAnswer) -> str:
     try:
-        found = msgspec.json.decode(answer.body, type=_Failure)
+        found = json_decoder(_Failure).decode(answer.body)
     except msgspec.DecodeError:
         return ""
     return f"{found.error}: {found.error_description}" if found.error_description else found.error
