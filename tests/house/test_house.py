@@ -8,6 +8,7 @@ import importlib
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import click
@@ -227,6 +228,21 @@ def test_functions_import_nothing_of_ours_unless_it_costs_what_a_user_feels() ->
         if "  # " not in (SOURCE / name).read_text().splitlines()[line - 1]
     ]
     assert not unexplained, "a late import has its reason beside it: what loading it costs"
+
+
+def imports_of(path: Path, modules: dict[str, Path]) -> set[str]:
+    """The modules of ours that a module imports anywhere: at its top, for types only, in functions."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+    found = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
+    return {name if name in modules else name.rpartition(".")[0] for name in found} & modules.keys()
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    names = {".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path for path in MODULES}
+    modules = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph = {name: imports_of(path, modules) - {name} for name, path in modules.items()}
+    assert sum(map(len, graph.values())) > 2_000
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 def test_modules_are_loaded_by_name_in_tables_only() -> None:

@@ -1,7 +1,7 @@
 """Modules that commands load when they use them, because --help needs none of them.
 
 `lazy.app.start_server(…)` imports `certwright.app` at its first use. Nothing else in the command line imports
-late, except the table of commands in `main.py`.
+late, except the table of commands in `main.py`, and `commands/run.py` its runner.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from certwright.app import revocation as revocation
     from certwright.cli import secret_report as secret_report
     from certwright.cli import sources as sources
-    from certwright.cli.commands import runner as runner
 
 _MODULES = {
     "api_errors": "certwright.kube.api.errors",
@@ -23,7 +22,6 @@ _MODULES = {
     "operator_policy": "certwright.resources.operator_policy",
     "outgoing": "certwright.kit.outgoing",
     "revocation": "certwright.app.revocation",
-    "runner": "certwright.cli.commands.runner",
     "secret_report": "certwright.cli.secret_report",
     "sources": "certwright.cli.sources",
 }

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from certwright.acme.protocol import reading
-from certwright.acme.protocol.errors import NotAcme
-from certwright.acme.protocol.exchange import checked
+from certwright.acme.protocol.errors import NotAcme, checked
 from certwright.acme.protocol.messages import Action, Flow, Request
 from certwright.acme.protocol.origins import origin_of
 from certwright.kit.outgoing import place_of

@@ -1,7 +1,6 @@
 """Errors of the exchange with an ACME server.
 
     AcmeError
-    AcmeError
     ├── Unreachable         no response: no connection, no DNS name, no trust, timeout
     │   └── Untrusted       the server's TLS certificate is not trusted; waiting does not help
     ├── NotAcme             a response, but not from an ACME server
@@ -16,7 +15,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from certwright.acme.protocol.problem import Problem, Reaction
+from certwright.acme.protocol.messages import Response
+from certwright.acme.protocol.problem import Problem, Reaction, read_problem
 from certwright.kit.outgoing import place_of
 
 
@@ -85,3 +85,25 @@ def refusal(problem: Problem, *, status: int, retry_after: datetime | None) -> R
     """The error of the right type for a problem."""
     kind = AccountTrouble if problem.reaction is Reaction.ACCOUNT else Refused
     return kind(problem, status=status, retry_after=retry_after)
+
+
+def checked(response: Response) -> Response:
+    """The response, if it is a success. Raises `Refused` otherwise."""
+    problem = problem_in(response)
+    if problem is None:
+        return response
+    raise refusal(problem, status=response.status, retry_after=response.retry_after)
+
+
+def problem_in(response: Response) -> Problem | None:
+    """The problem that the response reports; None for a success. A refusal without a problem document
+    (e.g. by a proxy) becomes one."""
+    if 200 <= response.status < 300:
+        return None
+    found = read_problem(response.body, response.status, media_type=response.header("content-type"))
+    if found is not None:
+        return found
+    return Problem(
+        detail=f"{place_of(response.url)} answered HTTP status {response.status} without saying why",
+        status=response.status,
+    )

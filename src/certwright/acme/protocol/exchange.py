@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from certwright.acme.protocol.errors import ForeignUrl, NotAcme, refusal
+from certwright.acme.protocol.directory import Directory
+from certwright.acme.protocol.errors import ForeignUrl, NotAcme, checked, problem_in, refusal
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
-from certwright.acme.protocol.problem import Problem, Reaction, read_problem
+from certwright.acme.protocol.problem import Reaction
 from certwright.kit.outgoing import place_of
-
-if TYPE_CHECKING:
-    from certwright.acme.protocol.directory import Directory
 
 # A server that rejects half of all nonces rejects this many in a row once in a million requests.
 _MOST_NONCES = 20
@@ -104,25 +102,3 @@ def _new_nonce(session: Session) -> Flow[str]:
     if not nonce:
         raise NotAcme(f"{place_of(url)} answered {response.status}, but without a Replay-Nonce")
     return nonce
-
-
-def checked(response: Response) -> Response:
-    """The response, if it is a success. Raises `Refused` otherwise."""
-    problem = problem_in(response)
-    if problem is None:
-        return response
-    raise refusal(problem, status=response.status, retry_after=response.retry_after)
-
-
-def problem_in(response: Response) -> Problem | None:
-    """The problem that the response reports; None for a success. A refusal without a problem document
-    (e.g. by a proxy) becomes one."""
-    if 200 <= response.status < 300:
-        return None
-    found = read_problem(response.body, response.status, media_type=response.header("content-type"))
-    if found is not None:
-        return found
-    return Problem(
-        detail=f"{place_of(response.url)} answered HTTP status {response.status} without saying why",
-        status=response.status,
-    )

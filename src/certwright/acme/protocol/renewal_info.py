@@ -7,8 +7,7 @@ from datetime import datetime
 
 from certwright.acme.protocol import reading
 from certwright.acme.protocol.directory import Directory
-from certwright.acme.protocol.errors import NotAcme
-from certwright.acme.protocol.exchange import checked
+from certwright.acme.protocol.errors import NotAcme, checked
 from certwright.acme.protocol.messages import Action, Flow, Request
 from certwright.kit.outgoing import place_of
 
