@@ -15,6 +15,7 @@ from certwright.issuers.contract import (
     IssuerView,
     Outcome,
     Pending,
+    Remark,
     ServerTools,
     Signed,
     SigningRequest,
@@ -44,6 +45,13 @@ _NOT_SIGNED: Final = "Vault failed to sign certificate"
 _NO_REQUESTS: Final = "this process makes no requests"
 _TRUST_FIX: Final = "put the CA of the server into spec.vault.caBundle"
 
+_SHORTENED: Final = Remark(
+    "BadConfig",
+    "Vault has issued the certificate for a shorter time than requested; change spec.duration, or max_ttl of "
+    "the role",
+)
+_TOLERANCE: Final = timedelta(minutes=5)
+"""Clocks differ."""
 _CHECK_AGAIN: Final = timedelta(seconds=15)
 """Until the next check of a server that does not work."""
 _CHECK_ANYWAY: Final = timedelta(hours=1)
@@ -111,7 +119,7 @@ class Vault:
             return _failing(_INIT_ERROR, str(error))
         except VaultError as error:
             return _not_signed(error, csr, spec)
-        return _signed(found, csr)
+        return _signed(found, csr, tools.now() + request.requested_duration)
 
     async def probe(self, issuer: IssuerView, tools: Tools) -> str:
         """Check the server's health. Returns why it does not work, in a sentence; empty: it works."""
@@ -219,17 +227,29 @@ _FIELDS: Final = (
 )
 
 
+_PHRASES: Final = (
+    ("keys of type", "spec.privateKey.algorithm"),
+    ("-bit key", "spec.privateKey.size"),
+    ("notAfter", "spec.duration"),
+    ("common_name", "spec.commonName"),
+    ("IP Subject Alternative Names", "spec.ipAddresses"),
+    ("URI Subject Alternative Names", "spec.uris"),
+)
+"""Parts of the PKI engine's error strings, and the fields that these are about."""
+
+
 def _advice(error: Rejected, csr: CsrFacts) -> str:
-    """The field whose value the server's words contain, for people; nothing is decided by it."""
+    """The field that the server's words are about, for people; nothing is decided by it."""
     words = " ".join(error.errors)
     for field, values in _FIELDS:
         for value in values(csr):
             if value in words:
                 return f'change {field} ("{value}"), or what the role in Vault allows'
-    return "change what the role in Vault does not allow, or the role"
+    field = next((field for phrase, field in _PHRASES if phrase in words), "what the role does not allow")
+    return f"change {field}, or the role in Vault"
 
 
-def _signed(found: SignedByVault, csr: CsrFacts) -> Outcome:
+def _signed(found: SignedByVault, csr: CsrFacts, wanted_end: datetime) -> Outcome:
     try:
         certificates = chain.in_order(
             read_chain("\n".join((found.certificate, *dict.fromkeys(found.chain))).encode())
@@ -239,4 +259,5 @@ def _signed(found: SignedByVault, csr: CsrFacts) -> Outcome:
     if certificates[0].public_key_der != csr.public_key_der:
         return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer holds a certificate for another key")
     bundle = chain.split(certificates)
-    return Signed(bundle.chain_pem, bundle.ca_pem)
+    is_shorter = certificates[0].not_after < wanted_end - _TOLERANCE
+    return Signed(bundle.chain_pem, bundle.ca_pem, (_SHORTENED,) if is_shorter else ())

@@ -112,7 +112,7 @@ async def _credentials(
     auth = spec.auth
     if auth.token_secret_ref is not None:
         where = "spec.vault.auth.tokenSecretRef"
-        token = _line(await _value(get_secret, auth.token_secret_ref, "token", where), where)
+        token = await _line(get_secret, auth.token_secret_ref, "token", where)
         return StaticToken(token)
     if auth.app_role is not None:
         return await _app_role(auth.app_role, get_secret)
@@ -129,7 +129,7 @@ async def _credentials(
 
 async def _app_role(method: VaultAppRole, get_secret: GetSecret) -> LoginCall:
     where = "spec.vault.auth.appRole.secretRef"
-    secret_id = _line(await _value(get_secret, method.secret_ref, "secretId", where), where)
+    secret_id = await _line(get_secret, method.secret_ref, "secretId", where)
     path = (method.path or "approle").strip("/")
     return LoginCall(
         f"/v1/auth/{path}/login", (("role_id", method.role_id.strip()), ("secret_id", secret_id))
@@ -147,7 +147,7 @@ async def _kubernetes(
     path = f"{_mount(method.mount_path, '/v1/auth/kubernetes')}/login"
     if method.secret_ref is not None and method.secret_ref.name:
         where = "spec.vault.auth.kubernetes.secretRef"
-        jwt = _line(await _value(get_secret, method.secret_ref, "token", where), where)
+        jwt = await _line(get_secret, method.secret_ref, "token", where)
         return LoginCall(path, (("role", method.role), ("jwt", jwt)))
     if method.service_account_ref is None:
         raise BadSettings("spec.vault.auth.kubernetes needs secretRef or serviceAccountRef")
@@ -172,20 +172,28 @@ async def _value(get_secret: GetSecret, ref: SecretKeySelector, default_key: str
     data = await get_secret(ref.name)
     if data is None:
         raise BadSettings(
-            f'the Secret "{ref.name}" in {where} does not exist', secret=ref.name, is_missing=True
+            f'the Secret "{ref.name}" in {where} does not exist; create it', secret=ref.name, is_missing=True
         )
     key = ref.key or default_key
     if not data.get(key):
-        raise BadSettings(f'the Secret "{ref.name}" in {where} has no "{key}"', secret=ref.name)
+        raise BadSettings(
+            f'the Secret "{ref.name}" in {where} has no entry "{key}"; add it, or correct the key',
+            secret=ref.name,
+        )
     return data[key]
 
 
-def _line(value: bytes, where: str) -> str:
+async def _line(get_secret: GetSecret, ref: SecretKeySelector, default_key: str, where: str) -> str:
     """A credential as text without the newline that editors add."""
+    value = await _value(get_secret, ref, default_key, where)
     try:
         text = value.decode("ascii").strip()
     except UnicodeDecodeError:
         text = ""
     if not text or not text.isprintable():
-        raise BadSettings(f"the value of the Secret in {where} is not a line of text")
+        raise BadSettings(
+            f'the entry "{ref.key or default_key}" of the Secret "{ref.name}" in {where} is not one line of '
+            "ASCII text; replace it",
+            secret=ref.name,
+        )
     return text
