@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuer_tools import IssuerTools
@@ -130,7 +131,8 @@ class IssuerReconciler(Generic[T]):
         self._report_bad_annotation(key, issuer)
         checked = await self._check(key, issuer)
         try:
-            await self._write(issuer, checked)
+            with working_on(self._kind, key):
+                await self._write(issuer, checked)
         except NotFound:
             return Result()
         return Result(wake_at=self._toolbox.now() + checked.retry_after if checked.retry_after else None)

@@ -134,7 +134,7 @@ def _issuers(parts: Parts) -> IssuerReconciler[Any]:
 
 
 def _issuer_handlers(parts: Parts, reconciler: IssuerReconciler[Any], add: Add) -> None:
-    events.wake_own(parts.caches.issuers, add)
+    events.wake_issuers(parts.caches.issuers, add)
     events.wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
 
 
@@ -145,7 +145,7 @@ def _cluster_issuers(parts: Parts) -> IssuerReconciler[Any]:
 
 
 def _cluster_issuer_handlers(parts: Parts, reconciler: IssuerReconciler[Any], add: Add) -> None:
-    events.wake_own(parts.caches.cluster_issuers, add)
+    events.wake_issuers(parts.caches.cluster_issuers, add)
     events.wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
 
 
