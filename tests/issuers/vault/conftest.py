@@ -35,10 +35,11 @@ class VaultSetup(Setup):
     token: str = "a.b.c"
     environment: dict[str, str] = field(default_factory=dict)
     ambient_kinds: tuple[str, ...] = ()
+    timeout_s: float = 60.0
 
     def client(self, tls: ServerTls, fix: str) -> HttpClient:
         """A new client, closed at the end of the test."""
-        self.clients.append(HttpsClient(tls, user_agent="test", trust_fix=fix, timeout_s=60.0))
+        self.clients.append(HttpsClient(tls, user_agent="test", trust_fix=fix, timeout_s=self.timeout_s))
         return self.clients[-1]
 
     def trusted_client(self, rules: ServerRules) -> HttpClient:

@@ -154,6 +154,15 @@ def _not_now(message: str) -> Checked:
 
 async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
     """What the token lacks; empty: it may sign. Each question costs one request."""
+    if not await session.api.may_sign(token, spec.path):
+        problem = (
+            f'the token may not sign at "{spec.path}"; give one of its policies: '
+            f'path "{spec.path}" {{ capabilities = ["update"] }}'
+        )
+    elif not await session.api.has_engine(token, spec.path):
+        problem = f'no PKI engine is mounted at spec.vault.path "{spec.path}", e.g. pki/sign/my-role'
+    else:
+        return ""
     if isinstance(session.settings.credentials, StaticToken):
         try:
             await session.api.look_up(token)
@@ -162,14 +171,7 @@ async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
                 "the token in spec.vault.auth.tokenSecretRef is invalid or has expired; put a valid one into "
                 "the Secret"
             )
-    if not await session.api.may_sign(token, spec.path):
-        return (
-            f'the token may not sign at "{spec.path}"; give one of its policies: '
-            f'path "{spec.path}" {{ capabilities = ["update"] }}'
-        )
-    if not await session.api.has_engine(token, spec.path):
-        return f'no PKI engine is mounted at spec.vault.path "{spec.path}", e.g. pki/sign/my-role'
-    return ""
+    return problem
 
 
 def _body(csr: CsrFacts, request: CertificateRequestSpec) -> dict[str, Any]:

@@ -115,12 +115,15 @@ class Session:
         login = await method.call(servers, self._now())
         try:
             return await self.api.log_in(login.path, dict(login.fields))
-        except (Denied, Rejected) as error:
-            raise LoginRefused(f"Vault refuses the login: {error}") from error
-        except NoSuchPath as error:
+        except Rejected as error:
             raise LoginRefused(
-                f"no authentication method is mounted at {login.path.removesuffix('/login')}: {error}; "
-                "correct its path in spec.vault.auth, or enable the method"
+                f"Vault refuses the login: {error}; check role and credentials in spec.vault.auth"
+            ) from error
+        except (Denied, NoSuchPath) as error:
+            # Servers do not tell strangers which paths exist.
+            raise LoginRefused(
+                f"Vault refuses the login: {error}; check role, credentials and mount path in "
+                "spec.vault.auth, and spec.vault.namespace"
             ) from error
 
     def _leased(self, login: Login) -> _Token:

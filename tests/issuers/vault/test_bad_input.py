@@ -1,0 +1,283 @@
+"""What users get wrong, and servers that misbehave: one sentence each, with the field and the fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from certwright.issuers.contract import Checked, Failed, Pending, Signed
+from certwright.pki.csr import CsrPlan
+from certwright.pki.keys import KeyPlan, generate
+from certwright.resources.causes import Cause
+from certwright.resources.issuer import (
+    VaultAppRole,
+    VaultAuth,
+    VaultClientCertificate,
+    VaultIssuer,
+    VaultKubernetes,
+)
+from certwright.resources.references import SecretKeySelector
+from issuers.vault.conftest import MakeSetup, VaultSetup
+from support.hostile import Behaviour, endless, hostile, not_http, silent, slow
+from support.openbao import Bao
+
+NAME = "a.example.org"
+ROLE: dict[str, Any] = {
+    "allowed_domains": ["example.org"],
+    "allow_subdomains": True,
+    "max_ttl": "2160h",
+    "require_cn": False,
+    "key_type": "any",
+}
+
+
+async def check(setup: VaultSetup) -> Checked:
+    """The verdict on an issuer, which must be one sentence."""
+    checked = await setup.issuer.check(setup.view, setup.tools)
+    assert "\n" not in checked.message
+    return checked
+
+
+@pytest.mark.parametrize(
+    ("role", "plan", "words", "advice"),
+    [
+        (
+            {},
+            CsrPlan(dns_names=("a.example.com",)),
+            "a.example.com not allowed",
+            'spec.dnsNames ("a.example.com")',
+        ),
+        ({}, CsrPlan(common_name="Me", dns_names=(NAME,)), "Me not allowed", 'spec.commonName ("Me")'),
+        ({}, CsrPlan(dns_names=("*.example.org",)), "*.example.org not", 'spec.dnsNames ("*.example.org")'),
+        ({}, CsrPlan(uris=("spiffe://a/b",)), "URI Subject Alternative Names", "change spec.uris,"),
+        (
+            {},
+            CsrPlan(email_addresses=("a@example.com",)),
+            "a@example.com not allowed",
+            'spec.emailAddresses ("a@example.com")',
+        ),
+        (
+            {"allow_ip_sans": False},
+            CsrPlan(ip_addresses=("10.0.0.1",)),
+            "IP Subject Alternative Names",
+            "change spec.ipAddresses,",
+        ),
+        ({"require_cn": True}, CsrPlan(dns_names=(NAME,)), "common_name", "change spec.commonName,"),
+        (
+            {"key_type": "rsa"},
+            CsrPlan(dns_names=(NAME,)),
+            "role requires keys of type rsa",
+            "change spec.privateKey.algorithm,",
+        ),
+        (
+            {"key_type": "ec", "key_bits": 384},
+            CsrPlan(dns_names=(NAME,)),
+            "minimum of a 384-bit key",
+            "change spec.privateKey.size,",
+        ),
+    ],
+)
+async def test_what_the_role_forbids_names_the_field(
+    make: MakeSetup, bao: Bao, role: dict[str, Any], plan: CsrPlan, words: str, advice: str
+) -> None:
+    bao.call("POST", "pki/roles/web", {"allow_wildcard_certificates": False, **ROLE, **role})
+    setup = make()
+    outcome = await setup.sign(setup.request(plan, key=generate(KeyPlan.of("ECDSA"))))
+    assert isinstance(outcome, Failed), outcome
+    assert outcome.cause is Cause.INVALID_REQUEST
+    assert words in outcome.message
+    assert advice in outcome.advice
+
+
+def lasting(setup: VaultSetup, duration: str) -> Any:
+    """A request for a certificate of that lifetime."""
+    signing = setup.request(CsrPlan(dns_names=(NAME,)))
+    spec = msgspec.structs.replace(signing.request.spec, duration=duration)
+    return replace(signing, request=msgspec.structs.replace(signing.request, spec=spec))
+
+
+async def test_a_lifetime_beyond_that_of_the_ca_names_the_field(make: MakeSetup, bao: Bao) -> None:
+    bao.call("POST", "pki/roles/web", {**ROLE, "max_ttl": "100000h"})
+    setup = make()
+    outcome = await setup.sign(lasting(setup, "90000h"))
+    assert isinstance(outcome, Failed)
+    assert "beyond the expiration of the CA certificate" in outcome.message
+    assert "change spec.duration," in outcome.advice
+
+
+async def test_a_lifetime_that_the_role_shortens_is_warned_about(make: MakeSetup, bao: Bao) -> None:
+    bao.call("POST", "pki/roles/web", {**ROLE, "max_ttl": "24h"})
+    setup = make()
+    setup.now = datetime.now(UTC)
+    outcome = await setup.sign(lasting(setup, "48h"))
+    assert isinstance(outcome, Signed)
+    assert [one.reason for one in outcome.warnings] == ["BadConfig"]
+    assert "change spec.duration, or max_ttl of the role" in outcome.warnings[0].message
+    exact = await setup.sign(lasting(setup, "24h"))
+    assert isinstance(exact, Signed)
+    assert exact.warnings == ()
+
+
+Change = Callable[[VaultIssuer], VaultIssuer]
+
+
+def with_auth(**methods: Any) -> Change:
+    return lambda spec: msgspec.structs.replace(spec, auth=VaultAuth(**methods))
+
+
+def with_app_role(**fields: Any) -> Change:
+    def change(spec: VaultIssuer) -> VaultIssuer:
+        assert spec.auth.app_role is not None
+        changed = msgspec.structs.replace(spec.auth.app_role, **fields)
+        return msgspec.structs.replace(spec, auth=VaultAuth(app_role=changed))
+
+    return change
+
+
+def with_field(**fields: Any) -> Change:
+    return lambda spec: msgspec.structs.replace(spec, **fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(
+            with_app_role(secret_ref=SecretKeySelector(name="none", key="secretId")),
+            'the Secret "none" in spec.vault.auth.appRole.secretRef does not exist; create it',
+            id="no Secret",
+        ),
+        pytest.param(
+            with_app_role(secret_ref=SecretKeySelector(name="app-role", key="other")),
+            'the Secret "app-role" in spec.vault.auth.appRole.secretRef has no entry "other"; add it',
+            id="no entry",
+        ),
+        pytest.param(
+            with_app_role(secret_ref=SecretKeySelector(name="binary", key="secretId")),
+            'the entry "secretId" of the Secret "binary" in spec.vault.auth.appRole.secretRef is not one',
+            id="not text",
+        ),
+        pytest.param(
+            with_app_role(role_id="wrong"),
+            "Vault refuses the login: ",
+            id="wrong role ID",
+        ),
+        pytest.param(
+            with_app_role(path="elsewhere"),
+            "elsewhere/login answered 403: permission denied; check role, credentials and mount path in",
+            id="wrong mount path",
+        ),
+        pytest.param(
+            with_auth(client_certificate=VaultClientCertificate(name="web")),
+            "Vault refuses the login: ",
+            id="no client certificate",
+        ),
+        pytest.param(
+            with_auth(kubernetes=VaultKubernetes(role="none", secret_ref=SecretKeySelector(name="jwt"))),
+            "Vault refuses the login: ",
+            id="wrong role of the Kubernetes method",
+        ),
+        pytest.param(with_field(namespace="none"), "and spec.vault.namespace", id="wrong namespace"),
+        pytest.param(
+            with_field(ca_bundle_secret_ref=SecretKeySelector(name="none"), ca_bundle=b""),
+            'the Secret "none" in spec.vault.caBundleSecretRef does not exist; create it',
+            id="no CA Secret",
+        ),
+        pytest.param(
+            with_field(ca_bundle_secret_ref=SecretKeySelector(name="binary", key="secretId"), ca_bundle=b""),
+            "correct caBundle or the client certificate in spec.vault",
+            id="no CA in the Secret",
+        ),
+        pytest.param(with_field(server="https://127.0.0.1:1"), "cannot be reached", id="unreachable"),
+        pytest.param(
+            with_field(server="http://127.0.0.1:1"), "write https://…, or start certwright with", id="http"
+        ),
+        pytest.param(
+            with_field(server="vault"), "is not a URL of a server; write https://HOST/…", id="no URL"
+        ),
+    ],
+)
+async def test_a_wrong_setting_is_named_by_the_check(make: MakeSetup, change: Change, words: str) -> None:
+    setup = make()
+    setup.secrets["binary"] = {"secretId": b"\xff\n\x00"}
+    setup.secrets["jwt"] = {"token": b"a.b.c"}
+    setup.change(change(setup.spec))
+    checked = await check(setup)
+    assert (checked.ready, checked.reason) == (False, "VaultError")
+    assert words in checked.message
+    outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
+    assert isinstance(outcome, Pending)
+    assert words in outcome.message
+
+
+async def test_a_certificate_for_another_name_advises_the_name(make: MakeSetup) -> None:
+    setup = make()
+    setup.change(msgspec.structs.replace(setup.spec, server_name="other.example.org"))
+    checked = await check(setup)
+    assert "is not trusted" in checked.message
+    assert "caBundle" not in checked.message
+
+
+async def test_a_token_that_has_expired_is_named(make: MakeSetup, bao: Bao) -> None:
+    made = bao.call("POST", "auth/token/create", {"policies": ["sign-web"], "explicit_max_ttl": "1s"})
+    setup = make(VaultAuth(token_secret_ref=SecretKeySelector(name="token")))
+    setup.secrets["token"] = {"token": made["auth"]["client_token"].encode()}
+    while (checked := await check(setup)).ready:
+        pass
+    message = "the token in spec.vault.auth.tokenSecretRef is invalid or has expired; put a valid one"
+    assert message in checked.message
+    outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
+    assert isinstance(outcome, Pending)
+    assert outcome.cause is Cause.UNAVAILABLE
+
+
+async def test_a_lease_that_ends_early_costs_one_login(make: MakeSetup, bao: Bao) -> None:
+    # The clock of the issuer stands still: only the server knows that the lease is over.
+    settings = {"token_policies": ["sign-web"], "token_ttl": "1s", "token_max_ttl": "1s"}
+    bao.call("POST", "auth/approle/role/short", settings)
+    role = bao.call("GET", "auth/approle/role/short/role-id")["data"]["role_id"]
+    secret = bao.call("POST", "auth/approle/role/short/secret-id", {})["data"]["secret_id"]
+    ref = SecretKeySelector(name="short", key="secretId")
+    setup = make(VaultAuth(app_role=VaultAppRole(path="approle", role_id=role, secret_ref=ref)))
+    setup.secrets["short"] = {"secretId": secret.encode()}
+    before = bao.count("auth/approle/login")
+    while bao.count("auth/approle/login") < before + 2:
+        assert isinstance(await setup.sign(setup.request(CsrPlan(dns_names=(NAME,)))), Signed)
+
+
+async def test_a_policy_that_forbids_the_path_costs_no_further_login(make: MakeSetup, bao: Bao) -> None:
+    setup = make(path="pki/sign/other")
+    before = bao.count("auth/approle/login")
+    for _ in range(3):
+        outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
+        assert isinstance(outcome, Pending)
+        assert 'path "pki/sign/other" { capabilities = ["update"] }' in outcome.message
+    assert bao.count("auth/approle/login") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "words"),
+    [
+        (silent, "did not answer within 0.5 s"),
+        (slow, "did not answer within 0.5 s"),
+        (endless, "answered with more than 4 MiB"),
+        (not_http, "cannot be reached"),
+    ],
+)
+async def test_a_server_that_misbehaves_is_named_and_quoted_in_nothing(
+    make: MakeSetup, behaviour: Behaviour, words: str
+) -> None:
+    setup = make()
+    setup.timeout_s = 0.5 if behaviour is not endless else 30.0
+    async with hostile(behaviour) as (url, ca_pem):
+        setup.change(msgspec.structs.replace(setup.spec, server=url, ca_bundle=ca_pem))
+        outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
+    assert isinstance(outcome, Pending)
+    assert outcome.cause is Cause.UNAVAILABLE
+    assert words in outcome.message
+    assert url in outcome.message
+    assert "internal.example" not in outcome.message
