@@ -1,8 +1,8 @@
 """CEL rules of our kinds, for other API servers.
 
-`validation` contains all rules, with better messages, and our own server runs it instead of these. On
-a Kubernetes cluster they replace a webhook. Whatever one of these rejects, `validation` rejects as well
-(tests ensure that), with the same message where both apply.
+`validation` contains all rules, with the messages of cert-manager's webhook, and our own server runs it instead
+of these; docs/decisions/2026-11-23-rules-in-python-and-in-cel.md says why. On a Kubernetes cluster they replace
+a webhook. Whatever one of these rejects, `validation` rejects as well: tests/resources/test_crd_rules.py.
 
 Source: KEP-2876; cert-manager `internal/apis/certmanager/validation`.
 """
