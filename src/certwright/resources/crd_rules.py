@@ -1,8 +1,9 @@
 """CEL rules of our kinds, for other API servers.
 
-`validation` contains all rules, with the messages of cert-manager's webhook, and our own server runs it instead
-of these; docs/decisions/2026-11-23-rules-in-python-and-in-cel.md says why. On a Kubernetes cluster they replace
-a webhook. Whatever one of these rejects, `validation` rejects as well: tests/resources/test_crd_rules.py.
+`validation` contains all rules, with the messages of cert-manager's webhook, and our own server runs it
+instead of these; docs/decisions/2026-11-23-rules-in-python-and-in-cel.md says why. On a Kubernetes cluster
+they replace a webhook. Whatever one of these rejects, `validation` rejects as well, as
+tests/resources/test_crd_rules.py shows.
 
 Source: KEP-2876; cert-manager `internal/apis/certmanager/validation`.
 """
