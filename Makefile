@@ -5,9 +5,10 @@ BIN    := $(VENV)/bin
 CLIENTS := .venv-clients
 SERVERS := .venv-servers
 VCERT := .venv-vcert
+SDKS := .venv-sdks
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients servers vcert go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
+.PHONY: help run test check fix bench clients servers sdks vcert go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -150,8 +151,16 @@ $(VCERT)/.done: requirements/vcert.lock
 
 vcert: $(VCERT)/.done  ## install CyberArk's client, which judges the fake Certificate Manager
 
+$(SDKS)/.done: requirements/sdks.lock
+	@test -x $(SDKS)/bin/python || { echo "making $(SDKS) …"; $(PYTHON) -m venv $(SDKS); }
+	@echo "installing the clients of DNS providers (300 MB) …"
+	@$(SDKS)/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --require-hashes -r requirements/sdks.lock
+	@touch $@
+
+sdks: $(SDKS)/.done  ## install the DNS providers' own clients, which judge the fakes of their APIs
+
 lock:  ## pin the requirements again (needs uv)
-	@for name in runtime build etcd lexicon dev clients servers vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd lexicon dev clients servers sdks vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
-	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(VCERT) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis

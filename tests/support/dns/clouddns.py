@@ -108,9 +108,11 @@ class FakeCloudDns(FakeHost):
         raise web.HTTPNotFound(text=json.dumps(body), content_type="application/json")
 
     async def _record_sets(self, request: web.Request) -> web.Response:
-        zone = self._zone(request)
-        found = self.sets.get((zone.id, request.query["name"]))
-        return web.json_response({"rrsets": [found] if found else []})
+        zone, wanted = self._zone(request), request.query.get("name")
+        found = [
+            one for (owner, name), one in self.sets.items() if owner == zone.id and wanted in (None, name)
+        ]
+        return web.json_response({"rrsets": found})
 
     async def _change(self, request: web.Request) -> web.Response:
         zone, change = self._zone(request), await request.json()
@@ -120,7 +122,8 @@ class FakeCloudDns(FakeHost):
             there = kept.pop((zone.id, one["name"]), None)
             if there is None:
                 return _failure(404, f"The {where} resource named '{one['name']} (TXT)' does not exist.")
-            if (there["ttl"], sorted(there["rrdatas"])) != (one["ttl"], sorted(one["rrdatas"])):
+            # Their client writes numbers as strings.
+            if (int(there["ttl"]), sorted(there["rrdatas"])) != (int(one["ttl"]), sorted(one["rrdatas"])):
                 return _failure(412, f"Precondition not met for {where}")
         for number, one in enumerate(change.get("additions", [])):
             if (zone.id, one["name"]) in kept:

@@ -38,6 +38,8 @@ class FakeCloudflare(FakeHost):
     async def _zones(self, request: web.Request) -> web.Response:
         name = request.query.get("name")
         found = [zone for zone in self.zones.values() if name is None or zone.name == name]
+        if request.query.get("page", "1") != "1":
+            found = []
         return _success([{"id": zone.id, "name": zone.name} for zone in found])
 
     def _zone(self, request: web.Request) -> FakeZone:
@@ -54,13 +56,12 @@ class FakeCloudflare(FakeHost):
         assert query["type"] == "TXT"
         number = int(query.get("page", "1"))
         size = min(int(query.get("per_page", "100")), self.page)
-        found = list(zone.records.get(query["name"], {}).items())
+        # Their client filters by `name.exact`, of which `name` is the short form.
+        name = query["name"] if "name" in query else query["name.exact"]
+        found = list(zone.records.get(name, {}).items())
         shown = found[(number - 1) * size : number * size]
         return _success(
-            [
-                {"id": one, "type": "TXT", "name": query["name"], "content": f'"{value}"'}
-                for one, value in shown
-            ],
+            [{"id": one, "type": "TXT", "name": name, "content": f'"{value}"'} for one, value in shown],
             pages=max(1, -(-len(found) // size)),
         )
 

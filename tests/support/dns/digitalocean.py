@@ -15,10 +15,10 @@ class FakeDigitalOcean(FakeHost):
     page = 200
 
     def routes(self) -> list[web.RouteDef]:
-        records = "/domains/{zone}/records"
+        records = "/v2/domains/{zone}/records"
         return [
-            web.get("/domains", self._domains),
-            web.get("/domains/{zone}", self._domain),
+            web.get("/v2/domains", self._domains),
+            web.get("/v2/domains/{zone}", self._domain),
             web.get(records, self._list),
             web.post(records, self._create),
             web.delete(records + "/{record}", self._delete),
@@ -52,7 +52,9 @@ class FakeDigitalOcean(FakeHost):
         number, size = int(query.get("page", "1")), min(int(query.get("per_page", "20")), self.page)
         shown = found[(number - 1) * size : number * size]
         pages = (
-            {"next": f"{self.url}/domains/x/records?page={number + 1}"} if number * size < len(found) else {}
+            {"next": f"{self.url}/v2/domains/x/records?page={number + 1}"}
+            if number * size < len(found)
+            else {}
         )
         relative = query["name"].removesuffix(f".{zone.name}")
         records = [{"id": int(one), "type": "TXT", "name": relative, "data": value} for one, value in shown]

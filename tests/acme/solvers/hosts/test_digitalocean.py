@@ -29,7 +29,9 @@ async def fake() -> AsyncIterator[FakeDigitalOcean]:
 
 @pytest.fixture
 def settings(fake: FakeDigitalOcean) -> DigitalOceanSettings:
-    return DigitalOceanSettings(token=TOKEN, endpoint=Endpoint(fake.url, ServerRules(allow_http=True)))
+    return DigitalOceanSettings(
+        token=TOKEN, endpoint=Endpoint(f"{fake.url}/v2", ServerRules(allow_http=True))
+    )
 
 
 def session_of(settings: DigitalOceanSettings, outside: Outside) -> HostSession:
@@ -53,7 +55,7 @@ async def test_zone_lookups_do_not_grow(
     session = session_of(settings, outside)
     for number in range(20):
         await solver_of(session).present(task(f"n{number}.{ZONE}", "v"))
-    assert fake.calls["GET /domains/{zone}"] == 1
+    assert fake.calls["GET /v2/domains/{zone}"] == 1
 
 
 async def test_records_on_later_pages_are_found(
