@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.crds import definitions
@@ -19,14 +18,13 @@ from certwright.kube.apiserver.kinds import (
     kind_columns,
     network_kinds,
     rbac_kinds,
-    registration_kinds,
     signing_requests,
 )
 from certwright.kube.apiserver.kinds import core_strategies as strategies
-from certwright.kube.apiserver.kinds.native import NativeSchema
-from certwright.kube.apiserver.kinds.native_lists import MergeKeys
+from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.registry import Registry
+from certwright.kube.apiserver.registration import registration, workloads
 from certwright.kube.util.clock import Clock
 
 _META_KEYS: dict[tuple[str, ...], str] = {
@@ -62,7 +60,8 @@ def make_registry(clock: Clock, extensions: Extensions = MappingProxyType({})) -
             *_reviews(),
             *_networking(),
             *_roles(),
-            *_registration(clock),
+            *registration(clock),
+            *workloads(),
             _signing_request(clock),
             _crd(extensions),
         )
@@ -70,36 +69,11 @@ def make_registry(clock: Clock, extensions: Extensions = MappingProxyType({})) -
     return registry
 
 
-_CREATED_BY_PUT = frozenset(
-    {
-        "clusterrolebindings", "clusterroles", "endpoints", "events", "leases", "limitranges", "rolebindings",
-        "roles", "services",
-    }
-)  # fmt: skip
-
-
-def _kind(api_version: str, kind: str, plural: str, **more: Any) -> ResourceDefinition:
-    """A built-in kind, stored as Go's types would decode it."""
-    group, _, version = api_version.rpartition("/")
-    schema = NativeSchema(api_version, kind)
-    settings: dict[str, Any] = {
-        "namespaced": True,
-        "unconditional_update": True,
-        "create_on_update": plural in _CREATED_BY_PUT,
-        "schema": schema,
-        "strategic": MergeKeys(schema),
-        **more,
-    }
-    return ResourceDefinition(
-        group=group, version=version, kind=kind, plural=plural, singular=kind.lower(), **settings
-    )
-
-
 # --- the core group ---------------------------------------------------------------------------------------
 
 
 def _core() -> tuple[ResourceDefinition, ...]:
-    kind = partial(_kind, "v1")
+    kind = partial(native_kind, "v1")
     return (
         kind(
             "ConfigMap",
@@ -140,7 +114,7 @@ def _core() -> tuple[ResourceDefinition, ...]:
 
 
 def _event() -> ResourceDefinition:
-    return _kind(
+    return native_kind(
         "v1",
         "Event",
         "events",
@@ -159,7 +133,7 @@ def _event() -> ResourceDefinition:
 
 
 def _namespace() -> ResourceDefinition:
-    return _kind(
+    return native_kind(
         "v1",
         "Namespace",
         "namespaces",
@@ -177,7 +151,7 @@ def _namespace() -> ResourceDefinition:
 
 
 def _pod() -> ResourceDefinition:
-    return _kind(
+    return native_kind(
         "v1",
         "Pod",
         "pods",
@@ -195,7 +169,7 @@ def _pod() -> ResourceDefinition:
 
 
 def _service_account() -> ResourceDefinition:
-    return _kind(
+    return native_kind(
         "v1",
         "ServiceAccount",
         "serviceaccounts",
@@ -210,7 +184,7 @@ def _service_account() -> ResourceDefinition:
 
 
 def _service() -> ResourceDefinition:
-    return _kind(
+    return native_kind(
         "v1",
         "Service",
         "services",
@@ -232,17 +206,19 @@ def _reviews() -> tuple[ResourceDefinition, ...]:
     ask = {"namespaced": False, "virtual": True, "verbs": ("create",), "strategic": None}
     who, may = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
     return (
-        _kind(who, "SelfSubjectReview", "selfsubjectreviews", **ask),
-        _kind(who, "TokenReview", "tokenreviews", **ask),
-        _kind(may, "LocalSubjectAccessReview", "localsubjectaccessreviews", **{**ask, "namespaced": True}),
-        _kind(may, "SelfSubjectAccessReview", "selfsubjectaccessreviews", **ask),
-        _kind(may, "SelfSubjectRulesReview", "selfsubjectrulesreviews", **ask),
-        _kind(may, "SubjectAccessReview", "subjectaccessreviews", **ask),
+        native_kind(who, "SelfSubjectReview", "selfsubjectreviews", **ask),
+        native_kind(who, "TokenReview", "tokenreviews", **ask),
+        native_kind(
+            may, "LocalSubjectAccessReview", "localsubjectaccessreviews", **{**ask, "namespaced": True}
+        ),
+        native_kind(may, "SelfSubjectAccessReview", "selfsubjectaccessreviews", **ask),
+        native_kind(may, "SelfSubjectRulesReview", "selfsubjectrulesreviews", **ask),
+        native_kind(may, "SubjectAccessReview", "subjectaccessreviews", **ask),
     )
 
 
 def _roles() -> tuple[ResourceDefinition, ...]:
-    kind = partial(_kind, f"{rbac_kinds.GROUP}/v1", name_rule=object_names.path_segment)
+    kind = partial(native_kind, f"{rbac_kinds.GROUP}/v1", name_rule=object_names.path_segment)
     binding = {"columns": kind_columns.BINDING, "strategy": rbac_kinds.BINDING}
     role = {"columns": kind_columns.CREATED, "strategy": rbac_kinds.ROLE}
     return (
@@ -258,7 +234,7 @@ def _roles() -> tuple[ResourceDefinition, ...]:
 
 def _networking() -> tuple[ResourceDefinition, ...]:
     return (
-        _kind(
+        native_kind(
             "coordination.k8s.io/v1",
             "Lease",
             "leases",
@@ -266,7 +242,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
             strategy=strategies.LEASE,
             unconditional_update=False,
         ),
-        _kind(
+        native_kind(
             "discovery.k8s.io/v1",
             "EndpointSlice",
             "endpointslices",
@@ -275,7 +251,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
             strategy=network_kinds.ENDPOINT_SLICE,
         ),
         _new_event(),
-        _kind(
+        native_kind(
             "networking.k8s.io/v1",
             "IngressClass",
             "ingressclasses",
@@ -284,7 +260,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
             has_generation=True,
             strategy=network_kinds.INGRESS_CLASS,
         ),
-        _kind(
+        native_kind(
             "networking.k8s.io/v1",
             "Ingress",
             "ingresses",
@@ -300,7 +276,7 @@ def _networking() -> tuple[ResourceDefinition, ...]:
 def _new_event() -> ResourceDefinition:
     """The same Events in their newer form."""
     readers = events.field_readers()
-    return _kind(
+    return native_kind(
         "events.k8s.io/v1",
         "Event",
         "events",
@@ -315,36 +291,8 @@ def _new_event() -> ResourceDefinition:
     )
 
 
-def _registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
-    hooks = partial(
-        _kind,
-        "admissionregistration.k8s.io/v1",
-        namespaced=False,
-        columns=kind_columns.WEBHOOKS,
-        has_generation=True,
-        unconditional_update=False,
-        strategy=registration_kinds.WEBHOOKS,
-    )
-    return (
-        hooks("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-        hooks("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-        _kind(
-            "apiregistration.k8s.io/v1",
-            "APIService",
-            "apiservices",
-            namespaced=False,
-            categories=("api-extensions",),
-            columns=kind_columns.API_SERVICE,
-            status_subresource=True,
-            unconditional_update=False,
-            name_rule=object_names.path_segment,
-            strategy=registration_kinds.api_service(clock),
-        ),
-    )
-
-
 def _signing_request(clock: Clock) -> ResourceDefinition:
-    return _kind(
+    return native_kind(
         "certificates.k8s.io/v1",
         "CertificateSigningRequest",
         "certificatesigningrequests",

@@ -26,6 +26,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.apiserver import error_responses, kubernetes_service
 from certwright.kube.apiserver.admission.chain import AdmissionChain
+from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.aggregation_proxy import AggregationProxy
 from certwright.kube.apiserver.auth import rbac, rbac_defaults
@@ -129,7 +130,8 @@ class ApiServer:
         self._dispatch = Dispatch(self._watches, self._accounts, reviews)
         self._termination = Termination(self._backend, self._tasks, closed=self._watches.close_soon)
         self._webhooks = Webhooks(self._backend)
-        self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._rbac)
+        self._policies = Policies(self._backend, Conversions(self._webhooks.client))
+        self._backend.admission = AdmissionChain(self._backend, self._webhooks, self._policies, self._rbac)
         self._elsewhere = AggregationProxy(self._backend, self._webhooks.client)
         self._contents = NamespaceContents(self._backend, self.handle, _MYSELF, root_ca)
         self._aggregation = Aggregation(self._backend)
@@ -152,6 +154,7 @@ class ApiServer:
             self._termination,
             self._garbage,
             self._webhooks,
+            self._policies,
             self._elsewhere,
             self._rbac,
             self._accounts,
@@ -185,6 +188,7 @@ class ApiServer:
         await self._served.load()
         await self._load_rbac()
         await self._webhooks.load()
+        await self._policies.load()
         await self._elsewhere.load()
         for crd in crds:
             change = partial(_brought_into_line, wanted=crd)

@@ -1,8 +1,8 @@
 """The admission chain: what every write passes between decoding and storage.
 
 First mutation (our own rules, then mutating webhooks), then, once nothing changes any more, validation (our
-own rules, privileges and approvals, then validating webhooks). Mutation runs once per request; validation
-again for each generated name that was taken (KEP-4420).
+own rules, privileges and approvals, then policies and validating webhooks). Mutation runs once per request;
+validation again for each generated name that was taken (KEP-4420).
 
 Source: Kubernetes documentation, "Admission Control", phases.
 """
@@ -10,6 +10,7 @@ Source: Kubernetes documentation, "Admission Control", phases.
 from __future__ import annotations
 
 from certwright.kube.api.errors import Details, Forbidden
+from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.auth import privileges
 from certwright.kube.apiserver.auth.rbac import Rbac
@@ -26,9 +27,10 @@ from certwright.kube.store.contract import Row
 class AdmissionChain:
     """The chain of one server (`backend.Admission`)."""
 
-    def __init__(self, backend: Backend, webhooks: Webhooks, rbac: Rbac) -> None:
+    def __init__(self, backend: Backend, webhooks: Webhooks, policies: Policies, rbac: Rbac) -> None:
         self._backend = backend
         self._webhooks = webhooks
+        self._policies = policies
         self._rbac = rbac
 
     async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
@@ -69,19 +71,21 @@ class AdmissionChain:
         if definition.extension is not None and definition.extension.authorize is not None:
             access = Access(backend.authorizer, backend.registry.by_kind)
             definition.extension.authorize(access, call.user, new, old)
+        await self._policies.validate(call, new, old, operation)
         hooks = self._webhooks.validating(call, operation)
         if hooks:
             await self._webhooks.validate(call, hooks, new, old, operation)
 
     async def deleting(self, call: Call, row: Row) -> None:
-        """Call the webhooks for a deletion. Raises the refusal of a webhook."""
+        """Apply policies and webhooks to a deletion. Raises the refusal of one of them."""
         mutating = self._webhooks.mutating(call, "DELETE")
         validating = self._webhooks.validating(call, "DELETE")
-        if not mutating and not validating:
+        if not mutating and not validating and not self._policies.concern(call, "DELETE"):
             return
         old = objects.to_object(call.definition, row)
         if mutating:
             await self._webhooks.mutate(call, mutating, None, old, "DELETE")
+        await self._policies.validate(call, None, old, "DELETE")
         if validating:
             await self._webhooks.validate(call, validating, None, old, "DELETE")
 

@@ -272,6 +272,34 @@ SIGNING_REQUEST = (
     _column("Condition", _condition, "How far it is."),
 )
 
+# --- workloads --------------------------------------------------------------------------------------------
+
+
+def _count(name: str) -> Callable[[Json], int]:
+    return lambda obj: (obj.get("status") or {}).get(name, 0)
+
+
+def _ready_of(obj: Json) -> str:
+    return f"{_count('readyReplicas')(obj)}/{_spec(obj).get('replicas', 0)}"
+
+
+DEPLOYMENT = (
+    NAME,
+    _column("Ready", _ready_of, "How many replicas are ready, of how many."),
+    _column("Up-to-date", _count("updatedReplicas"), "How many have the current template."),
+    _column("Available", _count("availableReplicas"), "How many are available."),
+    AGE,
+)
+DAEMON_SET = (
+    NAME,
+    _column("Desired", _count("desiredNumberScheduled"), "How many there should be.", type="integer"),
+    _column("Current", _count("currentNumberScheduled"), "How many there are.", type="integer"),
+    _column("Ready", _count("numberReady"), "How many are ready.", type="integer"),
+    _column("Up-to-date", _count("updatedNumberScheduled"), "How many are current.", type="integer"),
+    _column("Available", _count("numberAvailable"), "How many are available.", type="integer"),
+    AGE,
+)
+
 # --- registration -----------------------------------------------------------------------------------------
 
 WEBHOOKS = (
@@ -279,6 +307,35 @@ WEBHOOKS = (
     _column(
         "Webhooks", lambda o: len(o.get("webhooks") or ()), "How many webhooks it names.", type="integer"
     ),
+    AGE,
+)
+
+
+def _param_kind(obj: Json) -> str:
+    kind = _spec(obj).get("paramKind") or {}
+    return f"{kind['apiVersion']}/{kind['kind']}" if kind else "<unset>"
+
+
+def _param_ref(obj: Json) -> str:
+    ref = _spec(obj).get("paramRef")
+    if not ref:
+        return "<unset>"
+    namespace, name = ref.get("namespace") or "", ref.get("name") or "*"
+    return f"{namespace}/{name}" if namespace else name
+
+
+POLICY = (
+    NAME,
+    _column(
+        "Validations", lambda o: len(_spec(o).get("validations") or ()), "How many demands.", type="integer"
+    ),
+    _column("ParamKind", _param_kind, "The kind of its parameters."),
+    AGE,
+)
+POLICY_BINDING = (
+    NAME,
+    _column("PolicyName", lambda o: _spec(o).get("policyName", ""), "The policy that it enforces."),
+    _column("ParamRef", _param_ref, "The parameters."),
     AGE,
 )
 

@@ -56,7 +56,7 @@ def _validate_webhooks(new: Json, _: Json | None) -> list[FieldError]:
         path = f"webhooks[{index}]"
         errors += _name_errors(hook["name"], f"{path}.name")
         for at, rule in enumerate(hook.get("rules", ())):
-            errors += _rule_errors(rule, f"{path}.rules[{at}]")
+            errors += rule_errors(rule, f"{path}.rules[{at}]")
         errors += _policy_errors(hook, path)
         errors += client_errors(hook["clientConfig"], f"{path}.clientConfig")
         errors += _review_errors(hook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
@@ -79,7 +79,8 @@ def _name_errors(name: str, path: str) -> list[FieldError]:
     return []
 
 
-def _rule_errors(rule: Json, path: str) -> list[FieldError]:
+def rule_errors(rule: Json, path: str) -> list[FieldError]:
+    """The errors of a rule of a webhook, or of a policy."""
     errors: list[FieldError] = []
     for name in ("apiGroups", "apiVersions", "resources", "operations"):
         if not rule.get(name):

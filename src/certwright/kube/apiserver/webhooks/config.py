@@ -83,20 +83,21 @@ def _hook(key: str, hook: Json) -> Hook:
         key=key,
         name=hook["name"],
         target=target_of(hook["clientConfig"]),
-        rules=tuple(_rule(rule) for rule in hook.get("rules") or ()),
+        rules=tuple(rule_of(rule) for rule in hook.get("rules") or ()),
         equivalent=hook.get("matchPolicy", "Equivalent") == "Equivalent",
         fails_closed=hook.get("failurePolicy", "Fail") == "Fail",
         timeout_s=hook.get("timeoutSeconds") or _DEFAULT_TIMEOUT_S,
         side_effects=hook.get("sideEffects", ""),
         reinvoke=hook.get("reinvocationPolicy", "Never") == "IfNeeded",
         review_versions=tuple(hook.get("admissionReviewVersions") or ()),
-        namespace_labels=_selector(hook.get("namespaceSelector") or {}),
-        object_labels=_selector(hook.get("objectSelector") or {}),
+        namespace_labels=selector_of(hook.get("namespaceSelector") or {}),
+        object_labels=selector_of(hook.get("objectSelector") or {}),
         conditions=tuple((one["name"], one["expression"]) for one in hook.get("matchConditions") or ()),
     )
 
 
-def _rule(rule: Json) -> Rule:
+def rule_of(rule: Json) -> Rule:
+    """A rule of a webhook, or of a policy."""
     resources = [resource.partition("/") for resource in rule.get("resources") or ()]
     return Rule(
         operations=frozenset(rule.get("operations") or ()),
@@ -128,7 +129,7 @@ def _pem(bundle: str) -> str:
         return ""
 
 
-def _selector(selector: Json) -> tuple[Requirement, ...]:
+def selector_of(selector: Json) -> tuple[Requirement, ...]:
     """The terms of a LabelSelector (API reference, LabelSelector v1 meta)."""
     found = [
         Requirement(key, "in", frozenset({value}))

@@ -76,19 +76,7 @@ class Conditions:
             return all(self._value(text, data, errors, meter) is not False for _name, text in hook.conditions)
 
     def _decide(self, user: Identity, question: Question) -> tuple[bool, str]:
-        if question.account:
-            namespace, _, name = question.account.partition("/")
-            user = service_account(namespace, name)
-        action = Action(
-            question.verb,
-            question.group,
-            question.resource,
-            question.subresource,
-            question.namespace,
-            question.name,
-            question.path,
-        )
-        return self._authorizer().explain(user, action)
+        return decide(self._authorizer(), user, question)
 
     def _value(self, expression: str, data: Json, errors: list[str], meter: Meter) -> Any:
         try:
@@ -129,6 +117,23 @@ def _forbidden(call: Call, request: Json, errors: list[str]) -> Forbidden:
         f'{definition.resource} "{name}" is forbidden: {text}',
         details=Details(name=name, group=definition.group, kind=definition.plural),
     )
+
+
+def decide(authorizer: Authorizer, user: Identity, question: Question) -> tuple[bool, str]:
+    """The answer to an expression's `authorizer`: allowed or not, and why."""
+    if question.account:
+        namespace, _, name = question.account.partition("/")
+        user = service_account(namespace, name)
+    action = Action(
+        question.verb,
+        question.group,
+        question.resource,
+        question.subresource,
+        question.namespace,
+        question.name,
+        question.path,
+    )
+    return authorizer.explain(user, action)
 
 
 def service_account(namespace: str, name: str) -> Identity:

@@ -1,0 +1,231 @@
+"""ValidatingAdmissionPolicies and their bindings: defaults and rules.
+
+Source: Kubernetes documentation, "Validating Admission Policy"; Kubernetes
+`pkg/apis/admissionregistration/validation`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from certwright.kube.api.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_many,
+)
+from certwright.kube.api.naming import check_label_key
+from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.kinds.registration_kinds import rule_errors
+from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.policies import expressions
+
+_FAILURE = ("Fail", "Ignore")
+_MATCH = ("Equivalent", "Exact")
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
+_ACTIONS = ("Audit", "Deny", "Warn")
+_NOT_FOUND = ("Allow", "Deny")
+_MAX_CONDITIONS = 64
+_MAX_AUDITS = 20
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def _default_match(match: Json) -> None:
+    match.setdefault("matchPolicy", "Equivalent")
+    match.setdefault("namespaceSelector", {})
+    match.setdefault("objectSelector", {})
+    for name in ("resourceRules", "excludeResourceRules"):
+        for rule in match.get(name) or ():
+            rule.setdefault("scope", "*")
+
+
+def _prepare_policy(obj: Json) -> None:
+    spec = obj["spec"]
+    spec.setdefault("failurePolicy", "Fail")
+    if spec.get("matchConstraints") is not None:
+        _default_match(spec["matchConstraints"])
+
+
+def _create_policy(obj: Json) -> None:
+    _prepare_policy(obj)
+    obj["status"] = {}
+
+
+def _prepare_binding(obj: Json) -> None:
+    if obj["spec"].get("matchResources") is not None:
+        _default_match(obj["spec"]["matchResources"])
+
+
+def _validate_policy(new: Json, _: Json | None) -> list[FieldError]:
+    spec = new["spec"]
+    has_params = spec.get("paramKind") is not None
+    errors = _param_kind_errors(spec.get("paramKind")) if has_params else []
+    if spec["failurePolicy"] not in _FAILURE:
+        errors.append(not_supported("spec.failurePolicy", spec["failurePolicy"], _FAILURE))
+    constraints = spec.get("matchConstraints")
+    if constraints is None:
+        errors.append(required("spec.matchConstraints"))
+    else:
+        if not constraints.get("resourceRules"):
+            errors.append(required("spec.matchConstraints.resourceRules"))
+        errors += _match_errors(constraints, "spec.matchConstraints")
+    errors += _condition_errors(spec.get("matchConditions") or (), has_params=has_params)
+    errors += _variable_errors(spec.get("variables") or (), has_params=has_params)
+    validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+    if not validations and not audits:
+        text = "validations or auditAnnotations must contain at least one item"
+        errors += [required("spec.validations", text), required("spec.auditAnnotations", text)]
+    for index, one in enumerate(validations):
+        errors += _validation_errors(one, f"spec.validations[{index}]", has_params=has_params)
+    return errors + _audit_errors(audits, has_params=has_params)
+
+
+def _param_kind_errors(kind: Json) -> list[FieldError]:
+    path = "spec.paramKind"
+    return [required(f"{path}.{name}") for name in ("apiVersion", "kind") if not kind.get(name)]
+
+
+def _match_errors(match: Json, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if match["matchPolicy"] not in _MATCH:
+        errors.append(not_supported(f"{path}.matchPolicy", match["matchPolicy"], _MATCH))
+    for name in ("resourceRules", "excludeResourceRules"):
+        for index, rule in enumerate(match.get(name) or ()):
+            errors += rule_errors(rule, f"{path}.{name}[{index}]")
+    return errors
+
+
+def _condition_errors(conditions: Sequence[Json], *, has_params: bool) -> list[FieldError]:
+    path = "spec.matchConditions"
+    if len(conditions) > _MAX_CONDITIONS:
+        return [too_many(path, len(conditions), _MAX_CONDITIONS)]
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, one in enumerate(conditions):
+        name = one.get("name") or ""
+        if not name:
+            errors.append(required(f"{path}[{index}].name"))
+        elif name in seen:
+            errors.append(duplicate(f"{path}[{index}].name", name))
+        elif problem := check_label_key(name):
+            errors.append(invalid(f"{path}[{index}].name", name, problem))
+        seen.add(name)
+        text = one.get("expression") or ""
+        errors += expressions.check(text, f"{path}[{index}].expression", has_params=has_params)
+    return errors
+
+
+def _variable_errors(variables: Sequence[Json], *, has_params: bool) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, one in enumerate(variables):
+        path, name = f"spec.variables[{index}]", one.get("name") or ""
+        if not name:
+            errors.append(required(f"{path}.name", "name is required"))
+        elif not _IDENTIFIER.fullmatch(name):
+            errors.append(invalid(f"{path}.name", name, "name is not a valid CEL identifier"))
+        elif name in seen:
+            errors.append(duplicate(f"{path}.name", name))
+        seen.add(name)
+        errors += expressions.check(one.get("expression") or "", f"{path}.expression", has_params=has_params)
+    return errors
+
+
+def _validation_errors(one: Json, path: str, *, has_params: bool) -> list[FieldError]:
+    errors = expressions.check(one.get("expression") or "", f"{path}.expression", has_params=has_params)
+    message, reason = one.get("message"), one.get("reason")
+    if message and not message.strip():
+        text = "message must be non-empty if specified"
+        errors.append(invalid(f"{path}.message", message, text))
+    if message and "\n" in message:
+        errors.append(invalid(f"{path}.message", message, "message must not contain line breaks"))
+    if not message and "\n" in (one.get("expression") or "").strip() and not one.get("messageExpression"):
+        text = "message must be specified if expression contains line breaks"
+        errors.append(required(f"{path}.message", text))
+    if of_message := one.get("messageExpression"):
+        errors += expressions.check(of_message, f"{path}.messageExpression", has_params=has_params)
+    if reason and reason not in _REASONS:
+        errors.append(not_supported(f"{path}.reason", reason, _REASONS))
+    return errors
+
+
+def _audit_errors(audits: Sequence[Json], *, has_params: bool) -> list[FieldError]:
+    path = "spec.auditAnnotations"
+    if len(audits) > _MAX_AUDITS:
+        return [too_many(path, len(audits), _MAX_AUDITS)]
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, one in enumerate(audits):
+        key = one.get("key") or ""
+        if not key:
+            errors.append(required(f"{path}[{index}].key"))
+        elif key in seen:
+            errors.append(duplicate(f"{path}[{index}].key", key))
+        seen.add(key)
+        text = one.get("valueExpression") or ""
+        errors += expressions.check(text, f"{path}[{index}].valueExpression", has_params=has_params)
+    return errors
+
+
+def _validate_binding(new: Json, _: Json | None) -> list[FieldError]:
+    spec = new["spec"]
+    errors: list[FieldError] = []
+    if not spec.get("policyName"):
+        errors.append(required("spec.policyName"))
+    elif text := object_names.dns_subdomain(spec["policyName"]):
+        errors.append(invalid("spec.policyName", spec["policyName"], text))
+    if spec.get("paramRef") is not None:
+        errors += _param_ref_errors(spec["paramRef"], "spec.paramRef")
+    if spec.get("matchResources") is not None:
+        errors += _match_errors(spec["matchResources"], "spec.matchResources")
+    return errors + _action_errors(spec.get("validationActions") or [])
+
+
+def _param_ref_errors(ref: Json, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    name, selector = ref.get("name"), ref.get("selector")
+    if name and selector is not None:
+        text = "name and selector are mutually exclusive"
+        errors += [forbidden(f"{path}.name", text), forbidden(f"{path}.selector", text)]
+    elif not name and selector is None:
+        errors.append(required(path, "one of name or selector must be specified"))
+    action = ref.get("parameterNotFoundAction")
+    if not action:
+        errors.append(required(f"{path}.parameterNotFoundAction"))
+    elif action not in _NOT_FOUND:
+        errors.append(not_supported(f"{path}.parameterNotFoundAction", action, _NOT_FOUND))
+    return errors
+
+
+def _action_errors(actions: list[str]) -> list[FieldError]:
+    path = "spec.validationActions"
+    if not actions:
+        return [required(path, "at least one validation action is required")]
+    errors: list[FieldError] = []
+    for index, action in enumerate(actions):
+        if action not in _ACTIONS:
+            errors.append(not_supported(f"{path}[{index}]", action, _ACTIONS))
+        elif action in actions[:index]:
+            errors.append(duplicate(f"{path}[{index}]", action))
+    if {"Deny", "Warn"} <= set(actions):
+        text = (
+            "must not contain both Deny and Warn (repeating the same validation failure information in the "
+        )
+        errors.append(invalid(path, actions, f"{text}API response and headers serves no purpose)"))
+    return errors
+
+
+POLICY = Strategy(
+    prepare_create=_create_policy,
+    prepare_update=lambda new, _: _prepare_policy(new),
+    validate=_validate_policy,
+)
+BINDING = Strategy(
+    prepare_create=_prepare_binding,
+    prepare_update=lambda new, _: _prepare_binding(new),
+    validate=_validate_binding,
+)

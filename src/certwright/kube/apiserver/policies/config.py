@@ -1,0 +1,162 @@
+"""ValidatingAdmissionPolicies and bindings, compiled: which requests they match, and what they demand.
+
+Source: Kubernetes documentation, "Validating Admission Policy"; API reference, ValidatingAdmissionPolicy and
+ValidatingAdmissionPolicyBinding v1 admissionregistration.k8s.io.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.requests.selectors import Requirement
+from certwright.kube.apiserver.webhooks.config import Rule, rule_of, selector_of
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRule:
+    """A rule that may be for some names only; empty: for all."""
+
+    rule: Rule
+    names: frozenset[str]
+
+    def allows_name(self, name: str) -> bool:
+        """Whether the rule is for objects of that name."""
+        return not self.names or name in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Which requests are concerned; without rules: all."""
+
+    rules: tuple[NamedRule, ...]
+    excluded: tuple[NamedRule, ...]
+    equivalent: bool
+    namespace_labels: tuple[Requirement, ...]
+    object_labels: tuple[Requirement, ...]
+
+    def concerns(
+        self, definition: ResourceDefinition, subresource: str, operation: str, name: str | None
+    ) -> bool:
+        """Whether rules match that request, and none that excludes does. `name` None: any name."""
+
+        def any_of(rules: tuple[NamedRule, ...], name: str | None) -> bool:
+            return any(
+                one.rule.matches(definition, subresource, operation)
+                and (name is None or one.allows_name(name))
+                for one in rules
+            )
+
+        if name is not None and any_of(self.excluded, name):
+            return False
+        return not self.rules or any_of(self.rules, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """One demand. `reason` is that of the refusal."""
+
+    expression: str
+    message: str
+    message_expression: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is demanded of requests. `param_kind` is apiVersion and kind of its parameters; None: it has
+    none."""
+
+    name: str
+    match: Match
+    param_kind: tuple[str, str] | None
+    conditions: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...]
+    validations: tuple[Validation, ...]
+    audits: tuple[tuple[str, str], ...]
+    fails_closed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ParamRef:
+    """The parameters of a binding: that of a name, or those of a selector. `namespace` empty: that of the
+    request's object."""
+
+    name: str
+    namespace: str
+    labels: tuple[Requirement, ...]
+    denies_without: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Where a policy is enforced, with which parameters, and what follows a violation: `actions` are Deny,
+    Warn and Audit."""
+
+    name: str
+    policy: str
+    match: Match
+    params: ParamRef | None
+    actions: frozenset[str]
+
+
+def compile_policy(obj: Json) -> Policy:
+    """The policy. Its expressions are compiled when they are first evaluated."""
+    spec = obj["spec"]
+    kind = spec.get("paramKind")
+    return Policy(
+        name=obj["metadata"]["name"],
+        match=_match(spec.get("matchConstraints") or {}),
+        param_kind=(kind["apiVersion"], kind["kind"]) if kind else None,
+        conditions=tuple(one["expression"] for one in spec.get("matchConditions") or ()),
+        variables=tuple((one["name"], one["expression"]) for one in spec.get("variables") or ()),
+        validations=tuple(_validation(one) for one in spec.get("validations") or ()),
+        audits=tuple((one["key"], one["valueExpression"]) for one in spec.get("auditAnnotations") or ()),
+        fails_closed=spec.get("failurePolicy", "Fail") == "Fail",
+    )
+
+
+def compile_binding(obj: Json) -> Binding:
+    """The binding."""
+    spec = obj["spec"]
+    ref = spec.get("paramRef")
+    return Binding(
+        name=obj["metadata"]["name"],
+        policy=spec["policyName"],
+        match=_match(spec.get("matchResources") or {}),
+        params=_param_ref(ref) if ref else None,
+        actions=frozenset(spec.get("validationActions") or ()),
+    )
+
+
+def _validation(one: Json) -> Validation:
+    return Validation(
+        one["expression"],
+        (one.get("message") or "").strip(),
+        one.get("messageExpression") or "",
+        one.get("reason") or "Invalid",
+    )
+
+
+def _param_ref(ref: Json) -> ParamRef:
+    return ParamRef(
+        ref.get("name") or "",
+        ref.get("namespace") or "",
+        selector_of(ref.get("selector") or {}),
+        ref.get("parameterNotFoundAction") == "Deny",
+    )
+
+
+def _match(match: Json) -> Match:
+    return Match(
+        _rules(match.get("resourceRules") or ()),
+        _rules(match.get("excludeResourceRules") or ()),
+        match.get("matchPolicy", "Equivalent") == "Equivalent",
+        selector_of(match.get("namespaceSelector") or {}),
+        selector_of(match.get("objectSelector") or {}),
+    )
+
+
+def _rules(rules: list[Json] | tuple[()]) -> tuple[NamedRule, ...]:
+    return tuple(NamedRule(rule_of(rule), frozenset(rule.get("resourceNames") or ())) for rule in rules)

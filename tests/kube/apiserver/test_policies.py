@@ -1,0 +1,304 @@
+"""ValidatingAdmissionPolicies and their bindings are enforced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from certwright.kube.util.http_messages import Identity
+from kube.apiserver.callers import CONFIG_MAPS, MERGE, Answer, Api
+
+Json = dict[str, Any]
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+POLICIES = f"{GROUP}/validatingadmissionpolicies"
+BINDINGS = f"{GROUP}/validatingadmissionpolicybindings"
+NAMESPACES = "/api/v1/namespaces"
+CONFIG_MAP_RULE = {
+    "apiGroups": [""],
+    "apiVersions": ["v1"],
+    "resources": ["configmaps"],
+    "operations": ["CREATE", "UPDATE"],
+}
+SMALL = {"expression": "size(object.data) < 2", "message": "too many entries"}
+
+
+def policy(name: str = "small", **spec: Any) -> Json:
+    """A policy for ConfigMaps."""
+    whole = {"matchConstraints": {"resourceRules": [CONFIG_MAP_RULE]}, "validations": [SMALL], **spec}
+    return {"metadata": {"name": name}, "spec": whole}
+
+
+def binding(name: str = "everywhere", of: str = "small", **spec: Any) -> Json:
+    """A binding of a policy."""
+    return {
+        "metadata": {"name": name},
+        "spec": {"policyName": of, "validationActions": ["Deny"], **spec},
+    }
+
+
+async def enforce(api: Api, new_policy: Json, *bindings: Json) -> None:
+    """Create a policy and its bindings."""
+    assert (await api.call("POST", POLICIES, new_policy)).status == 201
+    for one in bindings or (binding(),):
+        answer = await api.call("POST", BINDINGS, one)
+        assert answer.status == 201, answer.body
+
+
+async def write(api: Api, entries: int, *, name: str = "one", path: str = CONFIG_MAPS, **more: Any) -> Answer:
+    """Create a ConfigMap with that many entries."""
+    metadata = {"name": name, **more}
+    return await api.call(
+        "POST", path, {"metadata": metadata, "data": {f"k{n}": "v" for n in range(entries)}}
+    )
+
+
+async def test_what_violates_a_policy_is_denied(api: Api) -> None:
+    await enforce(api, policy())
+    answer = await write(api, 2)
+    message = "ValidatingAdmissionPolicy 'small' with binding 'everywhere' denied request: too many entries"
+    assert answer.status == 422
+    assert answer.message == f'configmaps "one" is forbidden: {message}'
+    assert answer.json["reason"] == "Invalid"
+    assert answer.json["details"] == {"name": "one", "kind": "configmaps", "causes": [{"message": message}]}
+    assert (await write(api, 1)).status == 201
+
+
+async def test_a_policy_without_a_binding_does_nothing(api: Api) -> None:
+    assert (await api.call("POST", POLICIES, policy())).status == 201
+    assert (await write(api, 2)).status == 201
+
+
+async def test_updates_see_the_old_object_and_deletions_have_no_new_one(api: Api) -> None:
+    rules = {"resourceRules": [{**CONFIG_MAP_RULE, "operations": ["UPDATE", "DELETE"]}]}
+    same = "object.data == oldObject.data"
+    keep = {"expression": f"request.operation == 'DELETE' ? oldObject.data.k0 != 'v' : {same}"}
+    await enforce(api, policy(matchConstraints=rules, validations=[keep]))
+    assert (await write(api, 1)).status == 201
+    assert (
+        await api.call("PATCH", f"{CONFIG_MAPS}/one", {"data": {"k0": "w"}}, content_type=MERGE)
+    ).status == 422
+    answer = await api.call("DELETE", f"{CONFIG_MAPS}/one")
+    assert answer.status == 422
+    assert answer.message.endswith(f"failed expression: {keep['expression']}")
+
+
+async def test_the_reason_and_the_message_are_the_policys(api: Api) -> None:
+    check = {
+        "expression": "false",
+        "message": "plain",
+        "messageExpression": "'no ' + object.metadata.name + ' for ' + request.userInfo.username",
+        "reason": "Forbidden",
+    }
+    await enforce(api, policy(validations=[check]))
+    answer = await write(api, 1)
+    assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
+    assert answer.message.endswith("denied request: no one for kubernetes-admin")
+
+
+async def test_a_message_expression_that_fails_gives_the_message(api: Api) -> None:
+    await enforce(api, policy(validations=[{**SMALL, "messageExpression": "object.nothing.at.all"}]))
+    assert (await write(api, 2)).message.endswith("too many entries")
+
+
+async def test_warn_and_audit_let_it_pass(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    await enforce(api, policy(), binding(validationActions=["Warn", "Audit"]))
+    answer = await write(api, 2)
+    assert answer.status == 201
+    warning = (
+        "Validation failed for ValidatingAdmissionPolicy 'small' with binding 'everywhere': too many entries"
+    )
+    assert warning in answer.headers["warning"]
+    assert "configmaps one violates ValidatingAdmissionPolicy small" in caplog.text
+
+
+async def test_variables_may_use_those_before_them_and_are_evaluated_when_used(api: Api) -> None:
+    variables = [
+        {"name": "count", "expression": "size(object.data)"},
+        {"name": "limit", "expression": "variables.count > 100 ? 0 : 1"},
+        {"name": "broken", "expression": "object.none.of.this"},
+    ]
+    check = {"expression": "variables.count <= variables.limit"}
+    await enforce(api, policy(variables=variables, validations=[check]))
+    assert (await write(api, 1)).status == 201
+    assert (await write(api, 2, name="two")).status == 422
+
+
+async def test_an_expression_that_fails_denies_unless_the_policy_ignores_failures(api: Api) -> None:
+    variables = [{"name": "broken", "expression": "object.none.of.this"}]
+    check = {"expression": "variables.broken == 1"}
+    await enforce(api, policy(variables=variables, validations=[check]))
+    answer = await write(api, 1)
+    assert answer.status == 422
+    assert 'composited variable "broken" fails to evaluate: no such key: none' in answer.message
+    changed = {"spec": {"failurePolicy": "Ignore"}}
+    assert (await api.call("PATCH", f"{POLICIES}/small", changed, content_type=MERGE)).status == 200
+    assert (await write(api, 1)).status == 201
+
+
+async def test_match_conditions_exclude_requests(api: Api) -> None:
+    conditions = [{"name": "not-system", "expression": "!object.metadata.name.startsWith('system-')"}]
+    await enforce(api, policy(matchConditions=conditions))
+    assert (await write(api, 2, name="system-one")).status == 201
+    assert (await write(api, 2)).status == 422
+
+
+async def test_the_namespace_and_the_authorizer_can_be_asked(api: Api) -> None:
+    checks = [
+        {"expression": "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == request.namespace"},
+        {
+            "expression": "authorizer.group('').resource('secrets').check('get').allowed()",
+            "message": "may not read Secrets",
+        },
+    ]
+    await enforce(api, policy(validations=checks))
+    assert (await write(api, 1)).status == 201
+    role = {
+        "metadata": {"name": "writer"},
+        "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}],
+    }
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    assert (await api.call("POST", f"{rbac}/clusterroles", role)).status == 201
+    bound = {
+        "metadata": {"name": "writer"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "writer"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "jane"}],
+    }
+    assert (await api.call("POST", f"{rbac}/clusterrolebindings", bound)).status == 201
+    api.user = Identity("jane")
+    answer = await write(api, 0, name="two")
+    assert answer.status == 422
+    assert answer.message.endswith("may not read Secrets")
+
+
+async def test_a_binding_narrows_a_policy(api: Api) -> None:
+    selector = {"namespaceSelector": {"matchLabels": {"strict": "yes"}}}
+    excluded = {"excludeResourceRules": [{**CONFIG_MAP_RULE, "resourceNames": ["big"]}]}
+    await enforce(api, policy(), binding(matchResources={**selector, **excluded}))
+    assert (
+        await api.call("POST", NAMESPACES, {"metadata": {"name": "strict", "labels": {"strict": "yes"}}})
+    ).status == 201
+    assert (await write(api, 2)).status == 201
+    strict = "/api/v1/namespaces/strict/configmaps"
+    assert (await write(api, 2, path=strict)).status == 422
+    assert (await write(api, 2, path=strict, name="big")).status == 201
+
+
+async def test_objects_are_selected_by_their_labels(api: Api) -> None:
+    match = {"resourceRules": [CONFIG_MAP_RULE], "objectSelector": {"matchLabels": {"checked": "yes"}}}
+    await enforce(api, policy(matchConstraints=match))
+    assert (await write(api, 2)).status == 201
+    assert (await write(api, 2, name="two", labels={"checked": "yes"})).status == 422
+
+
+PARAMS = {"apiVersion": "v1", "kind": "ConfigMap"}
+BY_PARAM = [
+    {"expression": "params == null || size(object.data) <= int(params.data.limit)", "message": "over"}
+]
+
+
+def limit(name: str, value: str, **metadata: Any) -> Json:
+    """The parameter of a policy."""
+    return {"metadata": {"name": name, **metadata}, "data": {"limit": value}}
+
+
+async def test_parameters_are_read_by_name(api: Api) -> None:
+    ref = {"name": "limit", "parameterNotFoundAction": "Deny"}
+    assert (await api.call("POST", CONFIG_MAPS, limit("limit", "1"))).status == 201
+    await enforce(api, policy(paramKind=PARAMS, validations=BY_PARAM), binding(paramRef=ref))
+    assert (await write(api, 1)).status == 201
+    assert (await write(api, 2, name="two")).status == 422
+    assert (await api.call("DELETE", f"{CONFIG_MAPS}/limit")).status == 200
+    answer = await write(api, 1, name="three")
+    assert answer.status == 422
+    assert "no params found for policy binding with `Deny` parameterNotFoundAction" in answer.message
+
+
+async def test_parameters_are_read_by_their_labels_and_each_counts(api: Api) -> None:
+    selector = {"matchLabels": {"limit": "yes"}}
+    ref = {"selector": selector, "namespace": "default", "parameterNotFoundAction": "Allow"}
+    await enforce(api, policy(paramKind=PARAMS, validations=BY_PARAM), binding(paramRef=ref))
+    assert (await write(api, 3)).status == 201
+    assert (await api.call("POST", CONFIG_MAPS, limit("a", "2", labels={"limit": "yes"}))).status == 201
+    assert (await api.call("POST", CONFIG_MAPS, limit("b", "1", labels={"limit": "yes"}))).status == 201
+    assert (await write(api, 2, name="two")).status == 422
+    assert (await write(api, 1, name="three")).status == 201
+
+
+async def test_a_kind_of_parameters_that_does_not_exist_denies(api: Api) -> None:
+    kind = {"apiVersion": "example.org/v1", "kind": "Limit"}
+    ref = {"name": "limit", "parameterNotFoundAction": "Allow"}
+    await enforce(api, policy(paramKind=kind, validations=BY_PARAM), binding(paramRef=ref))
+    assert "failed to find resource referenced by paramKind" in (await write(api, 1)).message
+
+
+async def test_policies_themselves_are_exempt(api: Api) -> None:
+    every = {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}
+    await enforce(
+        api, policy(matchConstraints={"resourceRules": [every]}, validations=[{"expression": "false"}])
+    )
+    assert (await write(api, 1)).status == 422
+    assert (await api.call("DELETE", f"{BINDINGS}/everywhere")).status == 200
+    assert (await write(api, 1)).status == 201
+
+
+async def test_policies_are_enforced_after_a_restart(start_api: Any) -> None:
+    api = await start_api()
+    await enforce(api, policy())
+    again = await start_api(store=api.server._backend.store)
+    assert (await write(again, 2)).status == 422
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "text"),
+    [
+        ({"matchConstraints": None}, "spec.matchConstraints", "Required value"),
+        ({"matchConstraints": {}}, "spec.matchConstraints.resourceRules", "Required value"),
+        ({"validations": []}, "spec.validations", "must contain at least one item"),
+        ({"failurePolicy": "Maybe"}, "spec.failurePolicy", "Unsupported value"),
+        (
+            {"validations": [{"expression": "object.x +"}]},
+            "spec.validations[0].expression",
+            "compilation failed",
+        ),
+        ({"validations": [{"expression": "params.x == 1"}]}, "spec.validations[0].expression", "params"),
+        ({"validations": [{**SMALL, "reason": "Odd"}]}, "spec.validations[0].reason", "Unsupported value"),
+        ({"validations": [{**SMALL, "message": "a\nb"}]}, "spec.validations[0].message", "line breaks"),
+        ({"variables": [{"name": "a-b", "expression": "1"}]}, "spec.variables[0].name", "CEL identifier"),
+        (
+            {"matchConditions": [{"name": "a", "expression": "1 +"}]},
+            "spec.matchConditions[0].expression",
+            "comp",
+        ),
+    ],
+)
+async def test_a_policy_that_makes_no_sense_is_refused(api: Api, change: Json, field: str, text: str) -> None:
+    answer = await api.call("POST", POLICIES, policy(**change))
+    assert answer.status == 422
+    causes = {cause["field"]: cause["message"] for cause in answer.json["details"]["causes"]}
+    assert text in causes[field]
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"policyName": ""}, "spec.policyName"),
+        ({"validationActions": []}, "spec.validationActions"),
+        ({"validationActions": ["Deny", "Warn"]}, "spec.validationActions"),
+        ({"validationActions": ["Refuse"]}, "spec.validationActions[0]"),
+        ({"paramRef": {"parameterNotFoundAction": "Deny"}}, "spec.paramRef"),
+        ({"paramRef": {"name": "a"}}, "spec.paramRef.parameterNotFoundAction"),
+    ],
+)
+async def test_a_binding_that_makes_no_sense_is_refused(api: Api, change: Json, field: str) -> None:
+    answer = await api.call("POST", BINDINGS, binding(**change))
+    assert answer.status == 422
+    assert field in {cause["field"] for cause in answer.json["details"]["causes"]}
+
+
+async def test_an_expression_that_takes_too_long_is_stopped(api: Api) -> None:
+    squares = "object.data.all(a, object.data.all(b, object.data.all(c, a != b + c)))"
+    await enforce(api, policy(validations=[{"expression": squares}]))
+    answer = await write(api, 400)
+    assert answer.status == 422
+    assert "resulted in error" in answer.message
