@@ -11,7 +11,11 @@ from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.kinds import kind_columns, policy_kinds, registration_kinds, workload_kinds
 from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.verbs import scale
 from certwright.kube.util.clock import Clock
+
+
+_SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 
 
 def registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
@@ -82,6 +86,7 @@ def workloads() -> tuple[ResourceDefinition, ...]:
             "deployments",
             short_names=("deploy",),
             columns=kind_columns.DEPLOYMENT,
+            subresources=(scale.subresource(_SCALE),),
             strategy=workload_kinds.DEPLOYMENT,
         ),
         apps(

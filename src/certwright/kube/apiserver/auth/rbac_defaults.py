@@ -126,12 +126,14 @@ def _users_roles() -> list[Default]:
         _rule("impersonate", "serviceaccounts"),
         _rule(_WRITE, f"{content} secrets serviceaccounts"),
         _rule("create", "serviceaccounts/token"),
+        _rule(_WRITE, "deployments deployments/scale daemonsets", "apps"),
         _rule(_WRITE, "ingresses networkpolicies", "networking.k8s.io"),
         _rule(f"{_READ} {_WRITE}", "leases", "coordination.k8s.io"),
     ]
     view = [
         _rule(_READ, f"{content} pods/status pods/log services/status serviceaccounts"),
         _rule(_READ, "events namespaces namespaces/status"),
+        _rule(_READ, "deployments deployments/scale deployments/status daemonsets daemonsets/status", "apps"),
         _rule(_READ, "endpointslices", "discovery.k8s.io"),
         _rule(_READ, "ingresses ingresses/status networkpolicies", "networking.k8s.io"),
     ]
