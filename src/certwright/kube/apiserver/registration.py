@@ -14,7 +14,6 @@ from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.verbs import scale
 from certwright.kube.util.clock import Clock
 
-
 _SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
 
 
