@@ -39,10 +39,10 @@ def _kind(kind: str) -> dict[str, str]:
     return {"apiVersion": "cert-manager.io/v1", "kind": kind}
 
 
-async def vault_issuer(server: Server, bao: Bao, auth: dict[str, Any]) -> None:
+async def vault_issuer(server: Server, bao: Bao, auth: dict[str, Any], name: str = "vault") -> None:
     bundle = base64.b64encode(bao.ca_pem).decode()
     vault = {"server": bao.url, "path": "pki/sign/web", "caBundle": bundle, "auth": auth}
-    body = {**_kind("Issuer"), "metadata": {"name": "vault"}, "spec": {"vault": vault}}
+    body = {**_kind("Issuer"), "metadata": {"name": name}, "spec": {"vault": vault}}
     await create(server, f"{_GROUP}/issuers", body)
 
 
@@ -197,3 +197,12 @@ async def test_a_service_account_logs_in_by_our_token_review(tmp_path: Path, bao
         await create(server, f"{_RBAC}/namespaces/default/rolebindings", body)
         await want(server, "web")
         await ready(server, "web")
+        # The same with a token in a Secret.
+        asked = {"spec": {"audiences": ["vault://default/vault"]}}
+        token = await create(server, f"{_CORE}/serviceaccounts/signer/token", asked)
+        held = {"metadata": {"name": "jwt"}, "stringData": {"token": token["status"]["token"]}}
+        await create(server, f"{_CORE}/secrets", held)
+        account = {"role": "web", "secretRef": {"name": "jwt"}, "mountPath": "/v1/auth/kubernetes"}
+        await vault_issuer(server, bao, {"kubernetes": account}, name="by-secret")
+        await want(server, "by-secret", {"name": "by-secret"})
+        await ready(server, "by-secret")

@@ -122,3 +122,35 @@ async def test_another_refusal_is_about_the_request() -> None:
     assert isinstance(outcome, Failed)
     assert outcome.cause is Cause.INVALID_REQUEST
     assert "key type not allowed" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (200, ""),
+        (429, ""),
+        (472, ""),
+        (473, ""),
+        (501, "is not initialized; run `vault operator init`"),
+        (503, "is sealed; unseal it"),
+        (500, "answers its health check with 500"),
+    ],
+)
+async def test_the_health_check_distinguishes_the_states_of_a_server(status: int, words: str) -> None:
+    setup = FakeSetup(
+        Vault(), view_of(SPEC), {"token": {"token": b"t"}}, client=Answering(answer(status, {}))
+    )
+    assert isinstance(setup.issuer, Vault)
+    problem = await setup.issuer.probe(setup.view, setup.tools)
+    assert words in problem
+    assert bool(problem) == bool(words)
+
+
+async def test_a_ready_issuer_is_checked_again_after_an_hour_and_a_broken_one_after_seconds() -> None:
+    allowed = answer(200, {"capabilities": ["update"], "data": {"type": "pki"}})
+    setup = FakeSetup(Vault(), view_of(SPEC), {"token": {"token": b"t"}}, client=Answering(allowed))
+    checked = await setup.issuer.check(setup.view, setup.tools)
+    assert (checked.ready, checked.retry_after) == (True, timedelta(hours=1))
+    setup.client = Answering(answer(503, {}))
+    checked = await Vault().check(setup.view, setup.tools)
+    assert (checked.ready, checked.retry_after) == (False, timedelta(seconds=15))

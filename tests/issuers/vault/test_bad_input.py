@@ -233,6 +233,7 @@ async def test_a_token_that_has_expired_is_named(make: MakeSetup, bao: Bao) -> N
     outcome = await setup.sign(setup.request(CsrPlan(dns_names=(NAME,))))
     assert isinstance(outcome, Pending)
     assert outcome.cause is Cause.UNAVAILABLE
+    assert "put a valid token into the Secret of spec.vault.auth.tokenSecretRef" in outcome.message
 
 
 async def test_a_lease_that_ends_early_costs_one_login(make: MakeSetup, bao: Bao) -> None:
@@ -265,7 +266,7 @@ async def test_a_policy_that_forbids_the_path_costs_no_further_login(make: MakeS
         (silent, "did not answer within 0.5 s"),
         (slow, "did not answer within 0.5 s"),
         (endless, "answered with more than 4 MiB"),
-        (not_http, "cannot be reached"),
+        (not_http, "does not speak HTTP"),
     ],
 )
 async def test_a_server_that_misbehaves_is_named_and_quoted_in_nothing(

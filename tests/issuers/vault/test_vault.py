@@ -13,7 +13,7 @@ from certwright.issuers.vault.issuer import Vault
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan
 from certwright.resources.causes import Cause
-from certwright.resources.issuer import VaultAuth, VaultClientCertificate, VaultKubernetes
+from certwright.resources.issuer import VaultAppRole, VaultAuth, VaultClientCertificate, VaultKubernetes
 from certwright.resources.references import SecretKeySelector, ServiceAccountRef
 from issuers.vault.conftest import MakeSetup, VaultSetup
 from support.openbao import Bao
@@ -217,3 +217,42 @@ async def test_a_server_that_was_killed_is_waited_for(make: MakeSetup) -> None:
     assert outcome.cause is Cause.UNAVAILABLE
     assert isinstance(setup.issuer, Vault)
     assert await setup.issuer.probe(setup.view, setup.tools) != ""
+
+
+async def test_a_client_certificate_of_the_connection_logs_in_at_another_mount_path(
+    make: MakeSetup, bao: Bao
+) -> None:
+    bao.call("POST", "sys/auth/mtls", {"type": "cert"})
+    role = {"certificate": bao.ca_pem.decode(), "token_policies": ["sign-web"]}
+    bao.call("POST", "auth/mtls/certs/certwright", role)
+    pair = bao.authority.issue_cert("certwright.example.org", common_name="certwright")
+    setup = make(VaultAuth(client_certificate=VaultClientCertificate(mount_path="/v1/auth/mtls")))
+    certificate = SecretKeySelector(name="client")
+    setup.change(
+        msgspec.structs.replace(
+            setup.spec, client_cert_secret_ref=certificate, client_key_secret_ref=certificate
+        )
+    )
+    setup.secrets["client"] = {
+        "tls.crt": pair.cert_chain_pems[0].bytes(),
+        "tls.key": pair.private_key_pem.bytes(),
+    }
+    await signed(setup)
+
+
+async def test_an_app_role_of_another_mount_path_logs_in(make: MakeSetup, bao: Bao) -> None:
+    bao.call("POST", "sys/auth/teams/web", {"type": "approle"})
+    bao.call("POST", "auth/teams/web/role/certwright", {"token_policies": ["sign-web"]})
+    role = bao.call("GET", "auth/teams/web/role/certwright/role-id")["data"]["role_id"]
+    secret = bao.call("POST", "auth/teams/web/role/certwright/secret-id", {})["data"]["secret_id"]
+    ref = SecretKeySelector(name="teams", key="secretId")
+    setup = make(VaultAuth(app_role=VaultAppRole(path="teams/web", role_id=role, secret_ref=ref)))
+    setup.secrets["teams"] = {"secretId": secret.encode()}
+    await signed(setup)
+
+
+async def test_the_ca_of_the_server_comes_from_a_secret(by_app_role: VaultSetup, bao: Bao) -> None:
+    ref = SecretKeySelector(name="vault-ca")
+    by_app_role.change(msgspec.structs.replace(by_app_role.spec, ca_bundle=b"", ca_bundle_secret_ref=ref))
+    by_app_role.secrets["vault-ca"] = {"ca.crt": bao.ca_pem}
+    await signed(by_app_role)

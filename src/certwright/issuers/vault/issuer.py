@@ -212,6 +212,8 @@ def _not_signed(error: VaultError, csr: CsrFacts, spec: VaultIssuer) -> Outcome:
             return _failing(_SIGNING_ERROR, text, cause, error.not_before)
         case Denied():
             fix = f'give a policy of the login: path "{spec.path}" {{ capabilities = ["update"] }}'
+            if spec.auth.token_secret_ref is not None:
+                fix = f"put a valid token into the Secret of spec.vault.auth.tokenSecretRef, or {fix}"
             return _failing(_SIGNING_ERROR, f"{text}; {fix}")
         case Rejected() if not any(_UNKNOWN_ROLE in one for one in error.errors):
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_advice(error, csr))
