@@ -18,7 +18,7 @@ from certwright.pki.keys import load_private_key, public_key_der
 from support.world import CONTROLLER
 
 Handler = Callable[[Request], Awaitable[Response]]
-_CONFLICT = json.dumps({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}).encode()
+CONFLICT = json.dumps({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}).encode()
 
 
 def is_write(request: Request) -> bool:
@@ -76,7 +76,7 @@ class Unreliable:
         if dice < 0.1:
             return Response(500, {}, b"no")
         if dice < 0.2 and request.method != "GET":
-            return Response(409, {}, _CONFLICT)
+            return Response(409, {}, CONFLICT)
         response = await self._handler(request)
         if dice >= 0.7 and dice < 0.8:
             raise errors.Unreachable("lost on the way back")

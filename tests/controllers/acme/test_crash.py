@@ -9,10 +9,12 @@ from datetime import timedelta
 import pytest
 
 from certwright.acme.protocol.messages import Action
+from certwright.kube.util import http_messages
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.table import CERTIFICATES
 from controllers.acme.fake_world import FakeWorld
+from controllers.crashes import CONFLICT
 
 _STEPS = 32
 _ASKED = (
@@ -116,3 +118,20 @@ async def test_a_crash_in_a_renewal_orders_once(fake: FakeWorld) -> None:
         await fake.world.advance(timedelta(minutes=2))
         assert len(fake.ca.orders) == ordered + 1
         assert len(fake.ca.accounts) == 1
+
+
+async def test_an_order_whose_url_could_not_be_written_is_found_at_the_ca(fake: FakeWorld) -> None:
+    handler, refused = fake.handler, list[str]()
+
+    async def refuse_once(request: http_messages.Request) -> http_messages.Response:
+        path = request.target.partition("?")[0]
+        if not refused and request.method == "PATCH" and "/orders/" in path and path.endswith("/status"):
+            refused.append(path)
+            return http_messages.Response(409, {}, CONFLICT)
+        return await handler(request)
+
+    fake.handler = refuse_once
+    await issue(fake)
+    await fake.world.advance(timedelta(minutes=2))
+    assert refused
+    await check_end(fake)

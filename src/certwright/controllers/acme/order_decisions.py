@@ -131,8 +131,9 @@ def _with_issuer(known: Snapshot, issuer: ResolvedIssuer) -> Step:
         return Resume(replace(memory, pause=None))
     if order.status.url and names.ACME_SERVER not in order.metadata.annotations and facts.is_served is None:
         return CheckServer()
-    # An error is decided on above, so that the steps below end a pass without one.
-    known = replace(known, memory=replace(known.memory, failures=0))
+    if known.memory.failures:
+        # An error is decided on above, so that the steps below end a pass without one.
+        known = replace(known, memory=replace(known.memory, failures=0))
     match known.memory.stage:
         case Unplaced() as stage:
             return _unplaced(known, stage)
