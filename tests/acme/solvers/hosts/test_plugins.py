@@ -52,7 +52,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def host_of(name: str, outside: Outside, *, timeout_s: float = 60.0, config: object = None) -> ChildHost:
     provider = Provider(kind="plugin", name=name, config=config, secrets={"apiKey": SECRET.encode()})
-    return settings_of(provider, [SECRET]).connect(replace(outside, children=Children(timeout_s=timeout_s)))
+    return settings_of(provider, [SECRET[:6], SECRET]).connect(
+        replace(outside, children=Children(timeout_s=timeout_s))
+    )
 
 
 async def reason_of(host: ChildHost, *, adds: bool = True) -> str:
@@ -162,6 +164,16 @@ async def test_more_calls_than_allowed_wait_and_then_fail(
     hosts = [settings_of(provider, []).connect(limited) for _ in range(2)]
     reasons = await asyncio.gather(*(reason_of(one) for one in hosts))
     assert sorted("earlier calls have not ended" in one for one in reasons) == [False, True]
+
+
+async def test_changes_that_are_too_slow_together_are_made_one_by_one(
+    tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plugins(tmp_path, slow=GOOD.replace('print("added")', "__import__('time').sleep(1.5)"))
+    monkeypatch.syspath_prepend(tmp_path)
+    session = HostSession(host_of("slow", outside, timeout_s=4), outside.now)
+    tasks = [task(f"n{number}.{ZONE}", "v") for number in range(3)]
+    await asyncio.gather(*(solver_of(session).present(one) for one in tasks))
 
 
 async def test_a_pause_that_the_plugin_asks_for_is_kept(

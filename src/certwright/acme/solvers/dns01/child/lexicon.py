@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 from certwright.acme.solvers.dns01.child import confine
@@ -17,6 +18,7 @@ from certwright.acme.solvers.dns01.child.messages import Provider
 # What thirty providers raise as the text of their AuthenticationError; dns-lexicon has no type for it.
 _NO_ZONE = "No domain found"
 _TTL = "ttl"
+_PAUSES = (429, 503)
 
 
 class _LexiconProvider(Protocol):
@@ -26,6 +28,40 @@ class _LexiconProvider(Protocol):
     def create_record(self, rtype: str, name: str, content: str) -> bool: ...
     def delete_record(self, identifier: None, rtype: str, name: str, content: str) -> bool: ...
     def list_records(self, rtype: str, name: str, content: str) -> list[dict[str, Any]]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """One TXT value of a name, in the zone of `provider`."""
+
+    provider: _LexiconProvider
+    name: str
+    value: str
+
+    def add(self) -> None:
+        """Some APIs refuse what exists already. Raises what dns-lexicon raises, and `Failed`."""
+        self._ensure(lambda: self.provider.create_record("TXT", self.name, self.value), exists=True)
+
+    def remove(self) -> None:
+        """Some APIs refuse to remove what does not exist. Raises what dns-lexicon raises, and `Failed`."""
+        self._ensure(lambda: self.provider.delete_record(None, "TXT", self.name, self.value), exists=False)
+
+    def _ensure(self, change: Callable[[], bool], *, exists: bool) -> None:
+        try:
+            if change() is not False:
+                return
+            raise Failed("dns-lexicon reports that nothing was changed, without a reason")
+        except Exception as error:
+            # After a rate limit no further request is sent.
+            if _status_of(error) in _PAUSES or self._exists() is not exists:
+                raise
+
+    def _exists(self) -> bool | None:
+        """None: that cannot be found out."""
+        try:
+            return bool(self.provider.list_records("TXT", self.name, self.value))
+        except Exception:
+            return None
 
 
 class Lexicon:
@@ -60,32 +96,19 @@ class Lexicon:
 
     def add(self, zone: str, name: str, value: str) -> None:
         """See `Provider`."""
-        provider = self._zone(zone)
-        try:
-            provider.create_record("TXT", name, value)
-        except Exception:
-            # Some APIs refuse what exists already.
-            if not self._has(provider, name, value):
-                raise
+        _Value(self._zone(zone), name, value).add()
 
     def remove(self, zone: str, name: str, value: str) -> None:
         """See `Provider`."""
-        provider = self._zone(zone)
-        try:
-            provider.delete_record(None, "TXT", name, value)
-        except Exception:
-            # Some APIs refuse to remove what does not exist.
-            if self._has(provider, name, value) is not False:
-                raise
+        _Value(self._zone(zone), name, value).remove()
 
     def explain(self, error: Exception) -> Failed:
         """The failure that an error of dns-lexicon, or of the libraries below it, means."""
         if (denied := confine.denial(error)) is not None:
             return Failed(str(denied))
-        response = getattr(error, "response", None)
-        status = getattr(response, "status_code", None)
-        if isinstance(status, int):
-            return _of_status(status, cast("Mapping[str, str]", getattr(response, "headers", {})))
+        if status := _status_of(error):
+            headers = getattr(getattr(error, "response", None), "headers", {})
+            return _of_status(status, cast("Mapping[str, str]", headers))
         if isinstance(error, self._errors.AuthenticationError):
             return Rejected(f"the credentials were not accepted: {error}")
         if type(error).__module__.partition(".")[0] == "requests":
@@ -109,17 +132,16 @@ class Lexicon:
             settings[_TTL] = _number(ttl)
         return self._make(self._resolver().with_dict(settings))
 
-    def _has(self, provider: _LexiconProvider, name: str, value: str) -> bool | None:
-        """None: that cannot be found out either, and the first error is the one to report."""
-        try:
-            return bool(provider.list_records("TXT", name, value))
-        except Exception:
-            return None
-
     def _is_missing(self, error: Exception) -> bool:
         if isinstance(error, self._errors.AuthenticationError):
             return _NO_ZONE in str(error)
-        return getattr(getattr(error, "response", None), "status_code", None) == 404
+        return _status_of(error) == 404
+
+
+def _status_of(error: Exception) -> int:
+    """The HTTP status that an error of `requests` carries; 0: none."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return status if isinstance(status, int) else 0
 
 
 def _missing(provider: str, error: Exception) -> str:
@@ -133,7 +155,7 @@ def _number(ttl: str) -> int:
 
 
 def _of_status(status: int, headers: Mapping[str, str]) -> Failed:
-    if status in (429, 503):
+    if status in _PAUSES:
         return Busy(f"its API answered with status {status}", headers.get("Retry-After", "") or "30")
     if status in (401, 403):
         return Rejected(f"its API answered with status {status}; the credentials are wrong or lack rights")

@@ -83,14 +83,19 @@ class ChildSettings:
 
 
 def settings_of(provider: Provider, secrets: Sequence[bytes | str]) -> ChildSettings:
-    """The settings of a provider. Raises `SolverError` if its configuration is not JSON."""
-    texts = (one if isinstance(one, str) else one.decode(errors="replace") for one in secrets)
+    """The settings of a provider."""
+    words = {(one if isinstance(one, str) else one.decode(errors="replace")).strip() for one in secrets}
     return ChildSettings(
         kind=provider.kind,
         name=provider.name,
         provider=msgspec.json.encode(provider, order="deterministic"),
-        secrets=tuple(sorted({text.strip() for text in texts if len(text.strip()) >= _SHORTEST_SECRET})),
+        # The longest first: a short one may be a part of it.
+        secrets=tuple(sorted((one for one in words if len(one) >= _SHORTEST_SECRET), key=_longest_first)),
     )
+
+
+def _longest_first(word: str) -> tuple[int, str]:
+    return (-len(word), word)
 
 
 class ChildHost(DnsHost):
@@ -143,12 +148,12 @@ class ChildHost(DnsHost):
                 f"{failed}: its settings and Secrets have {len(text)} bytes; at most {_LONGEST_REQUEST}"
             )
         async with self._children.slot(self._settings.label):
-            answer = await self._run(text, failed, self._children.timeout_s)
+            answer = await self._run(text, failed, self._children.timeout_s, alone=len(changes) <= 1)
         if answer.reason:
             raise self._error(answer, failed)
         return answer
 
-    async def _run(self, request: bytes, failed: str, timeout_s: float) -> Answer:
+    async def _run(self, request: bytes, failed: str, timeout_s: float, *, alone: bool) -> Answer:
         try:
             process = _start(_environment(os.environ, self._settings.kind))
         except OSError as error:
@@ -162,10 +167,11 @@ class ChildHost(DnsHost):
         try:
             text = await last_words(process, process.stdout, most=_LONGEST_ANSWER, timeout_s=timeout_s)
         except TimeoutError:
+            message = f"{failed}: it did not end within {timeout_s:g} s and was killed"
+            if not alone:
+                raise SolverError(message) from None  # One by one they may succeed.
             # The others with these settings would wait as long.
-            raise Throttled(
-                f"{failed}: it did not end within {timeout_s:g} s and was killed", self._now() + DEFAULT_PAUSE
-            ) from None
+            raise Throttled(message, self._now() + DEFAULT_PAUSE) from None
         try:
             return json_decoder(Answer).decode(text)
         except msgspec.DecodeError:
