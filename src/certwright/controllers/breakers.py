@@ -20,8 +20,8 @@ import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.retry.tries import PERIOD
 from certwright.controllers.toolbox import Toolbox
-from certwright.controllers.tries import PERIOD
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result

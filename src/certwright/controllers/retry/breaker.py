@@ -25,11 +25,11 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from certwright.controllers.in_flight import InFlight
-from certwright.controllers.probing import Probing
 from certwright.controllers.retry.backoff import Hold
-from certwright.controllers.tries import Tries
-from certwright.controllers.waiting_list import WaitingList
+from certwright.controllers.retry.in_flight import InFlight
+from certwright.controllers.retry.probing import Probing
+from certwright.controllers.retry.tries import Tries
+from certwright.controllers.retry.waiting_list import WaitingList
 from certwright.resources.causes import Cause
 
 K = TypeVar("K", bound=Hashable)

@@ -18,7 +18,7 @@ from certwright.controllers.retry import recovery
 from certwright.controllers.retry.backoff import Hold, is_possible
 from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR, Circuit, Released, State
 from certwright.controllers.retry.recovery import History, cause_of_failure, name_of, subject_of
-from certwright.controllers.tries import PERIOD
+from certwright.controllers.retry.tries import PERIOD
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
 from certwright.issuers.table import WITHOUT_TRACES, kind_of
 from certwright.kube.api import conditions
