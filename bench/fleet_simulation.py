@@ -184,13 +184,14 @@ class Fleet:
         if self._policy.sees:
             circuit = self._circuits[one.issuer]
             hold = circuit.may_begin(one.number, one.not_after, now)
-            hold = hold or circuit.may_ask(one.number, one.not_after, now)
+            hold = hold or circuit.may_attempt(one.number, one.not_after, now)
             one.is_held = hold is not None
             if hold is not None:
+                circuit.wait(one.number, one.not_after, hold.until, now)
                 self._wake(one, hold.until)
                 self._plan_probe(one.issuer, now)
                 return
-            circuit.asked(one.number, now)
+            circuit.start_attempt(one.number, now)
             self._plan_probe(one.issuer, now)
         one.is_asking = True
         one.turn += 1
@@ -260,7 +261,7 @@ class Fleet:
 
     def _restart(self, now: datetime) -> None:
         """Memory is lost. What was in flight is begun again; the breakers continue from their records, as
-        `controllers/retry/gate.py` restores them."""
+        `controllers/retry/breaker_records.py` restores them."""
         before, self._circuits = self._circuits, [self._circuit() for _ in self._authorities]
         in_flight = [0] * len(self._authorities)
         for one in self._certificates:
@@ -276,7 +277,7 @@ class Fleet:
                     new.recall(None, at)
             if old.is_open and old.opened_at is not None:
                 new.reopen(old.opened_at, old.not_before, now)
-            new.recall_untold(in_flight[issuer], now)
+            new.recall_unrecorded(in_flight[issuer], now)
             self._plan_probe(issuer, now)
         if self._restarts_every is not None:
             heapq.heappush(self._events, (now + self._restarts_every, _Kind.RESTART, 0, 0))

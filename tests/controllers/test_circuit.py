@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
+import pickle
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.controllers.retry.backoff import Limits, Standing, next_attempt
+from certwright.controllers.retry.backoff import Hold, Limits, Standing, next_attempt
 from certwright.controllers.retry.breaker import Circuit, Released
+from certwright.controllers.retry.breaker_state import State
 from certwright.resources.causes import Cause
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,14 +62,15 @@ class Fleet:
                     self._asks(number)
 
     def _asks(self, number: int) -> None:
-        hold = self.circuit.may_ask(number, self.ends[number], self.now)
+        hold = self.circuit.may_attempt(number, self.ends[number], self.now)
         if hold is not None:
             assert hold.until > self.now
-            assert hold == self.circuit.may_ask(number, self.ends[number], self.now)
+            assert hold == self.circuit.may_attempt(number, self.ends[number], self.now)
+            self.circuit.wait(number, self.ends[number], hold.until, self.now)
             self.wake(number, hold.until)
             return
         del self._last_wake[number]
-        self.circuit.asked(number, self.now)
+        self.circuit.start_attempt(number, self.now)
         self.tries.append((self.now, number))
         heapq.heappush(self._answers, (self.now + self.took, number))
 
@@ -150,20 +154,20 @@ def test_a_failing_name_does_not_open_the_circuit() -> None:
     circuit: Circuit[int] = Circuit(12)
     for hour in range(100):
         now = START + hour * HOUR
-        circuit.asked(1, now)
+        circuit.start_attempt(1, now)
         circuit.failed(1, Cause.UNKNOWN, now)
-        circuit.asked(2, now)
+        circuit.start_attempt(2, now)
         circuit.failed(2, Cause.UNKNOWN, now)
         assert not circuit.is_open
-        assert circuit.may_ask(3, None, now) is None
+        assert circuit.may_attempt(3, None, now) is None
 
 
 @pytest.mark.parametrize("cause", [Cause.INVALID_REQUEST, Cause.DENIED])
 def test_what_is_about_the_request_does_not_open_the_circuit(cause: Cause) -> None:
     circuit: Circuit[int] = Circuit(12)
     for number in range(100):
-        assert circuit.may_ask(number, None, START) is None
-        circuit.asked(number, START)
+        assert circuit.may_attempt(number, None, START) is None
+        circuit.start_attempt(number, START)
         circuit.failed(number, cause, START)
     assert not circuit.is_open
 
@@ -181,35 +185,96 @@ def test_an_issuer_that_names_a_time_is_left_alone_until_then() -> None:
     circuit: Circuit[int] = Circuit(12)
     until = START + 7 * HOUR
     for number in range(3):
-        circuit.asked(number, START)
+        circuit.start_attempt(number, START)
         circuit.failed(number, Cause.UNAVAILABLE, START, until)
-    hold = circuit.may_ask(7, START + 9 * DAY, START + HOUR)
+    hold = circuit.may_attempt(7, START + 9 * DAY, START + HOUR)
     assert hold is not None
     assert hold.until == until
-    assert circuit.may_ask(7, START + 9 * DAY, until) is None
+    assert circuit.may_attempt(7, START + 9 * DAY, until) is None
 
 
 def test_one_that_was_let_through_and_does_not_come_loses_its_turn() -> None:
     circuit: Circuit[int] = Circuit(12)
     for number in range(3):
-        circuit.asked(number, START)
+        circuit.start_attempt(number, START)
+        circuit.failed(number, Cause.UNAVAILABLE, START)
+    now = START + HOUR
+    assert begin(circuit, 7, None, now) is None
+    assert begin(circuit, 7, None, now + MINUTE) is None  # still its turn
+    hold = begin(circuit, 8, None, now + MINUTE)
+    assert hold is not None
+    assert begin(circuit, 8, None, max(hold.until, now + 6 * MINUTE)) is None
+
+
+def test_a_turn_is_taken_by_the_first_that_begins_not_by_a_question() -> None:
+    circuit: Circuit[int] = Circuit(12)
+    for number in range(3):
+        circuit.start_attempt(number, START)
         circuit.failed(number, Cause.UNAVAILABLE, START)
     now = START + HOUR
     assert circuit.may_begin(7, None, now) is None
-    assert circuit.may_begin(7, None, now + MINUTE) is None  # still its turn
-    hold = circuit.may_begin(8, None, now + MINUTE)
-    assert hold is not None
-    assert circuit.may_begin(8, None, max(hold.until, now + 6 * MINUTE)) is None
+    assert begin(circuit, 8, None, now) is None
+    assert circuit.may_begin(7, None, now) is not None
+
+
+@pytest.mark.parametrize("has_probe", [False, True])
+def test_questions_change_nothing(has_probe: bool) -> None:
+    chance = random.Random(1)
+    circuit: Circuit[int] = Circuit(12, has_probe=has_probe)
+    seen: set[tuple[State, bool]] = set()
+    for number in range(4000):
+        now, key = START + number * 7 * MINUTE / 4, chance.randrange(30)
+        end = START + chance.randrange(60) * DAY
+        before = pickle.dumps(vars(circuit))
+        answers = [ask(circuit, key, end, now) for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert pickle.dumps(vars(circuit)) == before
+        hold = circuit.may_attempt(key, end, now)
+        seen.add((circuit.state, hold is None))
+        if hold is not None:
+            circuit.wait(key, end, hold.until, now)
+        else:
+            circuit.start_attempt(key, now)
+            if number // 400 % 2 or chance.random() < 0.1:
+                circuit.failed(key, Cause.UNAVAILABLE, now)
+            elif chance.random() < 0.9:
+                circuit.succeeded(key, now)
+        if circuit.probe_at is not None and circuit.probe_at <= now:
+            circuit.probed(now, is_answered=chance.random() < 0.5)
+    assert seen >= {(State.CLOSED, True), (State.HALF_OPEN, True), (State.HALF_OPEN, False)}
+
+
+def ask(circuit: Circuit[int], key: int, end: datetime, now: datetime) -> tuple[object, ...]:
+    """The answers to all questions."""
+    return (
+        circuit.may_begin(key, end, now),
+        circuit.may_attempt(key, end, now),
+        circuit.may_continue(key, end, now),
+        circuit.may_join(key, end, now),
+        circuit.trial_at(now),
+        circuit.check_at(key),
+        circuit.is_called(key, now),
+    )
+
+
+def begin(circuit: Circuit[int], key: int, not_after: datetime | None, now: datetime) -> Hold | None:
+    """Ask, and do what follows from the answer."""
+    hold = circuit.may_begin(key, not_after, now)
+    if hold is None:
+        circuit.begin(key, now)
+    else:
+        circuit.wait(key, not_after, hold.until, now)
+    return hold
 
 
 def test_those_who_have_failed_leave_the_probe_to_others() -> None:
     circuit: Circuit[int] = Circuit(12)
     for number in range(3):
-        circuit.asked(number, START)
+        circuit.start_attempt(number, START)
         circuit.failed(number, Cause.UNAVAILABLE, START)
     soon, later = START + DAY, START + 30 * DAY
-    holds = {number: circuit.may_begin(number, soon, START + MINUTE) for number in range(3)}
-    fresh = circuit.may_begin(9, later, START + MINUTE)
+    holds = {number: begin(circuit, number, soon, START + MINUTE) for number in range(3)}
+    fresh = begin(circuit, 9, later, START + MINUTE)
     assert fresh is not None
     latest = max(hold.until for hold in (*holds.values(), fresh) if hold)
     assert circuit.may_begin(0, soon, latest) is not None
@@ -219,9 +284,9 @@ def test_those_who_have_failed_leave_the_probe_to_others() -> None:
 def test_a_deleted_certificate_is_forgotten() -> None:
     circuit: Circuit[int] = Circuit(12)
     for number in range(3):
-        circuit.asked(number, START)
+        circuit.start_attempt(number, START)
         circuit.failed(number, Cause.UNAVAILABLE, START)
-    circuit.may_begin(9, None, START)
+    begin(circuit, 9, None, START)
     assert circuit.waiting == 1
     circuit.forget(9)
     assert circuit.waiting == 0

@@ -10,7 +10,7 @@ import pytest
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
-from certwright.controllers.retry.breaker import State
+from certwright.controllers.retry.breaker_state import State
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.filtered_informer import PartialInformer
@@ -197,7 +197,7 @@ async def test_failures_of_another_shard_count_for_the_issuer(replicas: Replicas
         await world.settle()
         await mark(world, f"{name}-1", "Failed")
     for member in replicas.members:
-        (standing,) = member._parts.gate.standings()
+        (standing,) = member._parts.gate.circuits.standings()
         assert (standing.name, standing.state is State.CLOSED) == ("thing", False)
 
 

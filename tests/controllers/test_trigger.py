@@ -23,9 +23,11 @@ class Closed:
 
     until: datetime
     sentence: str = "it is out"
-    begun: int = 0
+    turns: int = 0
+    waits: int = 0
+    attempts: int = 0
 
-    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
+    def may_begin(self, certificate: Certificate, now: datetime) -> Hold | None:
         del certificate
         return Hold(self.until, self.sentence) if now < self.until else None
 
@@ -33,9 +35,17 @@ class Closed:
         del certificate
         return self.until
 
-    def attempted(self, certificate: Certificate, now: datetime) -> None:
+    def begin(self, certificate: Certificate, now: datetime) -> None:
         del certificate, now
-        self.begun += 1
+        self.turns += 1
+
+    def wait(self, certificate: Certificate, hold: Hold, now: datetime) -> None:
+        del certificate, hold, now
+        self.waits += 1
+
+    def begun(self, certificate: Certificate, now: datetime) -> None:
+        del certificate, now
+        self.attempts += 1
 
 
 def decide(gate: Closed, held: Certificate, *, now: datetime = START, broken: bool = True) -> Certificate:
@@ -45,7 +55,7 @@ def decide(gate: Closed, held: Certificate, *, now: datetime = START, broken: bo
         around = snapshot(certificate=held, now=now, secret=None)
     draft = Draft(held)
     Trigger(Limits(), gate).decide(around, draft)
-    for note in draft.notes:
+    for note in (*draft.claims, *draft.notes):
         note.apply(*note.args)
     return draft.certificate
 
@@ -78,10 +88,11 @@ def test_a_moment_that_moves_away_is_not_written_each_time() -> None:
 def test_once_let_through_it_is_issued() -> None:
     gate = Closed(START + HOUR)
     held = decide(gate, certificate())
-    assert gate.begun == 0
+    assert (gate.turns, gate.waits, gate.attempts) == (0, 1, 0)
     found = issuing(decide(gate, held, now=START + HOUR))
     assert found is not None
-    assert (found.status, found.reason, gate.begun) == ("True", "DoesNotExist", 1)
+    assert (found.status, found.reason) == ("True", "DoesNotExist")
+    assert (gate.turns, gate.waits, gate.attempts) == (1, 1, 1)
 
 
 def test_what_need_not_be_issued_any_more_waits_for_nothing() -> None:

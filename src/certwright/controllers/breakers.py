@@ -3,7 +3,7 @@
 Wakes on:  an attempt that failed; the first success after it; another replica's record; the next probe
 Reads:     the breakers (`gate.py`); Issuer, ClusterIssuer
 Writes:    the annotation certwright.io/circuit-breaker of the issuer
-Next:      the Certificates and Orders that the breaker releases
+Next:      the Certificates and Orders that the breaker releases; the check of the issuer
 
 Of several replicas, the one that works on the issuer probes it; the others follow the record.
 """
@@ -37,7 +37,8 @@ empty: it was answered."""
 
 
 class BreakerReconciler:
-    """Works on one issuer at a time. `owns` says which issuers this replica probes."""
+    """Works on one issuer at a time. `check` has the issuer checked again; `owns` says which issuers this
+    replica probes."""
 
     def __init__(
         self,
@@ -46,25 +47,30 @@ class BreakerReconciler:
         toolbox: Toolbox,
         probe: Probe,
         *,
+        check: Callable[[ObjectKey], None],
         owns: Callable[[ObjectKey], bool],
     ) -> None:
         self._gate = gate
         self._caches = caches
         self._client = toolbox.client
         self._probe = probe
+        self._check = check
         self._owns = owns
         self._now = toolbox.now
         self._is_forbidden = False
 
     async def reconcile(self, issuer: ObjectKey) -> Result:
         """Probe if it is time, call the next trial, and record the breaker."""
-        breaker = self._gate.breaker_at(issuer)
+        breaker = self._gate.circuits.at(issuer)
         if breaker is None:
             return Result()
         at = breaker.probe_at
         if at is not None and at <= self._now() and self._owns(issuer):
             message = await self._probe(issuer)
             self._gate.probed(issuer, is_answered=not message, message=message)
+            if not message:
+                # An issuer that is not ready need not wait for its next check.
+                self._check(issuer)
         self._gate.call_trial(issuer)
         await self.save(issuer)
         at = breaker.probe_at if self._owns(issuer) else None
@@ -73,16 +79,17 @@ class BreakerReconciler:
     async def save(self, issuer: ObjectKey) -> None:
         """Record the breaker, if the record differs. Raises what writes to the API raise."""
         found = self._object_of(issuer)
-        if found is None or not self._gate.is_recorded(issuer) or self._is_forbidden:
+        if found is None or not self._gate.records.is_recorded(issuer) or self._is_forbidden:
             return
-        stored, record = read_breaker(found.metadata.annotations), self._gate.record_of(issuer)
+        stored, record = read_breaker(found.metadata.annotations), self._gate.records.record_of(issuer)
         if record is not None and stored is not None:
             record = _merged(stored, record, self._now(), owns=self._owns(issuer))
         if record is None:
-            self._gate.forget_record(issuer)
+            self._gate.records.forget_record(issuer)
         if stored == record:
             return
         _log_change(issuer, stored, record)
+        self._gate.records.writing(issuer, record)
         patch: dict[str, Any] = {"metadata": {"annotations": write_breaker(record)}}
         try:
             if issuer.namespace:
@@ -96,7 +103,7 @@ class BreakerReconciler:
             _log.warning("circuit breakers are not saved, so a restart resets them: %s", error)
 
     def _next_trial(self, issuer: ObjectKey) -> datetime | None:
-        breaker, now = self._gate.breaker_at(issuer), self._now()
+        breaker, now = self._gate.circuits.at(issuer), self._now()
         at = breaker.trial_at(now) if breaker is not None else None
         return at if at is not None and at > now else None
 

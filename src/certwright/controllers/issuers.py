@@ -101,7 +101,7 @@ class SecretReader:
 
 class IssuerReconciler(Generic[T]):
     """Keeps the `Ready` condition of one of both kinds. `secrets_in` returns the namespace of an issuer's
-    Secrets."""
+    Secrets; `answered` is called when the issuer's server has answered a check."""
 
     def __init__(
         self,
@@ -109,12 +109,14 @@ class IssuerReconciler(Generic[T]):
         informer: Informer[T],
         tools: IssuerTools,
         secrets_in: Callable[[T], str],
+        answered: Callable[[ObjectKey], None],
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._tools = tools
         self._kind = kind
         self._informer = informer
         self._secrets_in = secrets_in
+        self._answered = answered
         self._toolbox = tools.toolbox
         self._status = tools.toolbox.status_of(informer)
         self._reported: dict[ObjectKey, str] = {}
@@ -135,6 +137,9 @@ class IssuerReconciler(Generic[T]):
                 await self._write(issuer, checked)
         except NotFound:
             return Result()
+        if checked.is_answered:
+            # Only now that it is written that the issuer is ready, because that admits what is released.
+            self._answered(key)
         return Result(wake_at=self._toolbox.now() + checked.retry_after if checked.retry_after else None)
 
     def _report_bad_annotation(self, key: ObjectKey, issuer: T) -> None:

@@ -13,8 +13,8 @@ from datetime import datetime
 
 from certwright.controllers.acme.client_metrics import Kind, Tally, Traffic
 from certwright.controllers.cache.indexes import owner_value
-from certwright.controllers.retry.breaker import State
-from certwright.controllers.retry.gate import Standing
+from certwright.controllers.retry.breaker_state import State
+from certwright.controllers.retry.circuits import Standing
 from certwright.controllers.shared import Shared
 from certwright.kit.exposition import head, labels
 from certwright.kube.api import conditions
@@ -57,7 +57,7 @@ class ControllerMetrics:
     def __init__(self, shared: Shared, controllers: Sequence[Controller], traffic: Traffic) -> None:
         self._mine = shared.mine
         self._caches = shared.caches
-        self._gate = shared.gate
+        self._circuits = shared.gate.circuits
         self._traffic = traffic
         self._controllers = controllers
         self._clock = shared.clock
@@ -74,7 +74,7 @@ class ControllerMetrics:
         cluster_issuers = list(found.cache.values()) if found is not None else []
         failing = [(one, self._cause(one)) for one in self._of_ours(self._caches.failing_certificates())]
         counts = [(one.name, one.runs, one.failures) for one in self._controllers]
-        standings = self._gate.standings()
+        standings = self._circuits.standings()
         challenges = list(self._caches.challenges.cache.values())
         traffic = self._traffic.take()
         now = self._clock.now()

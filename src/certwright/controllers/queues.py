@@ -12,13 +12,17 @@ from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import Ours, ours
+from certwright.controllers.retry.applicants import request_of, signing_request_of
 from certwright.issuers.contract import IssuerView
-from certwright.kube.api.meta import ObjectKey
+from certwright.kube.api.meta import Object, ObjectKey
 from certwright.kube.runtime.queue import WorkQueue
 from certwright.kube.util.clock import Clock
-from certwright.resources.table import CLUSTER_ISSUERS
+from certwright.resources.request import CertificateRequest
 
 _ISSUERS = ("issuers", "clusterissuers")
+
+WakeNamed = Callable[[str, ObjectKey], None]
+"""Enqueue a key of the controller of that name."""
 
 
 class Precedence(NamedTuple):
@@ -57,21 +61,37 @@ class Queues:
         is known in this process only."""
         key = ObjectKey(issuer.namespace, issuer.name)
         self._checked_again.add(key)
-        self.add("clusterissuers" if issuer.kind == CLUSTER_ISSUERS.kind else "issuers", key)
+        self.check_issuer_at(key)
+
+    def check_issuer_at(self, issuer: ObjectKey) -> None:
+        """Have the Issuer, or, without a namespace, the ClusterIssuer of that key checked again."""
+        self.add("issuers" if issuer.namespace else "clusterissuers", issuer)
 
     def wake_issuance(self, key: ObjectKey, at: datetime) -> None:
-        """Enqueue a Certificate and its issuance at that time: its open request, the Order of that, its
-        Challenges."""
+        """Enqueue the object with that applicant's key and its issuance at that time: the open request, its
+        Order, its Challenges."""
         wake = partial(self._add_at, at)
-        wake("certificates", key)
-        for request in self._caches.requests_of(owner_value(*key)):
-            if is_finished(request):
-                continue
+        informer = self._caches.signing_requests
+        if (request_key := request_of(key)) is not None:
+            self._wake_request(self._caches.requests.cache.get(request_key), wake)
+        elif (signing_key := signing_request_of(key)) is not None:
+            wake("certificatesigningrequests", signing_key)
+            self._wake_orders(informer.cache.get(signing_key) if informer is not None else None, wake)
+        else:
+            wake("certificates", key)
+            for request in self._caches.requests_of(owner_value(*key)):
+                self._wake_request(request, wake)
+
+    def _wake_request(self, request: CertificateRequest | None, wake: WakeNamed) -> None:
+        if request is not None and not is_finished(request):
             wake("certificaterequests", request.metadata.key)
-            for order in self._caches.orders_of(request.metadata):
-                wake("orders", order.metadata.key)
-                for challenge in self._caches.challenges_of(order.metadata):
-                    wake("challenges", challenge.metadata.key)
+            self._wake_orders(request, wake)
+
+    def _wake_orders(self, request: Object | None, wake: WakeNamed) -> None:
+        for order in self._caches.orders_of(request.metadata) if request is not None else ():
+            wake("orders", order.metadata.key)
+            for challenge in self._caches.challenges_of(order.metadata):
+                wake("challenges", challenge.metadata.key)
 
     def _add_at(self, at: datetime, name: str, key: ObjectKey) -> None:
         if (queue := self._by_name.get(name)) is not None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.retry.backoff import Limits
-from certwright.controllers.retry.breaker import ATTEMPTS_PER_HOUR
+from certwright.controllers.retry.breaker_state import ATTEMPTS_PER_HOUR
 from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.util.ids import random_suffix
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES

@@ -11,6 +11,8 @@ from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import share_of
 from certwright.controllers.queues import Queues
 from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.controllers.retry.breaker_records import BreakerRecords
+from certwright.controllers.retry.circuits import Circuits
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.servers import Servers
 from certwright.controllers.settings import Settings
@@ -47,12 +49,8 @@ class Shared:
         self.authorities = Authorities(self.caches, self.secrets_of_cluster_issuers, wake)
 
     def _gate(self, attempts_per_hour: int) -> IssuerGate:
-        own = share_of(attempts_per_hour, self.mine)
-        return IssuerGate(
-            self.caches,
-            self.issuers.object_of,
-            now=self.clock.now,
-            attempts_per_hour=own,
-            mine=self.mine,
-            share_of_attempts=own / attempts_per_hour if attempts_per_hour > 0 else 1.0,
-        )
+        own, now = share_of(attempts_per_hour, self.mine), self.clock.now
+        share = own / attempts_per_hour if attempts_per_hour > 0 else 1.0
+        circuits = Circuits(self.issuers.object_of, attempts_per_hour=own)
+        records = BreakerRecords(self.caches, circuits, now=now, share_of_attempts=share)
+        return IssuerGate(self.caches, circuits, records, now=now, mine=self.mine)

@@ -23,6 +23,7 @@ from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.parts import Parts, Row
 from certwright.controllers.probes import Probes
 from certwright.controllers.queues import Precedence
+from certwright.controllers.requests.attempts import Attempts
 from certwright.controllers.requests.certificate_requests import RequestReconciler
 from certwright.controllers.requests.signing import Signing
 from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
@@ -79,7 +80,7 @@ def _certificate_handlers(parts: Parts, reconciler: CertificateReconciler, add: 
     parts.caches.certificates.add_handler(parts.acme.renewals.certificate_changed)
     events.wake_certificates(parts.caches, add)
     events.wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
-    parts.gate.on_release(parts.queues.wake_issuance)
+    parts.gate.circuits.on_release(parts.queues.wake_issuance)
 
 
 def _requests(parts: Parts) -> RequestReconciler:
@@ -113,6 +114,7 @@ def _signing_requests(parts: Parts) -> SigningRequestReconciler:
     return SigningRequestReconciler(
         parts.issuers.of_signer,
         parts.issuer_tools,
+        Attempts(parts.gate),
         kinds=table.signer_kinds(parts.enabled, table.CSR_SIGNERS),
         may_reference=reference_review(parts.toolbox.client),
         requests=parts.caches.signing_requests,
@@ -130,7 +132,9 @@ def _signing_request_handlers(parts: Parts, reconciler: SigningRequestReconciler
 
 def _issuers(parts: Parts) -> IssuerReconciler[Any]:
     informer, tools = parts.caches.issuers, parts.issuer_tools
-    return IssuerReconciler(ISSUERS, informer, tools, lambda issuer: issuer.metadata.namespace)
+    return IssuerReconciler(
+        ISSUERS, informer, tools, lambda issuer: issuer.metadata.namespace, parts.gate.checked
+    )
 
 
 def _issuer_handlers(parts: Parts, reconciler: IssuerReconciler[Any], add: Add) -> None:
@@ -141,7 +145,8 @@ def _issuer_handlers(parts: Parts, reconciler: IssuerReconciler[Any], add: Add) 
 def _cluster_issuers(parts: Parts) -> IssuerReconciler[Any]:
     informer, tools = parts.caches.cluster_issuers, parts.issuer_tools
     assert informer is not None
-    return IssuerReconciler(CLUSTER_ISSUERS, informer, tools, lambda _: parts.secrets_of_cluster_issuers)
+    secrets_in = parts.secrets_of_cluster_issuers
+    return IssuerReconciler(CLUSTER_ISSUERS, informer, tools, lambda _: secrets_in, parts.gate.checked)
 
 
 def _cluster_issuer_handlers(parts: Parts, reconciler: IssuerReconciler[Any], add: Add) -> None:
@@ -238,15 +243,16 @@ def _breakers(parts: Parts) -> BreakerReconciler:
         parts.caches,
         parts.toolbox,
         probes.probe,
+        check=parts.queues.check_issuer_at,
         owns=parts.mine if parts.mine is not None else lambda _issuer: True,
     )
 
 
 def _breaker_handlers(parts: Parts, breakers: BreakerReconciler, add: Add) -> None:
-    parts.gate.on_change(add, breakers.save)
+    parts.gate.records.on_change(add, breakers.save)
     for informer in (parts.caches.issuers, parts.caches.cluster_issuers):
         if informer is not None:
-            informer.add_handler(parts.gate.issuer_changed)
+            informer.add_handler(parts.gate.records.issuer_changed)
 
 
 ROWS: Final[tuple[Row[Any], ...]] = (

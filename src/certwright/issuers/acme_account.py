@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives import serialization
@@ -81,6 +82,14 @@ def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> Account
         return None
 
 
+class _Verdict(NamedTuple):
+    """The account, an addition to the condition's message, and whether the server has answered."""
+
+    account: IssuerACMEStatus
+    note: str
+    is_answered: bool
+
+
 async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Checked:
     """Register the account unless it is registered, and update its contact address.
 
@@ -90,7 +99,7 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
     if spec.external_account_binding is not None:
         secrets.append(spec.external_account_binding.key_secret_ref.name)
     try:
-        status, note = await _checked(issuer, spec, tools, acme)
+        verdict = await _checked(issuer, spec, tools, acme)
     except Trouble as trouble:
         return Checked(
             ready=False,
@@ -100,28 +109,30 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
             retry_after=trouble.retry_after,
         )
     return Checked(
-        ready=True, reason=REGISTERED, message=f"{_READY}{note}", secrets=tuple(secrets), account=status
+        ready=True,
+        reason=REGISTERED,
+        message=f"{_READY}{verdict.note}",
+        secrets=tuple(secrets),
+        account=verdict.account,
+        is_answered=verdict.is_answered,
     )
 
 
-async def _checked(
-    issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools
-) -> tuple[IssuerACMEStatus, str]:
-    """The account, and an addition to the condition's message."""
+async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> _Verdict:
     key = await _key(spec, tools, acme)
     client = _client(spec, key, acme.registry)
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
         client.kid = client.kid or known.uri
-        return known, await _profile_note(spec, client)
+        return _Verdict(known, await _profile_note(spec, client), is_answered=False)
     made = await _register(client, spec, tools)
     _report_refusal(client, tools.now())
     contact = _contact(spec)
     if set(made.contact) != set(contact) and (contact or known is not None):
         await _tell_contact(client, contact, spec)
     status = IssuerACMEStatus(uri=made.url, last_registered_email=spec.email, last_private_key_hash=digest)
-    return status, await _profile_note(spec, client)
+    return _Verdict(status, await _profile_note(spec, client), is_answered=True)
 
 
 def _report_refusal(client: AcmeClient, now: datetime) -> None:

@@ -124,6 +124,8 @@ class Checked:
     retry_after: timedelta | None = None
     account: IssuerACMEStatus | None = None
     """The ACME account to record; None leaves the recorded one."""
+    is_answered: bool = False
+    """Whether the issuer's server has answered requests of this check as it should: as good as a probe."""
     event: str = ""
 
 

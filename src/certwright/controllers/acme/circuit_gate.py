@@ -9,14 +9,15 @@ from datetime import datetime
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.shard_filter import owning_request
+from certwright.controllers.retry.applicants import Applicant, applicant_of, signing_applicant
 from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources.causes import Cause
 from certwright.resources.challenge import Challenge
-from certwright.resources.issuer_set_member import sent_to
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
 Admit = Callable[[Order, ResolvedIssuer, bool], Awaitable[Wait | None]]
 """Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
@@ -40,66 +41,76 @@ class CircuitGate:
 
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Whether the order may be placed now (None); else why not, and until when."""
-        request = self._request_of(order)
-        hold = self._gate.may_ask(request) if request is not None else None
-        if hold is not None:
-            # For moments only: not worth a write.
-            return _wait(hold)
+        applicant = self._applicant_of(order)
+        if applicant is not None:
+            if (hold := self._gate.may_attempt(applicant)) is not None:
+                self._gate.hold(applicant, hold)
+                return _wait(hold)
+            self._gate.start_attempt(applicant)
         wait = await self._admit(order, issuer, replaces)
-        if wait is not None and request is not None:
-            self._gate.withdrawn(request)
+        if wait is not None and applicant is not None:
+            self._gate.withdrawn(applicant)
         return wait
 
     def may_go_on(self, taken: Order | Challenge) -> Wait | None:
         """Whether the CA may be asked about an order that it has taken (None); else why not, until when."""
-        request = self._request_of(taken)
-        hold = self._gate.may_go_on(request) if request is not None else None
-        return _wait(hold) if hold is not None else None
+        applicant = self._applicant_of(taken)
+        if applicant is None:
+            return None
+        if (hold := self._gate.may_continue(applicant)) is not None:
+            self._gate.hold(applicant, hold)
+            return _wait(hold)
+        self._gate.continue_request(applicant)
+        return None
 
     def is_hurried(self, waits: Order | Challenge, since: datetime | None) -> bool:
         """Whether a pause of our own, which began at `since`, is cut short: the certificate is wanted
         immediately (`renew`), it is its turn to try the CA, or the CA works again."""
-        request = self._request_of(waits)
-        return request is not None and (self._gate.is_marked(request) or self._gate.is_called(request, since))
+        applicant = self._applicant_of(waits)
+        if applicant is None:
+            return False
+        return self._gate.is_marked(applicant) or self._gate.is_called(applicant, since)
 
     def is_doubted(self, order: Order) -> bool:
         """Whether an attempt is to be recorded before it is made: it may be in vain."""
-        request = self._request_of(order)
-        return request is not None and self._gate.is_doubted(request)
+        applicant = self._applicant_of(order)
+        return applicant is not None and self._gate.is_doubted(applicant)
 
     async def record(self, order: Order) -> None:
         """Return when the attempt is recorded. Raises what writes to the API raise."""
-        if (request := self._request_of(order)) is not None:
-            await self._gate.record(request)
+        if (applicant := self._applicant_of(order)) is not None:
+            await self._gate.record(applicant)
 
     def placed(self, order: Order) -> None:
         """The CA has taken the order: what follows depends on its names."""
-        if (request := self._request_of(order)) is not None:
-            self._gate.taken(request)
+        if (applicant := self._applicant_of(order)) is not None:
+            self._gate.taken(applicant)
 
     def answered(self, asked: Order | Challenge) -> None:
         """The CA has refused the order, or has judged a name: it works."""
-        if (request := self._request_of(asked)) is not None:
-            self._gate.answered(request, is_taken=not isinstance(asked, Order) or bool(asked.status.url))
+        if (applicant := self._applicant_of(asked)) is not None:
+            self._gate.answered(applicant, is_taken=not isinstance(asked, Order) or bool(asked.status.url))
 
     def troubled(self, asked: Order | Challenge, error: AcmeError, until: datetime | None) -> None:
         """The CA did not answer, or could not, or refuses the account; `until`: its own Retry-After."""
         cause = Cause.RATE_LIMITED if isinstance(error, Refused) and error.is_limit else Cause.UNAVAILABLE
         is_taken = not isinstance(asked, Order) or bool(asked.status.url)
-        if (request := self._request_of(asked)) is not None:
-            self._gate.failed(request, cause, until, is_taken=is_taken, message=str(error))
+        if (applicant := self._applicant_of(asked)) is not None:
+            self._gate.failed(applicant, cause, until, is_taken=is_taken, message=str(error))
 
-    def _request_of(self, waits: Order | Challenge) -> CertificateRequest | None:
-        if isinstance(waits, Order):
-            key = owning_request(waits)
-            request = self._get_request(key) if key is not None else None
-            is_of_set = request is not None and request.spec.issuer_ref.is_set
-            return sent_to(request, waits.spec.issuer_ref) if request is not None and is_of_set else request
-        owner = controller_of(waits.metadata)
-        order = (
-            self._get_order(ObjectKey(waits.metadata.namespace, owner.name)) if owner is not None else None
-        )
-        return self._request_of(order) if order is not None else None
+    def _applicant_of(self, waits: Order | Challenge) -> Applicant | None:
+        owner, namespace = controller_of(waits.metadata), waits.metadata.namespace
+        if owner is None:
+            return None
+        if isinstance(waits, Challenge):
+            order = self._get_order(ObjectKey(namespace, owner.name))
+            return self._applicant_of(order) if order is not None else None
+        if owner.kind == CERTIFICATE_SIGNING_REQUESTS.kind:
+            return signing_applicant(waits.spec.issuer_ref, namespace, owner.name)
+        key = owning_request(waits)
+        request = self._get_request(key) if key is not None else None
+        # The Order of a request to a set names the member.
+        return applicant_of(request, waits.spec.issuer_ref) if request is not None else None
 
 
 def _wait(hold: Hold) -> Wait:

@@ -120,14 +120,15 @@ def wake_own(informer: Informer[Any] | None, add: Add) -> None:
 
 def wake_issuers(informer: Informer[Any] | None, add: Add) -> None:
     """Enqueue the issuers of an informer, which exists, for their own events, except for the verdict of their
-    own check: checking an issuer may cost its server requests."""
+    own check and for records of their breaker: checking an issuer may cost its server requests."""
     assert informer is not None
     kind = informer.kind
 
     def changed(old: Object | None, new: Object | None) -> None:
         # The object that a write returns may also contain a change by a user.
         is_same = old is not None and new is not None and old.metadata.generation == new.metadata.generation
-        if not (is_same and is_own_write(kind, key_of(old, new))):
+        is_own = is_same and is_own_write(kind, key_of(old, new))
+        if not (is_own or differ_by_breaker(old, new)):
             add(key_of(old, new))
 
     informer.add_handler(changed)

@@ -24,7 +24,7 @@ from certwright.controllers.cache.indexes import owner_value, secret_value
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.transforms import NeedsWhole, is_whole
-from certwright.controllers.certificates.draft import Blocked, Draft
+from certwright.controllers.certificates.draft import Blocked, Draft, Note
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
@@ -161,6 +161,7 @@ class CertificateReconciler:
         """One round; returns the final snapshot where nothing was written, None where something was. Raises
         `_Issued` once the status says that the certificate is issued."""
         draft = decide(self._steps.deciders, snapshot)
+        _apply(draft.claims)
         try:
             written = await self._commit(snapshot.certificate, draft)
         except NotFound:
@@ -168,8 +169,7 @@ class CertificateReconciler:
             return snapshot
         for told in draft.events:
             self._effects.tell(written, told.type, told.reason, told.message)
-        for note in draft.notes:
-            note.apply(*note.args)
+        _apply(draft.notes)
         if written.status.revision != snapshot.certificate.status.revision:
             raise _Issued
         # The name of the next key may just have been chosen: read its Secret.
@@ -323,12 +323,17 @@ class CertificateReconciler:
 
 
 def decide(deciders: Iterable[Decides], snapshot: Snapshot) -> Draft:
-    """The status as all steps want it, with the Events and notes that follow its write."""
+    """The status as all steps want it, with the claims before its write and the Events and notes after it."""
     draft = Draft(snapshot.certificate)
     for step in deciders:
         step.decide(snapshot, draft)
         snapshot = snapshot.seeing(draft.certificate)
     return draft
+
+
+def _apply(notes: Iterable[Note]) -> None:
+    for note in notes:
+        note.apply(*note.args)
 
 
 def _with_key(around: _Around, whole: Secret | None) -> _Around:

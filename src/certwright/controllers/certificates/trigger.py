@@ -50,7 +50,8 @@ class Trigger:
             self._begin(verdict, snapshot, draft)
 
     def _begin(self, verdict: Verdict, snapshot: Snapshot, draft: Draft) -> None:
-        draft.note(self._gate.attempted, snapshot.certificate, snapshot.now)
+        draft.claim(self._gate.begin, snapshot.certificate, snapshot.now)
+        draft.note(self._gate.begun, snapshot.certificate, snapshot.now)
         draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
         draft.tell("Normal", "Issuing", verdict.message)
 
@@ -59,8 +60,9 @@ class Trigger:
         if moment is not None and snapshot.now < moment:
             _report_retry_time(moment, snapshot, draft)
             return True
-        hold = self._gate.may_attempt(snapshot.certificate, snapshot.now)
+        hold = self._gate.may_begin(snapshot.certificate, snapshot.now)
         if hold is not None:
+            draft.claim(self._gate.wait, snapshot.certificate, hold, snapshot.now)
             _report_hold(hold, snapshot, draft)
         return hold is not None
 

@@ -79,6 +79,7 @@ class RequestReconciler:
         if request is None or request.metadata.deletion_timestamp is not None:
             self.dependents.keep_only(key, ())
             self._reported.pop(key, None)
+            self._signing.forget(key)
             return Result()
         draft = approval.approve(request, self._toolbox.now()) if self._approves else request
         try:

@@ -20,8 +20,9 @@ from certwright.controllers.cache.signers import signer_of
 from certwright.controllers.requests.departures import Departure
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.requests.signing import awaits_signature
+from certwright.controllers.retry.applicants import applicant_of, key_of
+from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.controllers.retry.gate import IssuerGate
-from certwright.controllers.retry.recovery import subject_of
 from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons
@@ -111,7 +112,7 @@ class Members:
             since = ready.last_transition_time if ready is not None else None
             why = f"is not ready: {state.message}" if state.message else "is not ready"
             return Trouble(why, since=since)
-        breaker = self._gate.breaker_of(member, namespace)
+        breaker = self._gate.circuits.of(member, namespace)
         if breaker is not None and breaker.is_open and breaker.probe_at is not None:
             return Trouble("is failing", since=breaker.opened_at)
         return None
@@ -139,7 +140,10 @@ class Members:
             why = trouble.why if trouble is not None else self._limit_of(request, member, moments)
             if not why and (why := await self._forbids(member, request)):
                 forbidden.append(member)
-            if not why and self._gate.may_join(sent_to(request, member)):
+            applicant = applicant_of(request, member)
+            if not why and self._gate.may_join(applicant):
+                if without is None:
+                    self._gate.join(applicant)
                 return member
             troubles.append(f"{words_of(member)} {why or 'is failing'}")
         if forbidden and without is None:
@@ -153,7 +157,7 @@ class Members:
         """The request as that member receives it. Another server than the one that issued the certificate to
         be replaced does not know that (RFC 9773 §5)."""
         sent, notes = sent_to(request, member), request.metadata.annotations
-        certificate = self._caches.certificates.cache.get(subject_of(request))
+        certificate = self._caches.certificates.cache.get(key_of(request))
         former = signer_of(self._caches, certificate) if certificate is not None else None
         if names.REPLACES not in notes or (former is not None and former.same_issuer(member)):
             return sent
@@ -175,7 +179,7 @@ class Members:
             why = "is not a member of the set"
         if not why or isinstance(await self.choose(request, without=member), NoMember):
             return None
-        self._gate.leave(sent_to(request, member))
+        self._gate.leave(applicant_of(request, member))
         reference = request.spec.issuer_ref
         sentence = f'{words_of(member)} {why}; {reference.kind} "{reference.name}" has another member sign'
         return Departure(sentence, max(until or now, now + AVOIDED_FOR))
@@ -212,7 +216,7 @@ class Members:
         if trouble is not None:
             return trouble.why
         request = self._request_of(order)
-        is_held = request is not None and not self._gate.may_join(sent_to(request, member))
+        is_held = request is not None and not self._gate.may_join(applicant_of(request, member))
         return "is failing" if is_held else ""
 
     def _request_of(self, order: Order) -> CertificateRequest | None:
@@ -250,15 +254,15 @@ class Members:
         if avoided_until is None or avoided_until <= self._now():
             return ""
         moments.append(avoided_until)
-        breaker = self._gate.breaker_of(member, request.metadata.namespace)
+        breaker = self._gate.circuits.of(member, request.metadata.namespace)
         cause = f": {breaker.message}" if breaker is not None and breaker.message else ""
         return f"has failed this request or limits it{cause}"
 
     def _avoided_until(self, request: CertificateRequest, member: IssuerReference) -> datetime | None:
-        failed_at = self._gate.failed_at(sent_to(request, member))
+        failed_at = self._gate.failed_at(applicant_of(request, member))
         moments = [failed_at + AVOIDED_FOR] if failed_at is not None else []
         for order in self._caches.orders_of(request.metadata):
             text = order.metadata.annotations.get(names.MEMBER_NOT_BEFORE, "")
             moment = parse_moment(text) if order.spec.issuer_ref.same_issuer(member) else None
-            moments += [moment] if moment is not None else []
+            moments += [min(moment, self._now() + LONGEST_OBEYED)] if moment is not None else []
         return max(moments, default=None)

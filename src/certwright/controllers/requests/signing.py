@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from certwright.controllers.requests.attempts import Attempts
+from certwright.controllers.requests.attempts import ASK_BREAKER, ISSUER_FAILING, Attempts
+from certwright.controllers.retry.applicants import applicant_of, key_of_request
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.contract import (
     Failed,
@@ -31,7 +32,7 @@ from certwright.issuers.contract import (
 )
 from certwright.issuers.table import ASKED_DIRECTLY, ISSUERS, WITHOUT_TRACES, kind_of
 from certwright.kube.api import conditions
-from certwright.kube.api.meta import Condition
+from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import causes, reasons
@@ -40,8 +41,6 @@ from certwright.resources.request import CertificateRequest
 
 DENIED = "The CertificateRequest was denied by an approval controller"
 ISSUED_EVENT = "CertificateIssued"
-# The breaker then says until when the request waits.
-_ASK_BREAKER = timedelta(seconds=1)
 ISSUED = "Certificate fetched from issuer successfully"
 
 
@@ -112,6 +111,11 @@ class Signing:
         self._kinds = kinds
         self._now = now
 
+    def forget(self, request: ObjectKey) -> None:
+        """The request of that name does not exist any more. Idempotent."""
+        if self._attempts is not None:
+            self._attempts.forget(key_of_request(request))
+
     async def answer(
         self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool = True
     ) -> Answer:
@@ -168,7 +172,7 @@ class Signing:
             return await self._attempt(request, self._attempts, issuer, kind, tools, signing)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
         if self._gate is not None:
-            self._gate.told(request, outcome)
+            self._gate.finished(applicant_of(request), outcome)
         return self._recorded(request, outcome, issuer.view.generation)
 
     async def _attempt(
@@ -181,18 +185,18 @@ class Signing:
         signing: SigningRequest,
     ) -> Answer:
         """Send the request to the issuer's server, if its circuit breaker allows that now."""
-        if (hold := await attempts.admit(request)) is not None:
+        if (hold := await attempts.admit(applicant_of(request))) is not None:
             ready = conditions.find(request.status.conditions, reasons.READY)
             if ready is not None and ready.reason == reasons.PENDING:
                 # The condition has the issuer's own answer, which says more.
                 return Answer(request, again_at=hold.until)
-            answer = self.pending(request, "IssuerFailing", f"not asking the issuer, {hold.sentence}")
+            answer = self.pending(request, ISSUER_FAILING, f"not asking the issuer, {hold.sentence}")
             return Answer(answer.request, answer.events, hold.until)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
-        attempts.report(request, outcome)
+        attempts.report(applicant_of(request), outcome)
         answer = self._recorded(request, outcome, issuer.view.generation)
         if isinstance(outcome, Pending) and outcome.cause is not None:
-            again_at = self._now() + _ASK_BREAKER
+            again_at = self._now() + ASK_BREAKER
             return Answer(answer.request, answer.events, again_at, is_taken=outcome.is_taken)
         return answer
 

@@ -19,9 +19,12 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
+from certwright.controllers.requests.attempts import ASK_BREAKER, ISSUER_FAILING, Attempts
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
+from certwright.controllers.retry.applicants import key_of_signing_request, signing_applicant
+from certwright.controllers.retry.backoff import Hold
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
-from certwright.issuers.table import ISSUERS, kind_of
+from certwright.issuers.table import ASKED_DIRECTLY, ISSUERS, kind_of
 from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
@@ -45,6 +48,7 @@ from certwright.resources.signing_request import (
 )
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
+_WAITING_APPROVAL: Final = "WaitingApproval"
 WAITING: Final = "Waiting for the Approved condition before issuing"
 _SHORTEST: Final = timedelta(seconds=600)
 # The Event for an older request without approval was sent before this process started.
@@ -136,6 +140,7 @@ class SigningRequestReconciler:
         self,
         find: Callable[[Signer], IssuerState | None],
         tools: IssuerTools,
+        attempts: Attempts,
         *,
         kinds: Collection[str],
         may_reference: MayReference,
@@ -145,6 +150,7 @@ class SigningRequestReconciler:
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._find = find
+        self._attempts = attempts
         self._kinds = kinds
         self._may_reference = may_reference
         self._requests = requests
@@ -162,6 +168,7 @@ class SigningRequestReconciler:
         if request is None or signer is None or not is_open(request):
             self.dependents.keep_only(key, ())
             self._reported.pop(key, None)
+            self._attempts.forget(key_of_signing_request(key.name))
             return Result()
         try:
             return await self._sign(key, request, signer)
@@ -177,7 +184,7 @@ class SigningRequestReconciler:
 
     async def _sign(self, key: ObjectKey, request: CertificateSigningRequest, signer: Signer) -> Result:
         if not request.status.has(reasons.APPROVED):
-            raise Waits(NewEvent("Normal", "WaitingApproval", WAITING))
+            raise Waits(NewEvent("Normal", _WAITING_APPROVAL, WAITING))
         issuer = self._issuer(signer)
         kind = kind_of(issuer.view.spec)
         if kind.lower() not in self._kinds:
@@ -195,7 +202,13 @@ class SigningRequestReconciler:
         reader = SecretReader(self._secrets, self.dependents, key)
         get_secret = reader.within(secrets_in)
         tools = self._tools.within(secrets_in, get_secret)
+        attempts = self._attempts if kind in ASKED_DIRECTLY else None
+        applicant = signing_applicant(asked.spec.issuer_ref, secrets_in, key.name)
+        if attempts is not None and (hold := await attempts.admit(applicant)) is not None:
+            return self._wait_for_breaker(request, hold)
         outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
+        if attempts is not None:
+            attempts.report(applicant, outcome)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         reasons_here = _EVENT_REASONS.get(kind, {})
         match outcome:
@@ -205,12 +218,21 @@ class SigningRequestReconciler:
             case Pending(reason, message, _, retry_after):
                 kind_of_event: Literal["Normal", "Warning"] = "Normal" if reason in _PROGRESS else "Warning"
                 event = NewEvent(kind_of_event, reasons_here.get(reason, reason), _in_our_words(message))
-                raise Waits(event, retry_after)
+                raise Waits(event, retry_after if outcome.cause is None else ASK_BREAKER)
             case Failed(reason, message):
                 raise Refused(reasons_here.get(reason, reason), _in_our_words(message))
             case Signed():
                 await self._store(request, outcome)
         return Result()
+
+    def _wait_for_breaker(self, request: CertificateSigningRequest, hold: Hold) -> Result:
+        """Wait until the issuer's circuit breaker allows another attempt. An Event with the issuer's own
+        answer says more."""
+        reported = self._reported.get(request.metadata.key)
+        if reported is None or reported[1].reason == _WAITING_APPROVAL:
+            text = f"not asking the issuer, {hold.sentence}"
+            self._report_once(request, NewEvent("Warning", ISSUER_FAILING, text))
+        return Result(wake_at=hold.until)
 
     async def _annotate(self, request: CertificateSigningRequest, annotations: Mapping[str, str]) -> None:
         """Save an issuer's state. Without a resourceVersion, because a conflict must not lose it."""
@@ -261,7 +283,9 @@ class SigningRequestReconciler:
             return
         self._reported[meta.key] = mark
         created = meta.creation_timestamp
-        if event.message != WAITING or (created is not None and self._toolbox.now() - created <= _NEW):
+        if event.reason != _WAITING_APPROVAL or (
+            created is not None and self._toolbox.now() - created <= _NEW
+        ):
             self._event(request, event)
 
     def _event(self, request: CertificateSigningRequest, event: NewEvent) -> None:

@@ -211,31 +211,46 @@ class Hold(NamedTuple):
 
 
 class Gate(Protocol):
-    """Who has a say in whether an issuer may be asked now, beyond one Certificate's own wait."""
+    """Whether an issuer may be sent a request now, beyond one Certificate's own wait."""
 
-    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
-        """None: it may. Asked only when the Certificate's own wait is over. Changes nothing."""
+    def may_begin(self, certificate: Certificate, now: datetime) -> Hold | None:
+        """Whether an issuance may begin (None). Called only when the Certificate's own wait is over. Changes
+        nothing: the caller MUST then call `begin` or `wait`, in the same step of the event loop."""
+
+    def begin(self, certificate: Certificate, now: datetime) -> None:
+        """Take the turn of an issuance that may begin, before that is written. Idempotent."""
+
+    def wait(self, certificate: Certificate, hold: Hold, now: datetime) -> None:
+        """Queue an issuance that may not begin. Idempotent."""
+
+    def begun(self, certificate: Certificate, now: datetime) -> None:
+        """Record that an issuance has begun, after that is written. Idempotent."""
 
     def check_at(self, certificate: Certificate) -> datetime | None:
         """When a Certificate that waits for its issuer asks again; None if it does not wait."""
 
-    def attempted(self, certificate: Certificate, now: datetime) -> None:
-        """Record that an attempt begins. Idempotent for one attempt."""
-
 
 class Open:
-    """Lets everybody through."""
+    """Admits every issuance."""
 
-    def may_attempt(self, certificate: Certificate, now: datetime) -> Hold | None:
+    def may_begin(self, certificate: Certificate, now: datetime) -> Hold | None:
         """None."""
         del certificate, now
         return None
+
+    def begin(self, certificate: Certificate, now: datetime) -> None:
+        """Do nothing."""
+        del certificate, now
+
+    def wait(self, certificate: Certificate, hold: Hold, now: datetime) -> None:
+        """Do nothing."""
+        del certificate, hold, now
+
+    def begun(self, certificate: Certificate, now: datetime) -> None:
+        """Do nothing."""
+        del certificate, now
 
     def check_at(self, certificate: Certificate) -> datetime | None:
         """None."""
         del certificate
         return None
-
-    def attempted(self, certificate: Certificate, now: datetime) -> None:
-        """Of no consequence."""
-        del certificate, now

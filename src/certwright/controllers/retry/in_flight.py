@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -27,10 +28,9 @@ class InFlight(Generic[K]):
         self._since: dict[K, datetime] = {}
         self._successes: deque[datetime] = deque(maxlen=_MANY)
 
-    @property
-    def has_succeeded(self) -> bool:
+    def has_succeeded(self, now: datetime) -> bool:
         """Whether the issuer has issued lately."""
-        return bool(self._successes)
+        return bool(self._successes) and now - self._successes[-1] <= _FRESH
 
     def __contains__(self, key: K) -> bool:
         """Whether an attempt has not ended, however old."""
@@ -59,7 +59,17 @@ class InFlight(Generic[K]):
         self._successes.clear()
 
     def room(self, failing: int, now: datetime) -> int:
-        """How many more may start while `failing` certificates fail; at least one if none is in flight."""
+        """How many more may start while `failing` certificates fail; at least one if none is in flight.
+        Changes nothing."""
+        # Both are in order of time, and `forget_old` keeps the old ones few.
+        old = sum(1 for _ in takewhile(lambda since: now - since >= _HOUR, self._since.values()))
+        stale = sum(1 for _ in takewhile(lambda at: now - at > _FRESH, self._successes))
+        fresh = len(self._since) - old
+        room = self._at_once + 2 * (len(self._successes) - stale) - fresh - failing
+        return max(room, 0 if fresh else 1)
+
+    def forget_old(self, now: datetime) -> None:
+        """Forget attempts and successes that `room` does not count any more."""
         while self._since:
             key, since = next(iter(self._since.items()))
             if now - since < _HOUR:
@@ -67,5 +77,3 @@ class InFlight(Generic[K]):
             del self._since[key]
         while self._successes and now - self._successes[0] > _FRESH:
             self._successes.popleft()
-        room = self._at_once + 2 * len(self._successes) - len(self._since) - failing
-        return max(room, 0 if self._since else 1)

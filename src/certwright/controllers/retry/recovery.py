@@ -13,11 +13,12 @@ from typing import NamedTuple
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import issuer_of, owner_value
 from certwright.controllers.cache.revisions import next_revision, revision_number
-from certwright.controllers.cache.shard_filter import owning_certificate, owning_request
+from certwright.controllers.cache.shard_filter import owning_request
+from certwright.controllers.retry.applicants import key_of
 from certwright.controllers.retry.backoff import is_possible
 from certwright.kube.api import conditions
-from certwright.kube.api.meta import ObjectKey
-from certwright.resources import causes, names, reasons
+from certwright.kube.api.meta import ObjectKey, is_controlled_by
+from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
@@ -38,19 +39,19 @@ class Attempt(NamedTuple):
 @dataclass(slots=True)
 class History:
     """The history of one issuer, which `reference` means in `namespace`. `waited` were held back by its
-    breaker; `untold` may have made attempts that were not recorded."""
+    breaker; `unrecorded` may have made attempts that were not recorded."""
 
     reference: IssuerReference
     namespace: str
     attempts: list[Attempt] = field(default_factory=list)
     waited: list[tuple[ObjectKey, datetime | None]] = field(default_factory=list)
-    untold: list[ObjectKey] = field(default_factory=list)
+    unrecorded: set[ObjectKey] = field(default_factory=set)
     issued_at: datetime | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing that an issuer in good order would not have."""
-        return not (self.attempts or self.waited or self.untold)
+        return not (self.attempts or self.waited or self.unrecorded)
 
     def since_success(self) -> list[Attempt]:
         """The attempts after it has last issued, the first one first."""
@@ -62,23 +63,6 @@ def name_of(reference: IssuerReference, namespace: str) -> str:
     """A unique name of an issuer. It ends in `kind/namespace/name`."""
     own = issuer_of(reference, namespace)
     return own if reference.is_ours else f"{reference.group}/{own}"
-
-
-def _subject_of_order(order: Order, get_request: GetRequest) -> ObjectKey | None:
-    """As `subject_of` its request; None where nothing is known of that. Of other replicas' requests there is
-    only what their Orders say."""
-    owner, namespace = owning_request(order), order.metadata.namespace
-    request = get_request(owner) if owner is not None else None
-    if request is not None:
-        return subject_of(request)
-    named = order.metadata.annotations.get(names.CERTIFICATE_NAME)
-    return ObjectKey(namespace, named) if named else None
-
-
-def subject_of(request: CertificateRequest) -> ObjectKey:
-    """The name of the Certificate that a request belongs to; else one that none can have."""
-    namespace, name = request.metadata.namespace, owning_certificate(request)
-    return ObjectKey(namespace, name if name is not None else f"certificaterequest/{request.metadata.name}")
 
 
 def cause_of_failure(certificate: Certificate, caches: Caches) -> Cause:
@@ -134,10 +118,12 @@ def _add_certificate(history: History, certificate: Certificate, caches: Caches,
 
 
 def _add_order(history: History, order: Order, get_request: GetRequest) -> None:
-    """An Order without a URL may have been sent to its CA without a record of that."""
-    key = _subject_of_order(order, get_request)
-    if key is not None and not order.status.url:
-        history.untold.append(key)
+    """An Order without a URL may have been sent to its CA without a record of that. It counts once for each
+    request of this replica that has one, because the owner of a namespace may write any number of Orders."""
+    owner = owning_request(order)
+    request = get_request(owner) if owner is not None and not order.status.url else None
+    if request is not None and is_controlled_by(order.metadata, request.metadata.uid):
+        history.unrecorded.add(key_of(request))
 
 
 def _issued_at(certificate: Certificate, caches: Caches) -> datetime | None:

@@ -51,18 +51,21 @@ class WaitingList(Generic[K]):
     def place_of(self, key: K, not_after: datetime | None, now: datetime, *, has_failed: bool) -> Place:
         """Its position, or the one it would have if it arrived now."""
         waiter = self._waiters.get(key)
-        number = waiter.place.number if waiter is not None else self._arrivals
-        return Place(has_failed, not_after or now + _WITHOUT_END, number)
+        if waiter is not None:
+            return waiter.place
+        return Place(has_failed, not_after or now + _WITHOUT_END, self._arrivals)
 
-    def add(self, key: K, not_after: datetime | None, now: datetime, *, has_failed: bool) -> int:
-        """Insert it, unless it waits already. Returns how many are before it."""
-        waiter = self._waiters.get(key)
-        if waiter is None:
+    def position(self, key: K, not_after: datetime | None, now: datetime, *, has_failed: bool) -> int:
+        """How many are before it, or would be if it arrived now."""
+        return bisect_left(self._line, (self.place_of(key, not_after, now, has_failed=has_failed),))
+
+    def add(self, key: K, not_after: datetime | None, now: datetime, *, has_failed: bool) -> None:
+        """Insert it, unless it waits already."""
+        if key not in self._waiters:
             place = self.place_of(key, not_after, now, has_failed=has_failed)
             self._arrivals += 1
-            waiter = self._waiters[key] = _Waiter(place, now)
+            self._waiters[key] = _Waiter(place, now)
             insort(self._line, (place, key))
-        return bisect_left(self._line, (waiter.place,))
 
     def check_at(self, key: K) -> datetime | None:
         """When it tries again; None if it does not wait."""

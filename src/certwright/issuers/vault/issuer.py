@@ -92,7 +92,13 @@ class Vault:
             return _not_now(f"{_CLIENT}: {error}")
         if problem:
             return _not_now(f"{_CLIENT}: {problem}")
-        return Checked(ready=True, reason=VERIFIED, message=_VERIFIED_MESSAGE, retry_after=_CHECK_ANYWAY)
+        return Checked(
+            ready=True,
+            reason=VERIFIED,
+            message=_VERIFIED_MESSAGE,
+            retry_after=_CHECK_ANYWAY,
+            is_answered=True,
+        )
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
         """Send the signing request to the path of the role."""

@@ -157,7 +157,12 @@ async def _check_zone(session: Session, tools: Tools) -> Checked:
             "rights on it",
         )
     return Checked(
-        ready=True, reason=STARTED, message=STARTED, retry_after=_CHECK_ANYWAY, event=reasons.READY
+        ready=True,
+        reason=STARTED,
+        message=STARTED,
+        retry_after=_CHECK_ANYWAY,
+        event=reasons.READY,
+        is_answered=True,
     )
 
 

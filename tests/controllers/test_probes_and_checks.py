@@ -1,0 +1,87 @@
+"""The check of an issuer and the probes of its breaker: the success of one ends the wait of the other."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from certwright.kube.api import conditions
+from certwright.resources.breaker import BreakerRecord, read_breaker
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
+from controllers.fake_vault import SIGN, VaultWorld, vault_world
+from controllers.scene import make_certificate
+
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+@pytest.fixture
+async def away() -> AsyncIterator[VaultWorld]:
+    """Five certificates wait for a server that does not answer any more."""
+    async with vault_world() as found:
+        found.vault.is_away = True
+        for number in range(5):
+            certificate = make_certificate(f"web{number}", "vault", kind="ClusterIssuer")
+            await found.world.create(CERTIFICATES, certificate)
+        await found.world.settle()
+        yield found
+
+
+async def record(found: VaultWorld) -> BreakerRecord | None:
+    return read_breaker((await found.world.get(CLUSTER_ISSUERS, "vault")).metadata.annotations)
+
+
+async def is_verified(found: VaultWorld) -> bool:
+    issuer = await found.world.get(CLUSTER_ISSUERS, "vault")
+    return conditions.is_true(issuer.status.conditions, "Ready")
+
+
+async def change(found: VaultWorld) -> None:
+    """Change the issuer's spec, so that it is checked now."""
+    patch = {"spec": {"vault": {"serverName": "vault.internal"}}}
+    await found.world.client.patch(CLUSTER_ISSUERS, "vault", "", patch)
+    await found.world.settle()
+
+
+async def test_an_answered_probe_has_the_issuer_checked(away: VaultWorld) -> None:
+    await away.world.advance(4 * SECOND)
+    await change(away)
+    assert not await is_verified(away)
+    away.vault.is_away = False
+    open_one = await record(away)
+    assert open_one is not None
+    assert open_one.is_open
+    # The next check by itself is 15 s after the last one; probes are seconds apart still.
+    await away.world.advance(6 * SECOND)
+    assert await is_verified(away)
+
+
+async def test_an_answered_check_ends_the_pause_between_probes(away: VaultWorld) -> None:
+    await away.world.advance(65 * MINUTE)
+    assert not await is_verified(away)
+    before = await record(away)
+    assert before is not None
+    assert before.next_probe is not None
+    # Just after a probe: the next one is two minutes away, the next check 15 s.
+    await away.world.advance_to(before.next_probe + SECOND)
+    after = await record(away)
+    assert after is not None
+    assert after.next_probe is not None
+    assert after.next_probe - away.world.clock.now() > 90 * SECOND
+    away.vault.is_away = False
+    await away.world.advance(30 * SECOND)
+    assert all([await away.world.is_ready(f"web{number}") for number in range(5)])
+    assert await record(away) is None
+
+
+async def test_a_check_that_fails_ends_no_pause(away: VaultWorld) -> None:
+    await away.world.advance(30 * MINUTE)
+    away.vault.is_closed, away.vault.is_away = True, False
+    before = away.vault.calls[SIGN]
+    await change(away)
+    found = await record(away)
+    assert not await is_verified(away)
+    assert found is not None
+    assert found.state == "Open"
+    assert away.vault.calls[SIGN] == before
