@@ -16,6 +16,7 @@ from certwright.kube.api.meta import Object, Struct
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.names import CIRCUIT_BREAKER
+from certwright.resources.retry import is_usable
 
 
 class BreakerRecord(Struct, frozen=True):
@@ -50,9 +51,7 @@ def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     moments = (found.since, found.next_probe, found.next_attempt, found.not_before, *found.attempts)
-    if any(moment is not None and moment.tzinfo is None for moment in moments):
-        return None
-    return found
+    return found if all(map(is_usable, moments)) else None
 
 
 def write_breaker(record: BreakerRecord | None) -> dict[str, str | None]:

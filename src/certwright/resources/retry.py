@@ -21,6 +21,9 @@ FAILED = "The certificate request has failed to complete and will be retried"
 
 # Rounded up: a time that an issuer has named must not be shown as an earlier one.
 _ALMOST_A_SECOND = timedelta(microseconds=999_999)
+# What other programs write may be beyond this; no wait of ours is.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class RetryRecord(Struct, frozen=True):
@@ -62,7 +65,7 @@ def read_retry(annotations: Mapping[str, str]) -> RetryRecord | None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     moments = (found.failed_at, found.next_attempt, found.not_before)
-    return None if any(one is not None and one.tzinfo is None for one in moments) else found
+    return found if all(map(is_usable, moments)) else None
 
 
 def write_retry(record: RetryRecord | None) -> dict[str, str | None]:
@@ -81,7 +84,12 @@ def parse_moment(text: str) -> datetime | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else None
+    return moment if is_usable(moment) else None
+
+
+def is_usable(moment: datetime | None) -> bool:
+    """Whether a moment of an annotation, if there is one, has a zone, and no arithmetic with it overflows."""
+    return moment is None or (moment.tzinfo is not None and _EARLIEST <= moment <= _LATEST)
 
 
 def rfc3339(moment: datetime) -> str:
