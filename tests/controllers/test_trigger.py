@@ -95,6 +95,17 @@ def test_once_let_through_it_is_issued() -> None:
     assert (gate.turns, gate.waits, gate.attempts) == (1, 1, 1)
 
 
+def test_deciding_neither_waits_nor_takes_a_turn() -> None:
+    for now in (START, START + HOUR):
+        gate, held = Closed(START + HOUR), certificate()
+        drafts = [Draft(held), Draft(held)]
+        for draft in drafts:
+            Trigger(Limits(), gate).decide(snapshot(certificate=held, now=now, secret=None), draft)
+        assert drafts[0] == drafts[1]
+        assert len(drafts[0].claims) == 1
+        assert (gate.turns, gate.waits, gate.attempts) == (0, 0, 0)
+
+
 def test_what_need_not_be_issued_any_more_waits_for_nothing() -> None:
     gate = Closed(START + HOUR)
     held = decide(gate, certificate())

@@ -235,7 +235,7 @@ class ChallengeReconciler:
             case steps.ResolveIssuer():
                 return await self._find_issuer(known)
             case steps.Admit():
-                wait = self._tools.circuit_gate.may_go_on(challenge)
+                wait = self._tools.circuit_gate.admit_continuation(challenge)
                 return replace(facts, issuer=wait) if wait is not None else replace(facts, is_admitted=True)
             case steps.Enter(stage=stage, not_yet=not_yet):
                 self.checks.take(key)

@@ -40,7 +40,7 @@ class CircuitGate:
         self._get_order = get_order
 
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
-        """Whether the order may be placed now (None); else why not, and until when."""
+        """Start an attempt to place the order (None); else why not, and until when."""
         applicant = self._applicant_of(order)
         if applicant is not None:
             if (hold := self._gate.may_attempt(applicant)) is not None:
@@ -52,8 +52,8 @@ class CircuitGate:
             self._gate.withdrawn(applicant)
         return wait
 
-    def may_go_on(self, taken: Order | Challenge) -> Wait | None:
-        """Whether the CA may be asked about an order that it has taken (None); else why not, until when."""
+    def admit_continuation(self, taken: Order | Challenge) -> Wait | None:
+        """Have the CA asked about an order that it has taken (None); else why not, and until when."""
         applicant = self._applicant_of(taken)
         if applicant is None:
             return None

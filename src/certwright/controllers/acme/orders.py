@@ -222,7 +222,7 @@ class OrderReconciler:
             case steps.Resume(memory=memory):
                 self._memories.keep(order, memory)
                 is_doubtful = memory.failures and order.status.url
-                wait = tools.circuit_gate.may_go_on(order) if is_doubtful else None
+                wait = tools.circuit_gate.admit_continuation(order) if is_doubtful else None
                 return order, replace(facts, is_resumed=True) if wait is None else replace(facts, issuer=wait)
             case steps.RecordAttempt():
                 asked_at = self._now()
