@@ -21,7 +21,7 @@ from certwright.acme.protocol.account import Account, ExternalAccount
 from certwright.acme.protocol.client import AcmeClient, Pause, Registry
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
-from certwright.acme.protocol.problem import PROBLEM_TYPES, Reaction
+from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault, Problem, Reaction
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, Tools
 from certwright.kit.outgoing import place_of, quote
@@ -344,25 +344,20 @@ def _trouble(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Tr
         # ACME servers refuse with a problem document: this is another server, or a temporary proxy error.
         message = f"{prefix}{error}; check the URL in spec.acme.server with your CA"
         return Trouble(reason, message, retry_after=_LATER)
-    message = f"{prefix}{error}{_hint(error.problem.name, spec)}"
+    message = f"{prefix}{error}{_hint(error.problem, spec)}"
     if error.reaction is not Reaction.WAIT:
         # A retry would be refused again: the issuer or a Secret has to change first.
         return Trouble(reason, message)
     return Trouble(reason, message, retry_after=_SOON)
 
 
-def _hint(name: str, spec: ACMEIssuer) -> str:
-    if name == "unauthorized" and spec.external_account_binding is None:
-        secret = spec.private_key_secret_ref.name
-        return f'; if the account has been closed, delete Secret "{secret}" to have a new one made'
-    return _HINTS.get(name, "")
-
-
-_HINTS = {
-    "invalidContact": "; correct spec.acme.email",
-    "unsupportedContact": "; correct spec.acme.email",
-    "externalAccountRequired": "; set spec.acme.externalAccountBinding to what your CA gave you",
-    "unauthorized": "; check the key ID and the key of spec.acme.externalAccountBinding with your CA",
-    "badSignatureAlgorithm": "; use an RSA or P-256 account key",
-    "userActionRequired": "; do what the CA's page requires",
-}
+def _hint(problem: Problem, spec: ACMEIssuer) -> str:
+    """What helps, to follow the CA's words. "unauthorized" means another thing here than for an order."""
+    if problem.name != "unauthorized":
+        known = problem.known
+        advice = known.advice if known is not None and known.fault is Fault.ACCOUNT else ""
+        return f"; {advice}" if advice else ""
+    if spec.external_account_binding is not None:
+        return "; check the key ID and the key of spec.acme.externalAccountBinding with your CA"
+    secret = spec.private_key_secret_ref.name
+    return f'; if the account has been closed, delete Secret "{secret}" to have a new one made'

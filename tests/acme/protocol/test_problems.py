@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from certwright.acme.protocol import problem
 from certwright.acme.protocol.problem import PROBLEM_TYPES, Problem, Reaction, read_problem
 
 PROBLEM = "application/problem+json"
@@ -26,6 +29,16 @@ def test_every_type_of_the_specifications_is_in_the_table() -> None:
     others = {"alreadyReplaced", "conflict", "invalidProfile"}
     assert set(PROBLEM_TYPES) == set(RFC_8555) | others
     assert {one.reaction for one in PROBLEM_TYPES.values()} == set(Reaction)
+
+
+def test_no_other_module_has_a_table_of_types() -> None:
+    # Words that have other meanings too.
+    names = set(PROBLEM_TYPES) - {"caa", "compound", "conflict", "connection", "dns", "tls"}
+    source = Path(problem.__file__).parents[2]
+    for path in source.rglob("*.py"):
+        if path != Path(problem.__file__):
+            named = names & set(re.findall(r'"(\w+)"', path.read_text()))
+            assert len(named) <= 2, f"{path.name} names {sorted(named)}"
 
 
 @pytest.mark.parametrize("name", RFC_8555)

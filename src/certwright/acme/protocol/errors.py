@@ -16,7 +16,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from certwright.acme.protocol.messages import Response
-from certwright.acme.protocol.problem import Problem, Reaction, read_problem
+from certwright.acme.protocol.problem import Fault, Problem, Reaction, read_problem
 from certwright.kit.outgoing import place_of
 
 
@@ -74,7 +74,8 @@ class Refused(AcmeError):
     @property
     def is_limit(self) -> bool:
         """Whether a rate limit is the cause (RFC 8555 §6.6)."""
-        return self.problem.name == "rateLimited" or self.status == 429
+        known = self.problem.known
+        return self.status == 429 or (known is not None and known.fault is Fault.LIMIT)
 
 
 class AccountTrouble(Refused):

@@ -53,6 +53,7 @@ class ProblemType(NamedTuple):
 
 
 _CHANGE_NAMES: Final = "change spec.dnsNames"
+_CORRECT_EMAIL: Final = "correct spec.acme.email of the issuer"
 
 PROBLEM_TYPES: Final[Mapping[str, ProblemType]] = {
     # RFC 8555 §6.7
@@ -66,14 +67,18 @@ PROBLEM_TYPES: Final[Mapping[str, ProblemType]] = {
         "change spec.privateKey: this CA requires another algorithm or size",
     ),
     "badRevocationReason": ProblemType(Reaction.OUR_MISTAKE, Fault.PROTOCOL),
-    "badSignatureAlgorithm": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "badSignatureAlgorithm": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT, "use an RSA or P-256 account key"),
     "caa": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
     "compound": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
     "connection": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
     "dns": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
-    "externalAccountRequired": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "externalAccountRequired": ProblemType(
+        Reaction.ACCOUNT,
+        Fault.ACCOUNT,
+        "set spec.acme.externalAccountBinding of the issuer to what your CA gave you",
+    ),
     "incorrectResponse": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
-    "invalidContact": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "invalidContact": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT, _CORRECT_EMAIL),
     "malformed": ProblemType(Reaction.OUR_MISTAKE, Fault.PROTOCOL),
     "orderNotReady": ProblemType(Reaction.LOOK_AGAIN, Fault.PROTOCOL),
     "rateLimited": ProblemType(Reaction.WAIT, Fault.LIMIT),
@@ -83,7 +88,7 @@ PROBLEM_TYPES: Final[Mapping[str, ProblemType]] = {
     "serverInternal": ProblemType(Reaction.WAIT, Fault.SERVER),
     "tls": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
     "unauthorized": ProblemType(Reaction.ORDER_FAILS, Fault.NAME),
-    "unsupportedContact": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT),
+    "unsupportedContact": ProblemType(Reaction.ACCOUNT, Fault.ACCOUNT, _CORRECT_EMAIL),
     "unsupportedIdentifier": ProblemType(
         Reaction.ORDER_FAILS,
         Fault.REQUEST,
@@ -128,11 +133,15 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.type.removeprefix(_PREFIX)
 
     @property
+    def known(self) -> ProblemType | None:
+        """The row of the table; None for an unknown type."""
+        return PROBLEM_TYPES.get(self.name) if self.type.startswith(_PREFIX) else None
+
+    @property
     def reaction(self) -> Reaction:
         """How to react. The HTTP status decides for an unknown type: wait after a server error or 429, any
         other status is a fault of the request (RFC 7807 §3.1 requires tolerance of unknown types)."""
-        known = PROBLEM_TYPES.get(self.name) if self.type.startswith(_PREFIX) else None
-        if known is not None:
+        if (known := self.known) is not None:
             return known.reaction
         waits = self.status >= 500 or self.status in (408, 425, 429)
         return Reaction.WAIT if waits else Reaction.ORDER_FAILS
