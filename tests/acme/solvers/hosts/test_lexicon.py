@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +28,7 @@ from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, settings_of
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.app.dns_providers import lexicon_problem
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host
-from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns, served, set_records
+from support.dns.powerdns import KEY, TSIG_SECRET, PowerDnsServer, running_powerdns, served, set_records
 from support.programs import free_port
 
 WRONG_KEY = "a-wrong-key"
@@ -76,6 +79,34 @@ async def test_it_behaves_as_a_dns_host(server: PowerDnsServer, outside: Outside
     # This provider replaces all values of a name: only one process may edit a name at a time.
     session = HostSession(host_of(outside, server.url), outside.now)
     await check_dns_host(lambda: session, see)
+
+
+async def test_another_provider_by_dynamic_updates(server: PowerDnsServer, outside: Outside) -> None:
+    # It sends to port 53 only.
+    try:
+        forwarder = await asyncio.start_server(partial(forward, server.port), "127.0.0.9", 53)
+    except OSError as error:
+        pytest.skip(f"port 53 cannot be used: {error.strerror}")
+    key = f"hmac-sha256:certwright:{TSIG_SECRET}"
+    host = host_of(outside, provider="ddns", key=key, ddns_server="127.0.0.9")
+    async with forwarder:
+        other = Edit(EDIT.name, "other", True)
+        await host.apply(HostedZone(ZONE, ZONE), [EDIT, other])
+        assert served(server, EDIT.name) == {"v", "other"}
+        await host.apply(HostedZone(ZONE, ZONE), [replace(EDIT, adds=False), replace(other, adds=False)])
+    assert served(server, EDIT.name) == set()
+
+
+async def forward(port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Pass a connection on to that port."""
+
+    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while piece := await source.read(65_536):
+            target.write(piece)
+        target.close()
+
+    back, forth = await asyncio.open_connection("127.0.0.1", port)
+    await asyncio.gather(copy(reader, forth), copy(back, writer))
 
 
 async def test_wrong_credentials_are_named_and_not_shown(server: PowerDnsServer, outside: Outside) -> None:

@@ -116,7 +116,7 @@ class Lexicon:
         # Some providers ignore the ImportError of a package that they need.
         if isinstance(error, ImportError | NameError):
             return Failed(_missing(self._name, error))
-        return Failed(f"{type(error).__name__}: {error}")
+        return Failed(f"{type(error).__name__}: {error}".removesuffix(": "))
 
     def _zone(self, zone: str) -> _LexiconProvider:
         if zone not in self._zones:
@@ -126,7 +126,8 @@ class Lexicon:
         return self._zones[zone]
 
     def _make_provider(self, zone: str) -> _LexiconProvider:
-        options = {key: value for key, value in self._options.items() if key != _TTL}
+        # One provider (ddns) looks for the zone among its own options.
+        options = {key: value for key, value in self._options.items() if key != _TTL} | {"domain": zone}
         settings: dict[str, object] = {"provider_name": self._name, "domain": zone, self._name: options}
         if ttl := self._options.get(_TTL):
             settings[_TTL] = _number(ttl)
