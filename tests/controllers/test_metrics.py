@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from certwright.controllers.replicas.replica import ReplicaMetrics
 from certwright.kit.exposition import labels
 from certwright.kube.client import compressed
 from certwright.kube.util.http_messages import Request
@@ -149,3 +152,18 @@ async def test_the_api_server_tells_them_beside_its_own(scene: Scene) -> None:
     answer = await world.server.handle(Request("GET", "/metrics", user=ADMIN))
     families = {family.name for family in text_string_to_metric_families(answer.body.decode())}
     assert {"certmanager_issuer_ready_status", "apiserver_request"} <= families
+
+
+async def test_the_page_on_metrics_names_all_and_no_others(scene: Scene) -> None:
+    world = scene.world
+    assert world.controllers is not None
+    world.server.add_metrics(ReplicaMetrics("lease", leads=True, controllers=world.controllers).take)
+    answer = await world.server.handle(Request("GET", "/metrics", user=ADMIN))
+    # The memory store has no commits.
+    found = {"certwright_store_commits_total", *re.findall(r"^# TYPE (\S+)", answer.body.decode(), re.M)}
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    tables = "".join(line for line in page.splitlines() if line.startswith("| `"))
+    named = set(re.findall(r"`([a-z_]+)`", tables))
+    assert {name for name in found if not name.startswith(("process_", "python_"))} == {
+        name for name in named if name.startswith(("apiserver_", "cert", "leader_"))
+    }

@@ -82,6 +82,17 @@ def test_every_file_that_the_walk_names_exists() -> None:
     assert not missing
 
 
+def test_every_file_that_a_comment_or_docstring_names_exists() -> None:
+    files = {path.name for folder in ("src", "tests", "bench") for path in (ROOT / folder).rglob("*.py")}
+    named = {
+        (path.relative_to(SOURCE).as_posix(), name)
+        for path in MODULES
+        for name in re.findall(r"(\w+\.py)\b", path.read_text())
+    }
+    assert len(named) > 50
+    assert not {(path, name) for path, name in named if name not in files}
+
+
 def test_every_package_is_in_the_description_of_the_architecture() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     top = {name.partition("/")[0] for name in PACKAGES}

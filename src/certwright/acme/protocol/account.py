@@ -1,4 +1,4 @@
-"""ACME accounts: register, find, update, roll the key over, deactivate (RFC 8555 §7.3)."""
+"""ACME accounts: register, find, update (RFC 8555 §7.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authorizations and their challenges: fetch, accept, deactivate (RFC 8555 §7.1.4, §7.5, §8)."""
+"""Authorizations and their challenges: fetch, accept (RFC 8555 §7.1.4, §7.5, §8)."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def _tick() -> Any:
 
 
 def _replacements() -> list[Any]:
-    """Our replacements of the library's functions; see `cel_rewrite`."""
+    """Our replacements of the library's functions; see `rewrite.py`."""
     declared = []
     for name, overloads in REPLACEMENTS.items():
         ours = rewrite.RENAMED[name]

@@ -2,7 +2,7 @@
 
 A schema is compiled to a msgspec type, which converts a complete object in one call. Where a schema has
 constraints beyond such a type (a pattern, a set, nulls, …) the type lacks the field: an object that has it
-does not pass, and takes the slow path through schema_walk and schema_check. So this check may refuse a valid
+does not pass, and takes the slow path through `walk.py` and `check.py`. So this check may refuse a valid
 object, and never accepts an invalid one.
 """
 
