@@ -206,7 +206,10 @@ async def test_two_methods_are_refused_in_cert_managers_words(by_app_role: Vault
     auth = msgspec.structs.replace(by_app_role.spec.auth, token_secret_ref=SecretKeySelector(name="token"))
     by_app_role.change(msgspec.structs.replace(by_app_role.spec, auth=auth))
     checked = await by_app_role.issuer.check(by_app_role.view, by_app_role.tools)
-    assert checked.message == "Multiple auth methods cannot be set on the same Vault issuer"
+    assert checked.message == (
+        "Multiple auth methods cannot be set on the same Vault issuer; "
+        "keep one of tokenSecretRef, appRole in spec.vault.auth"
+    )
 
 
 async def test_a_server_that_was_killed_is_waited_for(make: MakeSetup) -> None:

@@ -45,12 +45,21 @@ def problem_of(spec: VaultIssuer) -> str:
     if not spec.server or not spec.path:
         return "Vault server and path are required fields"
     auth = spec.auth
-    methods = (auth.token_secret_ref, auth.app_role, auth.client_certificate, auth.kubernetes, auth.aws)
-    given = sum(method is not None for method in methods)
-    if given == 0:
-        return "Vault tokenSecretRef, appRole, clientCertificate, or kubernetes is required"
-    if given > 1:
-        return "Multiple auth methods cannot be set on the same Vault issuer"
+    methods = {
+        "tokenSecretRef": auth.token_secret_ref,
+        "appRole": auth.app_role,
+        "clientCertificate": auth.client_certificate,
+        "kubernetes": auth.kubernetes,
+        "aws": auth.aws,
+    }
+    given = [name for name, method in methods.items() if method is not None]
+    if not given:
+        return "Vault tokenSecretRef, appRole, clientCertificate, kubernetes, or aws is required"
+    if len(given) > 1:
+        return (
+            "Multiple auth methods cannot be set on the same Vault issuer; keep one of "
+            f"{', '.join(given)} in spec.vault.auth"
+        )
     if auth.token_secret_ref is not None and not auth.token_secret_ref.name:
         return "Vault Token auth requires tokenSecretRef.name"
     if auth.app_role is not None:
