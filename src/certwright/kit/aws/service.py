@@ -75,9 +75,9 @@ class AwsService:
             if answer.code in allowed:
                 return answer
             raise self.failure(answer, what)
-        if answer.document is None and found.body.strip():
+        if not answer.is_response:
             raise AwsError(
-                f"{self.title} did not answer with XML when asked to {what}; is the endpoint right?"
+                f"{self.title} did not answer as documented when asked to {what}; is the endpoint right?"
             )
         return answer
 
@@ -120,6 +120,11 @@ class Answer:
         """The message of an error, or the messages of an invalid change batch."""
         batch = [one.text or "" for one in self.all("Messages/Message")]
         return quote(" ".join(batch) or self._error("Message"), 400)
+
+    @property
+    def is_response(self) -> bool:
+        """Whether the document is a success: of each action, its name ends like this."""
+        return self.document is not None and self.document.tag.endswith("Response")
 
     def _error(self, name: str) -> str:
         # Some servers leave out the element around it.

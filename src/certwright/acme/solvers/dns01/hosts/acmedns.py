@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
 from certwright.acme.solvers.dns01.hosts.contract import (
@@ -28,6 +30,10 @@ _NO_ZONE: Final = HostedZone("", "")
 _RETRY: Final = timedelta(seconds=30)
 # A value that was never removed, e.g. of a process that was killed, stands in nobody's way for longer.
 _LONGEST_USE: Final = timedelta(minutes=30)
+
+
+class _Updated(msgspec.Struct):
+    txt: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,5 +114,8 @@ class AcmeDns(DnsHost):
             )
         headers = (("x-api-user", account.username), ("x-api-key", account.password))
         body = {"subdomain": account.subdomain, "txt": edit.value}
-        await self._api.call("POST", "/update", what=f"set {edit.name}", body=body, headers=headers)
+        what = f"set {edit.name}"
+        answer = await self._api.call("POST", "/update", what=what, body=body, headers=headers)
+        # Another server at that URL may answer any request with 200.
+        self._api.parse(answer, _Updated, what)
         used[edit.value] = now

@@ -59,8 +59,8 @@ class _RecordSets(msgspec.Struct):
 
 
 class _Change(msgspec.Struct):
-    id: str = ""
-    status: str = "done"
+    id: str
+    status: str
 
 
 class _Error(msgspec.Struct):
