@@ -12,8 +12,8 @@ import pytest
 from controllers.acme.fake_world import FakeWorld
 from controllers.sets.test_acme_members import issue, second_of, set_world, signer_of
 
-_STEPS = 26
-_STEPS_OF_A_MOVE = 34
+_STEPS = 25
+_STEPS_OF_A_MOVE = 33
 
 
 @pytest.fixture

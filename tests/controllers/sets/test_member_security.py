@@ -89,7 +89,9 @@ async def test_the_right_to_approve_for_the_set_is_enough(by_hand: World, signer
 async def test_nothing_is_sent_to_a_member_before_the_approval(by_hand: World) -> None:
     scene = Scene(by_hand)
     await scene.issue(issuer_ref=SET)
-    assert await signer_of(scene) == ""
+    (request,) = await scene.requests()
+    assert request.status.conditions == ()
+    assert not await by_hand.is_ready("web")
 
 
 async def test_the_annotation_of_a_request_chooses_no_issuer_outside_the_set(by_hand: World) -> None:

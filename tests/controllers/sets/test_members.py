@@ -65,3 +65,13 @@ async def test_a_request_waits_until_its_set_exists(scene: Scene, world: World) 
     await world.create(ISSUER_SETS, make_set("ca"))
     await world.settle()
     assert await world.is_ready("web")
+
+
+async def test_a_set_costs_no_write_and_no_event(scene: Scene, world: World) -> None:
+    await world.create(ISSUER_SETS, make_set("ca"))
+    await world.settle()
+    world.recording.writes.clear()
+    await scene.issue(issuer_ref=SET)
+    assert await world.is_ready("web")
+    assert len(world.recording.object_writes()) == 7
+    assert len(world.recording.event_writes()) == 3

@@ -22,7 +22,7 @@ from controllers.scene import make_certificate, make_issuer
 from controllers.sets.test_members import SET, make_set
 from issuers.venafi.conftest import secret_of, spec_of
 from issuers.venafi.live import Live, live_world
-from issuers.venafi.test_controllers import is_pending, is_ready, until
+from issuers.venafi.test_controllers import has_removed_key, is_pending, is_ready, until
 from support.venafi.server import FakeVenafi
 
 AWAY: tuple[int, dict[str, str], bytes] = (503, {}, b"")
@@ -66,6 +66,24 @@ async def test_an_order_that_the_server_does_not_accept_goes_to_another_member(
     await until(lambda: world.has_issued("web"), within_s=10)
     assert await member(world) == "self"
     assert VENAFI_PICKUP_ID not in (await request(world)).metadata.annotations
+
+
+async def test_a_certificate_of_a_set_takes_nine_writes(world: Live) -> None:
+    await until(lambda: is_active(world))
+    await world.settle()
+    world.recording.writes.clear()
+    await add(world)
+    await until(lambda: world.has_issued("web"))
+    await until(lambda: has_removed_key(world))
+    assert await member(world) == "venafi"
+    assert len(world.recording.object_writes()) <= 9
+    assert len(world.recording.event_writes()) <= 4
+
+
+async def is_active(world: Live) -> bool:
+    """Whether the set has the first member as its active one."""
+    active = (await world.get(ISSUER_SETS, "both")).status.active
+    return active is not None and active.name == "venafi"
 
 
 async def test_an_order_that_the_server_has_accepted_stays_for_a_while(

@@ -28,6 +28,7 @@ from certwright.kube.util.executor import Executor
 from certwright.pki import csr, keys
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
+from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
@@ -140,6 +141,13 @@ class Effects:
     def has_request(self, namespace: str, name: str) -> bool:
         """Whether a CertificateRequest of that name is known, regardless of its owner."""
         return ObjectKey(namespace, name) in self._caches.requests.cache
+
+    def active_member(self, certificate: Certificate) -> IssuerReference | None:
+        """The active member of the Certificate's issuer set; None if it has no set, or the set no such
+        member."""
+        reference, namespace = certificate.spec.issuer_ref, certificate.metadata.namespace
+        found = self._caches.sets.find(reference, namespace) if reference.is_set else None
+        return found.status.active if found is not None else None
 
     async def create_request(self, request: CertificateRequest) -> bool:
         """Create the request and return True, or read the one of that name and return False."""

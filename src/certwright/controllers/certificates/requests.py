@@ -22,6 +22,7 @@ from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 from certwright.resources import names
+from certwright.resources.issuer_set_member import write_member
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATES
 
@@ -64,6 +65,8 @@ class Requests:
             raise Blocked(
                 "RequestFailed", f"No signing request can be made from this spec: {error}"
             ) from error
+        # Recorded here it needs no write of its own when the request is sent there.
+        member = effects.active_member(certificate)
         meta = ObjectMeta(
             name=request_name(snapshot, effects),
             namespace=certificate.metadata.namespace,
@@ -75,6 +78,7 @@ class Requests:
                 names.SPEC_GENERATION: str(certificate.metadata.generation),
                 names.PRIVATE_KEY_SECRET_NAME: certificate.status.next_private_key_secret_name or "",
                 **_replaces(snapshot),
+                **(write_member(member) if member is not None else {}),
             },
             owner_references=(controller_reference(CERTIFICATES, certificate.metadata),),
         )
