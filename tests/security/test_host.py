@@ -15,6 +15,7 @@ from certwright.acme.solvers.contract import SolverNotAllowed
 from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme import solver_factory
+from certwright.controllers.acme.solver_use import SolverUse
 from certwright.kit.outgoing import HttpClient, ServerRules
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer
@@ -181,10 +182,11 @@ async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kin
     whole = {"apiVersion": CHALLENGES.api_version, "kind": "Challenge", "metadata": meta, "spec": spec}
     one = codec.from_dict(CHALLENGES, whole)
     flag = "--exec-solver" if kind == "exec" else "--webroot"
+    solver = one.spec.solver
+    use = SolverUse(solver=solver, issuer_kind="Issuer", get_secret=_no_secret, secrets_in="default")
+    surroundings = solver_factory.Surroundings(hosts=_no_hosts(), now=lambda: datetime.now(UTC))
     with pytest.raises(SolverNotAllowed, match=flag):
-        await solver_factory.means_of(
-            one, solver_factory.Surroundings(hosts=_no_hosts()), _no_secret, "default"
-        )
+        await solver_factory.means_of(use, surroundings)
 
 
 @pytest.mark.parametrize("kind", ["exec", "webroot"])

@@ -58,7 +58,9 @@ def view_of(kind: str, issuer: Issuer | ClusterIssuer) -> IssuerView:
 
 def _ready_at(issuer: Issuer | ClusterIssuer) -> int | None:
     ready = conditions.find(issuer.status.conditions, reasons.READY)
-    return ready.observed_generation if ready is not None and ready.status == "True" else None
+    if ready is None or (ready.status != "True" and ready.reason != reasons.SOLVERS_NOT_VERIFIED):
+        return None
+    return ready.observed_generation
 
 
 def is_ready(issuer: Issuer | ClusterIssuer) -> bool:

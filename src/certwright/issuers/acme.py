@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault
 from certwright.issuers import acme_account
+from certwright.issuers.acme_solvers import with_solvers
 from certwright.issuers.contract import (
     Checked,
     Failed,
@@ -59,9 +60,11 @@ class ACME:
             return Checked(
                 ready=False, reason="InvalidConfig", message="ACME is switched off in this process"
             )
-        # Imported here: see the module docstring.
-
-        return await acme_account.check(issuer, spec, tools, tools.acme)
+        checked = await acme_account.check(issuer, spec, tools, tools.acme)
+        verify = tools.acme.verify_solvers
+        if not checked.ready or verify is None:
+            return checked
+        return with_solvers(checked, spec, await verify(issuer, tools.get_secret), tools.now())
 
     async def sign(self, issuer: IssuerView, signing: SigningRequest, tools: Tools) -> Outcome:
         """Create the Order if it is missing, and report its outcome."""

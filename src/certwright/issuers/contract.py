@@ -33,7 +33,8 @@ class IssuerView:
     """An Issuer or ClusterIssuer as its implementation sees it.
 
     `resource_version` and `uid` identify this state of it, for caches of parsed keys. `account` is its
-    recorded ACME account, `ready_at` the generation at which it was last found ready.
+    recorded ACME account, `ready_at` the generation at which it was last found ready (an ACME issuer: its
+    account).
     """
 
     kind: str
@@ -65,15 +66,31 @@ class AccountLimit(Protocol):
         """Record whether the server has created it."""
 
 
+@dataclass(frozen=True, slots=True)
+class SolverProblem:
+    """What is known to be wrong with the solver at `path`. `retry_at` None: no retry before something
+    changes. `is_certain` False: the solver could not be verified now."""
+
+    path: str
+    message: str
+    retry_at: datetime | None = None
+    is_certain: bool = True
+
+
+VerifySolvers = Callable[[IssuerView, GetSecret], Awaitable[Sequence[SolverProblem]]]
+"""Verifies the solvers of an issuer: Secrets, credentials, listeners. Cheap: answers are cached."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeTools:
     """Further tools of the ACME issuer. `registry` has the clients of this process. `account_limit` None:
-    new accounts are not limited."""
+    new accounts are not limited. `verify_solvers` None: this process solves no challenges."""
 
     registry: Registry
     create_secret: CreateSecret
     ensure_order: EnsureOrder
     account_limit: AccountLimit | None = None
+    verify_solvers: VerifySolvers | None = None
 
 
 GetToken = Callable[[str, Sequence[str]], Awaitable[str]]

@@ -26,10 +26,14 @@ class ChallengeSpec(Struct, frozen=True, kw_only=True):
     )
     dns_name: Annotated[str, doc("The name or address to be proven, without the `*.` of a wildcard.")]
     wildcard: Annotated[bool, doc("Whether it is proven for the wildcard name.")] = False
-    type: Annotated[str, doc("HTTP-01, DNS-01 or TLS-ALPN-01.", enum=CHALLENGE_TYPES)]
-    token: Annotated[str, doc("Token of the challenge.")]
+    type: Annotated[str, doc("Type of the challenge.", enum=CHALLENGE_TYPES)]
+    token: Annotated[str, doc("Token of the challenge; empty for DNS-PERSIST-01, which has none.")]
     key: Annotated[
-        str, doc("What is to be shown: the key authorization (HTTP-01) or the digest of it (DNS-01).")
+        str,
+        doc(
+            "What is to be shown: the key authorization (HTTP-01) or the digest of it (DNS-01); empty for "
+            "DNS-PERSIST-01."
+        ),
     ]
     solver: Annotated[Solver, doc("The solver that shows it, copied from the issuer.")]
     issuer_ref: Annotated[IssuerReference, doc("The ACME issuer that the challenge is for.")]

@@ -47,7 +47,8 @@ ISSUER_SET_MEMBER: Final = "certwright.io/issuer-set-member"
 """On a request to an IssuerSet: the member that it was sent to. See `resources/issuer_set_member.py`."""
 ACME_SERVER: Final = "certwright.io/acme-server"
 ACME_ACCOUNT: Final = "certwright.io/acme-account"
-"""On an Order: the directory URL of its ACME server, and the URL of the account."""
+"""On an Order: the directory URL of its ACME server, and the URL of the account. The account is also on a
+Challenge whose record name depends on it (DNS-ACCOUNT-01)."""
 ACME_SUPERSEDED: Final = "certwright.io/acme-superseded"
 """On an Order that ended because its issuer uses another server or account, or because the IssuerSet of its
 request sends that to another member: `true`."""

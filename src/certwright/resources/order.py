@@ -34,7 +34,7 @@ class ACMEChallenge(Struct, frozen=True, kw_only=True):
 
     url: Annotated[str, doc("URL of the challenge at the server.")]
     token: Annotated[str, doc("Token of the challenge.")]
-    type: Annotated[str, doc("Type in the server's words: http-01, dns-01, tls-alpn-01.")]
+    type: Annotated[str, doc("Type in the server's words, e.g. http-01 or dns-01.")]
 
 
 class ACMEAuthorization(Struct, frozen=True, kw_only=True):

@@ -16,6 +16,10 @@ DENIED: Final = "Denied"
 INVALID_REQUEST: Final = "InvalidRequest"
 SECRET_ADOPTED: Final = "SecretAdopted"  # noqa: S105 - a name, no password; not in cert-manager
 
+# Reasons of an Issuer's Ready condition. Not of cert-manager.
+SOLVERS_NOT_VERIFIED: Final = "ErrVerifySolvers"
+"""The ACME account is ready, but none of the solvers can be used."""
+
 # Reasons of a CertificateRequest's Ready condition.
 PENDING: Final = "Pending"
 FAILED: Final = "Failed"

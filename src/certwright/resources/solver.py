@@ -24,7 +24,9 @@ AZURE_ENVIRONMENTS: Final = (
 )
 AZURE_ZONE_TYPES: Final = ("AzurePublicZone", "AzurePrivateZone")
 CNAME_STRATEGIES: Final = ("None", "Follow")
-CHALLENGE_TYPES: Final = ("HTTP-01", "DNS-01", "TLS-ALPN-01")
+CHALLENGE_TYPES: Final = ("HTTP-01", "DNS-01", "TLS-ALPN-01", "DNS-ACCOUNT-01", "DNS-PERSIST-01")
+DNS01_TYPES: Final = ("DNS-01", "DNS-ACCOUNT-01")
+EXEC_TYPES: Final = ("DNS-01", "HTTP-01", "TLS-ALPN-01", "DNS-ACCOUNT-01")
 TSIG_ALGORITHMS: Final = ("HMACMD5", "HMACSHA1", "HMACSHA256", "HMACSHA512")
 
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -130,6 +132,10 @@ class TLSALPN01Solver(Struct, frozen=True, kw_only=True):
     """Answers TLS-ALPN-01 challenges (RFC 8737) by certwright's own listener. Not in cert-manager."""
 
 
+class DNSPersist01Solver(Struct, frozen=True, kw_only=True):
+    """Relies on a TXT record under _validation-persist that you create once. Not in cert-manager."""
+
+
 class ExecSolver(Struct, frozen=True, kw_only=True):
     """Answers challenges by a program of yours. Not in cert-manager."""
 
@@ -139,7 +145,10 @@ class ExecSolver(Struct, frozen=True, kw_only=True):
     ]
     type: Annotated[
         str,
-        doc("Type of the challenges: DNS-01 (the default), HTTP-01 or TLS-ALPN-01.", enum=CHALLENGE_TYPES),
+        doc(
+            "Type of the challenges: DNS-01 (the default), HTTP-01, TLS-ALPN-01 or DNS-ACCOUNT-01.",
+            enum=EXEC_TYPES,
+        ),
     ] = ""
 
 
@@ -309,6 +318,14 @@ class PluginDNS(Struct, frozen=True, kw_only=True):
 class DNS01Solver(Struct, frozen=True, kw_only=True):
     """Answers DNS-01 challenges: a TXT record under _acme-challenge. Exactly one provider."""
 
+    type: Annotated[
+        str,
+        doc(
+            "Type of the challenges: DNS-01 (the default), or DNS-ACCOUNT-01, whose record has a label of "
+            "the account before _acme-challenge. Not in cert-manager.",
+            enum=DNS01_TYPES,
+        ),
+    ] = ""
     cname_strategy: Annotated[
         str,
         doc(
@@ -336,7 +353,8 @@ class DNS01Solver(Struct, frozen=True, kw_only=True):
 
 
 class Solver(Struct, frozen=True, kw_only=True):
-    """Answers challenges for the names that it is for. Exactly one of http01, dns01, tlsALPN01 and exec."""
+    """Answers challenges for the names that it is for. Exactly one of http01, dns01, dnsPersist01, tlsALPN01
+    and exec."""
 
     selector: Annotated[
         Selector | None, doc("Which certificates and names the solver is for; all when it is left out.")
@@ -350,6 +368,10 @@ class Solver(Struct, frozen=True, kw_only=True):
     tls_alpn01: Annotated[TLSALPN01Solver | None, doc("By TLS. Not in cert-manager.")] = field(
         default=None, name="tlsALPN01"
     )
+    dns_persist01: Annotated[
+        DNSPersist01Solver | None,
+        doc("By a TXT record that you create once for each domain. Not in cert-manager."),
+    ] = field(default=None, name="dnsPersist01")
     exec: Annotated[ExecSolver | None, doc("By a program of yours. Not in cert-manager.")] = None
 
     @property
@@ -358,7 +380,9 @@ class Solver(Struct, frozen=True, kw_only=True):
         if self.http01 is not None:
             return "HTTP-01"
         if self.dns01 is not None:
-            return "DNS-01"
+            return self.dns01.type or "DNS-01"
+        if self.dns_persist01 is not None:
+            return "DNS-PERSIST-01"
         if self.tls_alpn01 is not None:
             return "TLS-ALPN-01"
         return (self.exec.type or "DNS-01") if self.exec is not None else ""

@@ -18,6 +18,7 @@ from certwright.resources.solver import (
     AZURE_ENVIRONMENTS,
     AZURE_ZONE_TYPES,
     CNAME_STRATEGIES,
+    DNS01_TYPES,
     RFC2136DNS,
     TSIG_ALGORITHMS,
     AcmeDNS,
@@ -57,11 +58,11 @@ _PROVIDERS: Final = {
 def validate_solver(solver: Solver, path: str) -> list[FieldError]:
     """All errors in the solver at `path`."""
     errors: list[FieldError] = []
-    ways = (solver.http01, solver.dns01, solver.tls_alpn01, solver.exec)
+    ways = (solver.http01, solver.dns01, solver.dns_persist01, solver.tls_alpn01, solver.exec)
     count = sum(way is not None for way in ways)
     if count != 1:
         make = required if count == 0 else forbidden
-        errors.append(make(path, "give exactly one of http01, dns01, tlsALPN01 and exec"))
+        errors.append(make(path, "give exactly one of http01, dns01, dnsPersist01, tlsALPN01 and exec"))
     wait = f"{path}.waitInsteadOfSelfCheck"
     errors += checks.check_duration(solver.wait_instead_of_self_check, wait, minimum=timedelta(0))
     if solver.selector is not None:
@@ -103,7 +104,8 @@ def _service_type(value: str, path: str) -> list[FieldError]:
 
 
 def _dns01(solver: DNS01Solver, path: str) -> list[FieldError]:
-    errors = checks.check_one_of(solver.cname_strategy, f"{path}.cnameStrategy", CNAME_STRATEGIES)
+    errors = checks.check_one_of(solver.type, f"{path}.type", DNS01_TYPES)
+    errors += checks.check_one_of(solver.cname_strategy, f"{path}.cnameStrategy", CNAME_STRATEGIES)
     given = [name for name in _PROVIDERS if getattr(solver, name) is not None]
     if len(given) != 1:
         shown = ", ".join(_PROVIDERS.values())

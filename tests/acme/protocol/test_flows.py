@@ -242,8 +242,6 @@ def test_what_is_shown_where() -> None:
     assert challenges.server_name("2001:db8::1").endswith(".ip6.arpa")
     assert challenges.server_name("192.0.2.1") == "1.2.0.192.in-addr.arpa"
     assert challenges.server_name("a.org") == "a.org"
-    value = challenges.dns_persist_value("ca.example", "https://ca/a/1", wildcard=True)
-    assert value == "ca.example; accounturi=https://ca/a/1; policy=wildcard"
 
 
 def test_links_are_read_by_their_relation() -> None:

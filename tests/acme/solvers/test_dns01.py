@@ -26,6 +26,7 @@ from certwright.acme.solvers.dns01.rfc2136 import ALGORITHMS, Rfc2136, TsigKey
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.acme.solvers.program import Program
+from certwright.kube.util.clock import SystemClock
 from conformance.check_solver import check_solver
 from support.bind import Bind, running_bind
 
@@ -77,8 +78,8 @@ async def test_an_alias_is_followed_where_that_is_wanted(bind: Bind) -> None:
     await check_solver(follows, lambda task: values_at(bind, task), ALIAS)
     await follows.present(ALIAS)
     assert (await names_of(bind).txt("_acme-challenge.there.delegated.test")).values == ("value",)
-    assert await DnsCheck(names_of(bind)).check(ALIAS) == Ready()
-    assert await DnsCheck(names_of(bind), recursive_only=True).check(ALIAS) == Ready()
+    assert await DnsCheck(names_of(bind), SystemClock().now).check(ALIAS) == Ready()
+    assert await DnsCheck(names_of(bind), SystemClock().now, recursive_only=True).check(ALIAS) == Ready()
     await follows.clean_up(ALIAS)
     with pytest.raises(SolverError, match="lead in a circle"):
         await follows.present(replace(TASK, identifier="loop.example.org"))
@@ -128,7 +129,7 @@ async def test_a_name_without_a_zone_and_a_server_that_is_gone_are_told(bind: Bi
 
 
 async def test_the_check_asks_the_servers_of_the_zone(bind: Bind) -> None:
-    check, solver = DnsCheck(names_of(bind)), solver_of(bind)
+    check, solver = DnsCheck(names_of(bind), SystemClock().now), solver_of(bind)
     found = await check.check(TASK)
     assert isinstance(found, NotYet)
     assert "the name server ns1.example.org has no" in found.reason
@@ -148,10 +149,11 @@ async def test_the_check_tells_of_zones_that_cannot_be_asked(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(names, "_TIMEOUT_S", 0.5)
-        found = await DnsCheck(NameServers(["127.0.0.1:1"])).check(TASK)
+        found = await DnsCheck(NameServers(["127.0.0.1:1"]), SystemClock().now).check(TASK)
     assert isinstance(found, NotYet)
     assert "the name server 127.0.0.1:1 did not answer within 0.5 s" in found.reason
-    found = await DnsCheck(names_of(bind)).check(replace(TASK, identifier="loop.example.org"))
+    loop = replace(TASK, identifier="loop.example.org")
+    found = await DnsCheck(names_of(bind), SystemClock().now).check(loop)
     assert isinstance(found, NotYet)
     assert "circle" in found.reason
 
@@ -193,7 +195,7 @@ async def running(cache: _Cache) -> AsyncIterator[str]:
 
 async def test_what_a_cache_remembers_is_not_asked_for_again_before_it_forgets() -> None:
     async with running(_Cache()) as cache:
-        found = await DnsCheck(NameServers([cache]), recursive_only=True).check(TASK)
+        found = await DnsCheck(NameServers([cache]), SystemClock().now, recursive_only=True).check(TASK)
     assert isinstance(found, NotYet)
     assert found.not_before.total_seconds() == 30
 

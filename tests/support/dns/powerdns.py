@@ -39,6 +39,21 @@ class PowerDnsServer:
         """The URL of the HTTP API."""
         return f"http://127.0.0.1:{self.api_port}"
 
+    async def create_zone(self, zone: str) -> None:
+        """Create a zone by the API."""
+        body = {
+            "name": f"{zone}.",
+            "kind": "Native",
+            "nameservers": [f"ns1.{zone}."],
+            "rrsets": [
+                {"name": f"ns1.{zone}.", "type": "A", "ttl": 60, "records": [{"content": "127.0.0.1"}]}
+            ],
+        }
+        url = f"{self.url}/api/v1/servers/localhost/zones"
+        headers = {"x-api-key": KEY}
+        async with aiohttp.request("POST", url, json=body, headers=headers) as answer:
+            answer.raise_for_status()
+
     @property
     def address(self) -> str:
         """Host and port of the name server."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
-from collections.abc import Mapping
 from typing import Final
 
 from certwright.acme.protocol.jws import AccountKey
@@ -40,9 +39,12 @@ def dns_value(authorization: str) -> str:
 
 
 def shown_value(kind: str, token: str, key: AccountKey) -> str:
-    """The value that a solver presents: the key authorization, or the TXT value of dns-01."""
+    """The value that a solver presents: the key authorization, or the TXT value of dns-01 and dns-account-01.
+    Empty for dns-persist-01, which presents nothing."""
+    if kind == DNS_PERSIST_01:
+        return ""
     authorization = key_authorization(token, key)
-    return dns_value(authorization) if kind == DNS_01 else authorization
+    return dns_value(authorization) if kind in (DNS_01, DNS_ACCOUNT_01) else authorization
 
 
 def dns_name(identifier: str) -> str:
@@ -60,18 +62,6 @@ def dns_account_name(identifier: str, account_url: str) -> str:
 def dns_persist_name(identifier: str) -> str:
     """The name of the TXT record of dns-persist-01, which is permanent."""
     return f"_validation-persist.{identifier}"
-
-
-def dns_persist_value(issuer_domain: str, account_url: str, *, wildcard: bool) -> str:
-    """The TXT value of dns-persist-01: the CA and the account that the domain's owner authorizes."""
-    value = f"{issuer_domain}; accounturi={account_url}"
-    return f"{value}; policy=wildcard" if wildcard else value
-
-
-def issuer_domains(challenge: Mapping[str, object]) -> tuple[str, ...]:
-    """The names that a dns-persist-01 challenge accepts as the record's issuer."""
-    found = challenge.get("issuer-domain-names")
-    return tuple(item for item in found if isinstance(item, str)) if isinstance(found, list) else ()
 
 
 def tls_digest(authorization: str) -> bytes:

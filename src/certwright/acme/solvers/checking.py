@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from certwright.acme.protocol import challenges
 from certwright.acme.solvers.contract import Check, CheckSettings
@@ -16,7 +17,7 @@ NamesOf = Callable[[CheckSettings], NameServers]
 zones."""
 
 
-def make_check(settings: CheckSettings, names_of: NamesOf) -> Check:
+def make_check(settings: CheckSettings, names_of: NamesOf, now: Callable[[], datetime]) -> Check:
     """Create a self-check. Raises what `names_of` raises."""
     match settings.type:
         case challenges.HTTP_01:
@@ -24,4 +25,4 @@ def make_check(settings: CheckSettings, names_of: NamesOf) -> Check:
         case challenges.TLS_ALPN_01:
             return TlsCheck(port=settings.port, names=names_of(settings) if settings.servers else None)
         case _:
-            return DnsCheck(names_of(settings), recursive_only=settings.recursive_only)
+            return DnsCheck(names_of(settings), now, recursive_only=settings.recursive_only)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Protocol, runtime_checkable
+
+from certwright.acme.protocol import challenges
+from certwright.acme.protocol.persistent_records import PersistentRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +19,8 @@ class Task:
     """One challenge. `identifier` is the DNS name without `*.`, or the address; `uid` identifies the task.
 
     `key` is what the solver presents: the key authorization (http-01, tls-alpn-01), or the TXT value.
+    `account` is the URL of the account (dns-account-01), `persistent` what the TXT record of dns-persist-01
+    must authorize.
     """
 
     type: str
@@ -24,6 +29,19 @@ class Task:
     token: str
     key: str = field(repr=False)
     uid: str
+    account: str = ""
+    persistent: PersistentRecord | None = None
+
+    @property
+    def record(self) -> str:
+        """The name of the TXT record of the DNS types, without a final dot."""
+        match self.type:
+            case challenges.DNS_PERSIST_01:
+                return challenges.dns_persist_name(self.identifier)
+            case challenges.DNS_ACCOUNT_01:
+                return challenges.dns_account_name(self.identifier, self.account)
+            case _:
+                return challenges.dns_name(self.identifier)
 
 
 class SolverError(Exception):
@@ -54,6 +72,19 @@ class Solver(Protocol):
 
     async def clean_up(self, task: Task) -> None:
         """Remove the challenge response."""
+
+
+@runtime_checkable
+class Verifiable(Protocol):
+    """A solver that can be verified before there is a challenge. Neither method changes anything at the
+    provider; both raise `SolverError`, and end by themselves."""
+
+    async def verify(self) -> None:
+        """Raises `SolverError` if the solver cannot work for any name, e.g. with these credentials. Answers
+        are cached: calls for each order are cheap."""
+
+    async def verify_name(self, task: Task) -> None:
+        """Raises `SolverError` if the solver cannot present this task, whose token and key may be empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,12 @@
 It is run as `PROGRAM… present` and `PROGRAM… cleanup`, with the challenge in its environment, and without
 the environment of this process, which may contain the key of the Secrets:
 
-    ACME_TYPE      http-01, dns-01 or tls-alpn-01
+    ACME_TYPE      http-01, dns-01, dns-account-01 or tls-alpn-01
     ACME_NAME      the name or address to be validated, without `*.`
     ACME_WILDCARD  true for a wildcard name, else false
     ACME_TOKEN     the challenge's token (the last part of the path of http-01)
     ACME_VALUE     what to present: the body of the page, or the value of the TXT record
-    ACME_RECORD    (dns-01) the name of the TXT record, without a final dot
+    ACME_RECORD    (dns-01, dns-account-01) the name of the TXT record, without a final dot
     ACME_UID       the same for both runs of one challenge
     PATH           the system's directories, unless the operator names others (`--exec-solver-env-file`)
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from subprocess import DEVNULL, PIPE, Popen
 
-from certwright.acme.protocol.challenges import DNS_01
+from certwright.acme.protocol.challenges import DNS_01, DNS_ACCOUNT_01
 from certwright.acme.solvers.contract import SolverError, Task
 from certwright.kube.util.encoding import one_line
 from certwright.kube.util.programs import last_words
@@ -32,8 +32,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Program:
-    """Runs the program; after `timeout_s` seconds it is killed with its children. `record` is the name of the
-    TXT record if it is not `_acme-challenge.<name>` (an alias was followed). `environment` is what the
+    """Runs the program; after `timeout_s` seconds it is killed with its children. `environment` is what the
     operator adds to `ACME_*`."""
 
     def __init__(
@@ -42,12 +41,10 @@ class Program:
         *,
         environment: Mapping[str, str] | None = None,
         timeout_s: float = 120.0,
-        record: str = "",
     ) -> None:
         self._operators = dict(environment or {})
         self._command = tuple(command)
         self._timeout_s = timeout_s
-        self._record = record
 
     async def present(self, task: Task) -> None:
         """See `Solver`."""
@@ -93,6 +90,6 @@ class Program:
             "ACME_VALUE": task.key,
             "ACME_UID": task.uid,
         }
-        if task.type == DNS_01:
-            found["ACME_RECORD"] = self._record or f"_acme-challenge.{task.identifier}"
+        if task.type in (DNS_01, DNS_ACCOUNT_01):
+            found["ACME_RECORD"] = task.record
         return found

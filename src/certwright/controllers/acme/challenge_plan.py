@@ -65,7 +65,7 @@ def has_outside_state(solver: Solver) -> bool:
     """Whether what the solver presents outlives this process, and must be cleaned up."""
     if solver.http01 is not None:
         return solver.http01.webroot is not None
-    return solver.tls_alpn01 is None
+    return solver.tls_alpn01 is None and solver.dns_persist01 is None
 
 
 def _choose(order: Order, authorization: ACMEAuthorization, solvers: Sequence[Solver]) -> _Choice:
@@ -105,8 +105,15 @@ def _challenge(
         metadata=ObjectMeta(
             name=challenge_name(order.metadata.name, spec),
             namespace=order.metadata.namespace,
+            annotations=_account(order, spec),
             owner_references=(controller_reference(ORDERS, order.metadata),),
             finalizers=(names.ACME_FINALIZER,) if has_outside_state(choice.solver) else (),
         ),
         spec=spec,
     )
+
+
+def _account(order: Order, spec: ChallengeSpec) -> dict[str, str]:
+    """The account that the name of the record depends on, for a clean-up after the issuer is gone."""
+    account = order.metadata.annotations.get(names.ACME_ACCOUNT, "")
+    return {names.ACME_ACCOUNT: account} if account and spec.type == "DNS-ACCOUNT-01" else {}

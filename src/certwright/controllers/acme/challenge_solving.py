@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.protocol.persistent_records import PersistentRecord
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed, Task
 from certwright.controllers.acme.challenge_state import Proven, Work
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
@@ -45,31 +46,45 @@ def problem_annotations(error: AcmeError, named: datetime | None, until: datetim
     return problem
 
 
-def task_of(challenge: Challenge, key: AccountKey | None) -> Task:
+async def task_of(challenge: Challenge, issuer: ResolvedIssuer | None) -> Task:
     """The challenge as solvers see it.
 
-    The proof is computed from the token and the account's `key`, never taken from the object, which a tenant
-    may have written. Without a key (the issuer is missing) the Task is only fit to be cleaned up.
+    The proof is computed from the token and the account's key, never taken from the object, which a tenant
+    may have written. Without `issuer` (the issuer is missing) the Task is only fit to be cleaned up. Raises
+    `AcmeError` if the server's directory is needed and cannot be read.
     """
     spec = challenge.spec
     type_ = spec.type.lower()
-    return Task(
+    task = Task(
         type=type_,
         identifier=spec.dns_name,
         wildcard=spec.wildcard,
         token=spec.token,
-        key=challenges.shown_value(type_, spec.token, key) if key is not None else spec.key,
+        key=spec.key,
         uid=challenge.metadata.uid,
+        account=challenge.metadata.annotations.get(names.ACME_ACCOUNT, ""),
     )
+    if issuer is None:
+        return task
+    key = challenges.shown_value(type_, spec.token, issuer.client.key)
+    return await with_account(replace(task, key=key), issuer)
+
+
+async def with_account(task: Task, issuer: ResolvedIssuer) -> Task:
+    """The task with what its record depends on. Raises `AcmeError`."""
+    kid = issuer.client.kid
+    if task.type != challenges.DNS_PERSIST_01:
+        return replace(task, account=kid)
+    directory = await issuer.client.directory()
+    return replace(task, account=kid, persistent=PersistentRecord(directory.caa_identities, kid))
 
 
 async def make_work(challenge: Challenge, issuer: ResolvedIssuer | None, find_means: FindMeans) -> Work:
     """The initial state, also after a restart: nothing is known. Without `issuer` it is only fit to be
     cleaned up, because the proof is computed from the account's key, not from the object. Raises
-    `SolverError`."""
+    `SolverError` and `AcmeError`."""
     means = await find_means(challenge)
-    key = issuer.client.key if issuer is not None else None
-    return Work(task_of(challenge, key), means)
+    return Work(await task_of(challenge, issuer), means)
 
 
 async def clean_up(

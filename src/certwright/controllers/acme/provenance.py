@@ -229,7 +229,8 @@ def offers(authorization: ACMEAuthorization, spec: ChallengeSpec) -> bool:
 
 
 def _unfit(spec: ChallengeSpec, solvers: Iterable[Solver], shown_for: ShownFor) -> str:
-    if not _TOKEN.fullmatch(spec.token):
+    has_token = spec.type != "DNS-PERSIST-01"
+    if has_token and not _TOKEN.fullmatch(spec.token):
         return "Refused: spec.token has characters that RFC 8555 does not allow in a token"
     if spec.key != shown_for(spec.type.lower(), spec.token):
         return "Refused: spec.key does not follow from spec.token and the issuer's account key"

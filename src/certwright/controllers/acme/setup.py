@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from certwright.controllers import table
@@ -19,16 +19,19 @@ from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.last_names import with_the_last
 from certwright.controllers.acme.order_challenges import OrderChallenges
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
+from certwright.controllers.acme.preflight import Preflight
 from certwright.controllers.acme.provenance import Provenance
 from certwright.controllers.acme.rate_limits import Ledgers
 from certwright.controllers.acme.request_orders import RequestOrders
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.solver_lookup import SolverLookup
+from certwright.controllers.acme.solver_verification import SolverVerification
 from certwright.controllers.cache.event_handlers import enqueues_order
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.shard_members import sharing_of
 from certwright.controllers.requests.members import Members
 from certwright.controllers.shared import USER_AGENT, Shared
-from certwright.issuers.contract import AcmeTools
+from certwright.issuers.contract import AcmeTools, GetSecret, IssuerView, SolverProblem
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import Order
@@ -65,6 +68,10 @@ class Acme:
             chosen=options.limits,
             sharing=sharing_of(shared.mine, caches),
         )
+        lookup = SolverLookup(shared, self.dependents)
+        self._solvers = SolverVerification(lookup, options, now)
+        self.preflight = Preflight(lookup, options, partial(shared.queues.add, "orders"), now)
+        self._find_means = lookup.means_of
         self.probe = partial(issuer_queries.probe, self._resolver)
         find_client = partial(issuer_queries.client_of, self._resolver, caches)
         self.renewals = RenewalOffice(find_client, partial(shared.queues.add, "certificates"), now=now)
@@ -72,9 +79,7 @@ class Acme:
         self._request_orders = RequestOrders(
             shared.toolbox.client, caches, shared.issuers.of_request, self._provenance, now=now
         )
-        self._gate = CircuitGate(
-            shared.gate, self.ledgers.admit, caches.requests.cache.get, caches.orders.cache.get
-        )
+        self._gate = CircuitGate(shared.gate, self._admit, caches.requests.cache.get, caches.orders.cache.get)
         self.members = Members(
             caches,
             shared.issuers,
@@ -88,6 +93,7 @@ class Acme:
 
     async def close(self) -> None:
         """Close connections, and stop the self-checks."""
+        await self.preflight.close()
         await self.challenges.close()
         await self.renewals.close()
         await self.ledgers.close()
@@ -96,7 +102,7 @@ class Acme:
     @property
     def idle(self) -> bool:
         """Whether no self-check runs, and no server is asked anything outside the reconciles."""
-        return self.challenges.checks.idle and self.renewals.idle
+        return self.challenges.checks.idle and self.renewals.idle and self.preflight.idle
 
     def tools(self, secrets_in: str) -> AcmeTools:
         """What the ACME issuer uses; its Secrets lie in the namespace `secrets_in`."""
@@ -105,7 +111,22 @@ class Acme:
             create_secret=creator_of(self._shared.toolbox.client, self._shared.caches.secrets, secrets_in),
             ensure_order=self._request_orders.ensure,
             account_limit=self.ledgers.accounts,
+            verify_solvers=partial(self._verify_solvers, secrets_in) if self._has_challenges else None,
         )
+
+    @property
+    def _has_challenges(self) -> bool:
+        return table.CHALLENGES in self._shared.enabled
+
+    async def _verify_solvers(
+        self, secrets_in: str, issuer: IssuerView, get_secret: GetSecret
+    ) -> Sequence[SolverProblem]:
+        return await self._solvers.problems(issuer, get_secret, secrets_in)
+
+    async def _admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
+        """First the solvers, then the limits of the CA."""
+        wait = await self.preflight.admit(order, issuer) if self._has_challenges else None
+        return wait if wait is not None else await self.ledgers.admit(order, issuer, replaces)
 
     def _order_reconciler(self, shared: Shared) -> OrderReconciler:
         caches, toolbox = shared.caches, shared.toolbox
@@ -131,7 +152,7 @@ class Acme:
             resolve_issuer=lambda challenge: self._resolver.find(
                 challenge.spec.issuer_ref, challenge.metadata
             ),
-            find_means=SolverLookup(shared, self.dependents).means_of,
+            find_means=self._find_means,
             circuit_gate=self._gate,
             wake=partial(shared.queues.add, "challenges"),
             enqueue_order=self._enqueue_order(shared),
@@ -151,3 +172,4 @@ class Acme:
         done = new if new is not None and new.status.is_final else old if new is None else None
         if done is not None:
             self.dependents.keep_only(done.metadata.key, ())
+            self.preflight.forget(done.metadata.key)

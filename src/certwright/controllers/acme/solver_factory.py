@@ -1,6 +1,7 @@
-"""Solver factory: the solver and the self-check for a Challenge's spec, with values from Secrets.
+"""Solver factory: the solver and the self-check for a solver of an issuer, with values from Secrets.
 
-Loaded with the first Challenge only, because the libraries for DNS and HTTP take 14 MB.
+Loaded with the first Challenge, or the first issuer with a DNS-01 solver, because the libraries for DNS and
+HTTP take 14 MB.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from certwright.acme.protocol import challenges
@@ -27,12 +29,13 @@ from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
 from certwright.acme.solvers.names import NameServers
 from certwright.acme.solvers.program import Program
+from certwright.acme.solvers.unpresented import Unpresented
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
 from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
 from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.controllers.acme.solver_use import NO_HTTP01_LISTENER, NO_TLSALPN01_LISTENER, SolverUse
 from certwright.issuers.contract import GetSecret, GetToken
 from certwright.resources import operator_policy
-from certwright.resources.challenge import Challenge
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.solver import RFC2136DNS, DNS01Solver, ExecSolver, HTTP01Solver
 
@@ -54,8 +57,9 @@ class Surroundings:
     `http_names` and `dns_names` are name servers, empty: the system's. `make_check` replaces the self-checks
     of this process, in tests. `asked` is for `_names`, `webroots` for the solvers below them. `policy` is
     what the operator allows. `hosts` are the DNS hosts in use, `get_token` makes the function that requests
-    tokens of the ServiceAccounts in a namespace."""
+    tokens of the ServiceAccounts in a namespace. `now` is the wall clock."""
 
+    now: Callable[[], datetime]
     policy: OperatorPolicy = field(default_factory=OperatorPolicy)
     webroots: WebRoots = field(default_factory=WebRoots)
     responder: Responder | None = None
@@ -81,13 +85,11 @@ class Means:
     check: Check | None = field(repr=False)
 
 
-async def means_of(
-    challenge: Challenge, surroundings: Surroundings, get_secret: GetSecret, secrets_in: str
-) -> Means:
-    """The solver and the self-check of a Challenge. Raises `SolverError` with a sentence where none is
+async def means_of(use: SolverUse, surroundings: Surroundings) -> Means:
+    """The solver and the self-check. Raises `SolverError` with a sentence where none is
     possible: nothing listens, a Secret is missing, a value is invalid; `SolverNotAllowed` where the
     operator's flags do not allow it, regardless of the Challenge's author."""
-    spec = challenge.spec.solver
+    spec = use.solver
     if violations := operator_policy.solver_violations(spec, "spec.solver", surroundings.policy):
         raise SolverNotAllowed(str(violations[0]))
     if spec.http01 is not None:
@@ -96,13 +98,14 @@ async def means_of(
         solver = _tls_alpn01(surroundings)
     elif spec.dns01 is not None:
         names = _names(spec.dns01.nameservers or surroundings.dns_names, surroundings)
-        ambient = surroundings.policy.allows_ambient(challenge.spec.issuer_ref.kind or "Issuer")
-        solver = await _dns01(spec.dns01, names, surroundings, get_secret, secrets_in, ambient=ambient)
+        solver = await _dns01(spec.dns01, names, surroundings, use)
+    elif spec.dns_persist01 is not None:
+        solver = Unpresented()
     elif spec.exec is not None:
         solver = _program(spec.exec, surroundings.policy)
     else:
         raise SolverError("the challenge names no solver that this version knows")
-    check = _check(_check_settings(challenge, surroundings), surroundings)
+    check = _check(_check_settings(use, surroundings), surroundings)
     return Means(solver, AfterChange(solver, check) if isinstance(solver, HostedSolver) else check)
 
 
@@ -118,21 +121,18 @@ def _http01(spec: HTTP01Solver, surroundings: Surroundings) -> Solver:
         assert place is not None, "`means_of` has asked the policy"
         return WebRoot(*place, shared=surroundings.webroots)
     if surroundings.responder is None:
-        raise SolverError(
-            "no HTTP-01 listener is running; start certwright with --http01-listen :80, or use "
-            "http01.webroot, dns01 or exec"
-        )
+        raise SolverError(NO_HTTP01_LISTENER)
     return surroundings.responder
 
 
 def _tls_alpn01(surroundings: Surroundings) -> Solver:
     if surroundings.listener is None:
-        raise SolverError("no TLS-ALPN-01 listener is running; start certwright with --tlsalpn01-listen :443")
+        raise SolverError(NO_TLSALPN01_LISTENER)
     return surroundings.listener
 
 
-def _check_settings(challenge: Challenge, surroundings: Surroundings) -> CheckSettings:
-    match type_ := challenge.spec.type.lower():
+def _check_settings(use: SolverUse, surroundings: Surroundings) -> CheckSettings:
+    match type_ := use.solver.challenge_type.lower():
         case challenges.HTTP_01:
             return CheckSettings(
                 type=type_, port=surroundings.http_check_port, servers=surroundings.http_names
@@ -142,10 +142,10 @@ def _check_settings(challenge: Challenge, surroundings: Surroundings) -> CheckSe
                 type=type_, port=surroundings.tls_check_port, servers=surroundings.http_names
             )
         case _:
-            dns01 = challenge.spec.solver.dns01
+            dns01 = use.solver.dns01
             chosen = tuple(dns01.nameservers) if dns01 is not None else ()
             return CheckSettings(
-                type=challenges.DNS_01,
+                type=type_,
                 servers=chosen or surroundings.dns_names,
                 recursive_only=surroundings.dns_recursive_only or bool(chosen),
                 authority_port=surroundings.dns_authority_port,
@@ -155,7 +155,7 @@ def _check_settings(challenge: Challenge, surroundings: Surroundings) -> CheckSe
 def _check(settings: CheckSettings, surroundings: Surroundings) -> Check:
     if surroundings.make_check is not None:
         return surroundings.make_check(settings)
-    return make_check(settings, lambda one: _names(one.servers, surroundings))
+    return make_check(settings, lambda one: _names(one.servers, surroundings), surroundings.now)
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
@@ -173,11 +173,10 @@ async def _dns01(
     spec: DNS01Solver,
     names: NameServers,
     surroundings: Surroundings,
-    get_secret: GetSecret,
-    secrets_in: str,
-    *,
-    ambient: bool,
+    use: SolverUse,
 ) -> Solver:
+    ambient = surroundings.policy.allows_ambient(use.issuer_kind)
+    get_secret, secrets_in = use.get_secret, use.secrets_in
     follow = spec.cname_strategy == "Follow"
     if spec.rfc2136 is not None:
         updating = Updating(

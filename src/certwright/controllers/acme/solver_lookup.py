@@ -1,15 +1,18 @@
-"""The solver and the self-check of each Challenge, from its spec, the Secrets it names, and the settings."""
+"""The solvers of this process, from their specs, the Secrets that these name, and the settings."""
 
 from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from certwright.controllers.acme.solver_use import SolverUse
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.shared import Shared
-from certwright.kube.api.meta import ObjectKey
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.resources.challenge import Challenge
+from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:
     from certwright.controllers.acme.solver_factory import Means
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SolverLookup:
-    """Of the Challenges of this process; `dependents` records whose Secrets were read."""
+    """Makes solvers; `dependents` records which Orders and Challenges have read which Secrets."""
 
     def __init__(self, shared: Shared, dependents: Dependents[ObjectKey]) -> None:
         self._shared = shared
@@ -25,10 +28,23 @@ class SolverLookup:
 
     async def means_of(self, challenge: Challenge) -> Means:
         """The solver and the self-check. Raises `SolverError` where none is possible."""
-        meta = challenge.metadata
-        namespace = self._shared.issuers.secrets_of(challenge.spec.issuer_ref, meta.namespace)
+        return await self.make(self.use(challenge.spec.solver, challenge.spec.issuer_ref, challenge.metadata))
+
+    def use(self, solver: Solver, issuer: IssuerReference, meta: ObjectMeta) -> SolverUse:
+        """The use of an issuer's solver by the Order or Challenge with this metadata, which a change of the
+        Secrets requeues."""
+        namespace = self._shared.issuers.secrets_of(issuer, meta.namespace)
         reader = SecretReader(self._shared.caches.secrets, self._dependents, meta.key)
-        return await self._solvers.means_of(challenge, reader.within(namespace), namespace)
+        return SolverUse(
+            solver=solver,
+            issuer_kind=issuer.kind_or_default,
+            get_secret=reader.within(namespace),
+            secrets_in=namespace,
+        )
+
+    async def make(self, use: SolverUse) -> Means:
+        """The solver and the self-check. Raises `SolverError` where none is possible."""
+        return await self._solvers.means_of(use)
 
     @cached_property
     def _solvers(self) -> Solvers:

@@ -10,12 +10,11 @@ from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.solver_factory import Means, Surroundings, means_of
+from certwright.controllers.acme.solver_use import SolverUse
 from certwright.controllers.acme.webhook_calls import call_webhook
 from certwright.controllers.servers import Servers
-from certwright.issuers.contract import GetSecret
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.client.rest import Client
-from certwright.resources.challenge import Challenge
 
 _UNKNOWN_CA = "have the machine's CA certificates updated, or add the API's CA to them"
 
@@ -29,6 +28,7 @@ def surroundings_of(
         return servers.client(ServerTls(), _UNKNOWN_CA, rules)
 
     return Surroundings(
+        now=now,
         policy=options.policy,
         responder=options.responder,
         listener=options.listener,
@@ -53,6 +53,6 @@ class Solvers:
     ) -> None:
         self._surroundings = surroundings_of(options, client, servers, now)
 
-    async def means_of(self, challenge: Challenge, get_secret: GetSecret, secrets_in: str) -> Means:
+    async def means_of(self, use: SolverUse) -> Means:
         """See `solver_factory.means_of`."""
-        return await means_of(challenge, self._surroundings, get_secret, secrets_in)
+        return await means_of(use, self._surroundings)

@@ -10,6 +10,7 @@ import pytest
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.contract import (
+    CredentialsRejected,
     DnsHost,
     Edit,
     EditsConflict,
@@ -33,6 +34,8 @@ class Host(DnsHost):
         self.looked_up: list[str] = []
         self.errors: list[Exception] = []
         self.faulty = ""
+        self.verified = 0
+        self.rejection: SolverError | None = None
 
     async def find_zone(self, name: str) -> HostedZone | None:
         self.looked_up.append(name)
@@ -48,7 +51,9 @@ class Host(DnsHost):
         return "change"
 
     async def verify(self) -> None:
-        return
+        self.verified += 1
+        if self.rejection is not None:
+            raise self.rejection
 
 
 @pytest.fixture
@@ -118,8 +123,33 @@ async def test_a_cancelled_caller_does_not_cancel_the_others(host: Host, session
     assert await second == "change"
 
 
-async def test_a_zone_that_is_missing_is_looked_up_again(host: Host, session: HostSession) -> None:
+async def test_a_zone_that_is_missing_is_looked_up_again_half_a_minute_later(
+    host: Host, session: HostSession, time: Time
+) -> None:
     for _ in range(2):
-        with pytest.raises(SolverError, match=r"no zone new\.example"):
-            await session.find_zone(("new.example",))
+        for _ in range(2):
+            with pytest.raises(SolverError, match=r"no zone new\.example"):
+                await session.find_zone(("new.example",))
+        time.now += timedelta(seconds=31)
     assert host.looked_up == ["new.example", "new.example"]
+
+
+async def test_credentials_are_verified_once_in_ten_minutes_and_again_after_a_rejection(
+    host: Host, session: HostSession, time: Time
+) -> None:
+    await asyncio.gather(*(session.verify() for _ in range(5)))
+    time.now += timedelta(minutes=9)
+    await session.verify()
+    assert host.verified == 1
+    host.rejection = CredentialsRejected("revoked")
+    host.errors = [host.rejection]
+    with pytest.raises(CredentialsRejected):
+        await session.edit(ZONES, add("a.example.org"))
+    for _ in range(2):
+        with pytest.raises(CredentialsRejected):
+            await session.verify()
+    assert host.verified == 2
+    host.rejection = None
+    time.now += timedelta(seconds=31)
+    await session.verify()
+    assert host.verified == 3

@@ -1,22 +1,20 @@
-"""Name of the TXT record of DNS-01."""
+"""Name and zone of the TXT record of the DNS challenges."""
 
 from __future__ import annotations
 
-from certwright.acme.protocol.challenges import dns_name
-from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.contract import SolverError, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers
 
 
-async def record_name(identifier: str, names: NameServers, *, follow: bool) -> str:
-    """`_acme-challenge.<identifier>`; with `follow` the end of its chain of CNAME records, so that a zone can
+async def resolved_record(task: Task, names: NameServers, *, follow: bool) -> str:
+    """The name of the task's record; with `follow` the end of its chain of CNAME records, so that a zone can
     be delegated. Raises `SolverError`."""
-    name = dns_name(identifier)
     if not follow:
-        return name
+        return task.record
     try:
-        return await names.alias_of(name)
+        return await names.alias_of(task.record)
     except LookupFailed as error:
-        raise SolverError(f"the CNAME record of {name} cannot be followed: {error}") from error
+        raise SolverError(f"the CNAME record of {task.record} cannot be followed: {error}") from error
 
 
 async def zone_of(name: str, names: NameServers) -> str:

@@ -20,10 +20,11 @@ import dns.update
 
 from certwright.acme.solvers.contract import SolverError, Task, Updating
 from certwright.acme.solvers.datagrams import exchange
-from certwright.acme.solvers.dns01.record import record_name, zone_of
+from certwright.acme.solvers.dns01.record import resolved_record, zone_of
 from certwright.acme.solvers.names import NameServers
 
 _TTL_S = 60
+_ABSENT = "certwright-permission-check"
 
 ALGORITHMS: Final[dict[str, dns.name.Name]] = {
     "HMACMD5": dns.tsig.HMAC_MD5,
@@ -96,8 +97,18 @@ class Rfc2136:
         update.delete(name, _txt(task.key))
         await self._send(update, f"delete the TXT record {name.to_text(omit_final_dot=True)}")
 
+    async def verify(self) -> None:
+        """See `Verifiable`. Only an update of a zone shows whether the key works: see `verify_name`."""
+
+    async def verify_name(self, task: Task) -> None:
+        """See `Verifiable`. Deletes a value that does not exist, which changes nothing ("silently ignored",
+        RFC 2136 §3.4.2.4), and which the server refuses as it would refuse to add one."""
+        name, update = await self._update(task)
+        update.delete(name, _txt(_ABSENT))
+        await self._send(update, f"change the TXT record {name.to_text(omit_final_dot=True)}")
+
     async def _update(self, task: Task) -> tuple[dns.name.Name, dns.update.UpdateMessage]:
-        name = await record_name(task.identifier, self._names, follow=self._follow)
+        name = await resolved_record(task, self._names, follow=self._follow)
         zone = await zone_of(name, self._names)
         message = dns.update.UpdateMessage(zone)
         if self._key is not None:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from certwright.acme.solvers.contract import SolverError, Task
-from certwright.acme.solvers.dns01.record import record_name, zone_of
+from certwright.acme.solvers.dns01.record import resolved_record, zone_of
 from certwright.acme.solvers.names import NameServers
 from certwright.kit.outgoing import quote
 
@@ -49,7 +49,7 @@ class Webhook:
         await self._ask("CleanUp", task)
 
     async def _ask(self, action: str, task: Task) -> None:
-        record = await record_name(task.identifier, self._names, follow=self._follow)
+        record = await resolved_record(task, self._names, follow=self._follow)
         zone = await zone_of(record, self._names)
         request: dict[str, Any] = {
             "uid": task.uid,

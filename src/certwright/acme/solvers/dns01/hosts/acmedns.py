@@ -87,18 +87,26 @@ class AcmeDns(DnsHost):
         """See `DnsHost`."""
         del zone
         for edit in edits:
-            account = self._accounts.get(edit.name.lower())
-            if account is None:
-                domain = edit.name.removeprefix(_PREFIX)
-                raise SolverError(
-                    f"accountSecretRef has no account for {domain}; register one, add it to the Secret, and "
-                    f"point a CNAME record at {edit.name} to its fulldomain"
-                )
+            account = self._account_of(edit.name)
             if edit.adds:
                 await self._update(account, edit)
             else:
                 self._in_use.get(account.subdomain, OrderedDict()).pop(edit.value, None)
         return ""
+
+    def check_name(self, name: str) -> None:
+        """See `DnsHost`."""
+        self._account_of(name)
+
+    def _account_of(self, name: str) -> Account:
+        account = self._accounts.get(name.lower())
+        if account is None:
+            domain = name.removeprefix(_PREFIX)
+            raise SolverError(
+                f"accountSecretRef has no account for {domain}; register one, add it to the Secret, and "
+                f"point a CNAME record at {name} to its fulldomain"
+            )
+        return account
 
     async def _update(self, account: Account, edit: Edit) -> None:
         now = self._now()

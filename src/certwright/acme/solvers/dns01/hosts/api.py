@@ -71,7 +71,7 @@ class HostApi:
         a status in `allowed`.
 
         `what` is the purpose in the infinitive ("add the TXT record …") for the errors:
-        `CredentialsRejected` for 401, `Throttled` for 429 and 503, `SolverError` for all others.
+        `CredentialsRejected` for 401 and 403, `Throttled` for 429 and 503, `SolverError` for all others.
         """
         content = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else b""
         if content and not isinstance(body, bytes):
@@ -97,6 +97,8 @@ class HostApi:
             return Throttled(shown, named or now + DEFAULT_PAUSE)
         if answer.status == 401:
             return CredentialsRejected(f"{shown}; the credentials are wrong or have expired")
+        if answer.status == 403:
+            return CredentialsRejected(f"{shown}; the credentials lack the permission")
         return SolverError(shown)
 
     def parse(self, answer: HttpAnswer, shape: type[T], what: str) -> T:

@@ -26,7 +26,7 @@ class Throttled(SolverError):
 
 
 class CredentialsRejected(SolverError):
-    """The API does not accept the credentials; the text names the Secret's purpose and the fix."""
+    """The API does not accept the credentials, or they lack a permission; the text names the fix."""
 
 
 class ZoneGone(SolverError):
@@ -85,6 +85,10 @@ class DnsHost(ABC):
     @abstractmethod
     async def verify(self) -> None:
         """Raises `SolverError` if the credentials do not work; sends one request, or none."""
+
+    def check_name(self, name: str) -> None:  # noqa: ARG002
+        """Raises `SolverError` if the settings show that the host cannot serve a record of this name."""
+        return
 
     async def is_pending(self, change: str) -> bool:  # noqa: ARG002
         """Whether the host has not yet brought the change to all of its name servers."""

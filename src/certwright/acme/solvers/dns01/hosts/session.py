@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.contract import (
+    CredentialsRejected,
     DnsHost,
     Edit,
     EditsConflict,
@@ -29,6 +30,8 @@ _KEPT: Final = 64
 _ZONES_REMEMBERED_S: Final = 600.0
 _STATE_REMEMBERED_S: Final = 2.0
 """Challenges whose edits were sent together ask about the same change."""
+_VERIFIED_FOR: Final = timedelta(minutes=10)
+_ANSWERS_REMEMBERED_S: Final = 30.0
 # Each conflict means that another client has succeeded.
 _MOST_CONFLICTS: Final = 8
 
@@ -47,8 +50,16 @@ class HostSession:
         self.zone = zone
         self._zones: Recent[str, HostedZone] = Recent(_ZONES_REMEMBERED_S, now=lambda: now().timestamp())
         self._states: Recent[str, bool] = Recent(_STATE_REMEMBERED_S, now=lambda: now().timestamp())
+        # That a zone is missing is remembered for a shorter time, because users create it.
+        self._lookups: Recent[str, HostedZone | None] = Recent(
+            _ANSWERS_REMEMBERED_S, now=lambda: now().timestamp()
+        )
         self._queues: dict[tuple[str, str], _Queue] = {}
         self._pause: Throttled | None = None
+        self._verdicts: Recent[str, SolverError | None] = Recent(
+            _ANSWERS_REMEMBERED_S, now=lambda: now().timestamp()
+        )
+        self._verified_at: datetime | None = None
 
     async def edit(self, candidates: Sequence[str], edit: Edit) -> str:
         """Make an edit in the first of these zones that the account has. Returns the ID of the pending
@@ -58,6 +69,7 @@ class HostSession:
             return await self._queue(zone, edit.name).edit(zone, edit)
         except ZoneGone:
             self._zones.forget(zone.name)
+            self._lookups.forget(zone.name)
             zone = await self.find_zone(candidates)
             return await self._queue(zone, edit.name).edit(zone, edit)
 
@@ -68,12 +80,13 @@ class HostSession:
         for name in candidates:
             with suppress(_NoZone):
                 return await self._zones.get(name, partial(self._find_zone, name))
+        zone = min(candidates, key=len)
         raise SolverError(
-            f"the account has no zone {candidates[0]}; create the zone, or use credentials of its account"
+            f"the account has no zone {zone}; create the zone, or use credentials of its account"
         )
 
     async def _find_zone(self, name: str) -> HostedZone:
-        found = await self._unless_paused(lambda: self.host.find_zone(name))
+        found = await self._lookups.get(name, lambda: self._unless_paused(lambda: self.host.find_zone(name)))
         if found is None:
             raise _NoZone
         return found
@@ -86,8 +99,20 @@ class HostSession:
         return await self._unless_paused(lambda: self.host.is_pending(change))
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
-        await self._unless_paused(self.host.verify)
+        """Verify the credentials, unless they worked a short time ago. Raises `SolverError`."""
+        at = self._verified_at
+        if at is not None and self._now() - at < _VERIFIED_FOR:
+            return
+        if (error := await self._verdicts.get("", self._verdict)) is not None:
+            raise error
+        self._verified_at = self._now()
+
+    async def _verdict(self) -> SolverError | None:
+        try:
+            await self._unless_paused(self.host.verify)
+        except SolverError as error:
+            return error
+        return None
 
     async def _unless_paused(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call, unless the API has asked for a pause that is not over."""
@@ -97,6 +122,10 @@ class HostSession:
             return await call()
         except Throttled as error:
             self._pause = error
+            raise
+        except CredentialsRejected:
+            self._verified_at = None
+            self._verdicts.forget("")
             raise
 
     def _queue(self, zone: HostedZone, name: str) -> _Queue:

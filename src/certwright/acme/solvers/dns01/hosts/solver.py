@@ -8,7 +8,7 @@ from typing import Final
 from certwright.acme.solvers.contract import Check, NotYet, Ready, SolverError, Task
 from certwright.acme.solvers.dns01.hosts.contract import Edit
 from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.acme.solvers.dns01.record import record_name
+from certwright.acme.solvers.dns01.record import resolved_record
 from certwright.acme.solvers.names import LookupFailed, NameServers
 
 _POLL_PERIOD: Final = timedelta(seconds=4)
@@ -33,10 +33,31 @@ class HostedSolver:
         self._change = ""
         await self._edit(task, adds=False)
 
+    async def verify(self) -> None:
+        """See `Verifiable`."""
+        await self._session.verify()
+
+    async def verify_name(self, task: Task) -> None:
+        """See `Verifiable`."""
+        await self._session.verify()
+        name = await resolved_record(task, self._names, follow=self._follow)
+        try:
+            zone = await self._session.find_zone(await self._candidates(name))
+            if zone.name and not is_within(name, zone.name):
+                raise SolverError(f"{name} is not in the zone {zone.name}, which the solver names")
+            self._session.host.check_name(name)
+        except SolverError as error:
+            if name == task.record:
+                raise
+            message = f"{error} ({task.record} is an alias of {name})"
+            raise SolverError(message, not_before=error.not_before) from error
+
+    async def _candidates(self, name: str) -> tuple[str, ...]:
+        return () if self._session.zone is not None else await zone_candidates(name, self._names)
+
     async def _edit(self, task: Task, *, adds: bool) -> str:
-        name = await record_name(task.identifier, self._names, follow=self._follow)
-        candidates = () if self._session.zone is not None else await zone_candidates(name, self._names)
-        return await self._session.edit(candidates, Edit(name, task.key, adds))
+        name = await resolved_record(task, self._names, follow=self._follow)
+        return await self._session.edit(await self._candidates(name), Edit(name, task.key, adds))
 
     async def is_pending(self) -> bool:
         """Whether the host has not yet brought what was presented to all of its name servers. Raises
@@ -79,3 +100,8 @@ async def zone_candidates(name: str, names: NameServers) -> tuple[str, ...]:
     if zone not in above:
         return tuple(above)
     return (zone, *above[: above.index(zone)])
+
+
+def is_within(name: str, zone: str) -> bool:
+    """Whether a name is that of the zone, or below it."""
+    return f".{name}".lower().endswith(f".{zone}".lower())

@@ -1,0 +1,39 @@
+"""What a solver is made for: the arguments of `solver_factory.py`, without its libraries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from certwright.issuers.contract import GetSecret
+from certwright.resources.solver import Solver
+
+if TYPE_CHECKING:
+    from certwright.controllers.acme.options import AcmeOptions
+
+NO_HTTP01_LISTENER: Final = (
+    "no HTTP-01 listener is running; start certwright with --http01-listen :80, or use http01.webroot, dns01 "
+    "or exec"
+)
+NO_TLSALPN01_LISTENER: Final = (
+    "no TLS-ALPN-01 listener is running; start certwright with --tlsalpn01-listen :443"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverUse:
+    """A solver of an issuer. `get_secret` reads the issuer's Secrets, from the namespace `secrets_in`."""
+
+    solver: Solver
+    issuer_kind: str
+    get_secret: GetSecret
+    secrets_in: str
+
+
+def missing_listener(solver: Solver, options: AcmeOptions) -> str:
+    """That this process does not listen where the solver needs it, as a sentence; empty if it does."""
+    if solver.http01 is not None and solver.http01.webroot is None and options.responder is None:
+        return NO_HTTP01_LISTENER
+    if solver.tls_alpn01 is not None and options.listener is None:
+        return NO_TLSALPN01_LISTENER
+    return ""
