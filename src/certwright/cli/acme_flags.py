@@ -16,10 +16,9 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeFlags(policy_flags.PolicyFlags):
-    """The ACME settings, and what the operator allows issuers."""
+class SolverFlags(policy_flags.PolicyFlags):
+    """Listeners and name servers of solvers, and what the operator allows issuers."""
 
-    max_concurrent_challenges: int
     http01_listen: Address | None
     http01_check_port: int
     http01_nameservers: tuple[str, ...]
@@ -27,8 +26,6 @@ class AcmeFlags(policy_flags.PolicyFlags):
     tlsalpn01_backend: Address | None
     dns01_nameservers: tuple[str, ...]
     dns01_recursive_only: bool
-    dns01_check_period: timedelta
-    limits_file: Path | None
 
     @property
     def settings(self) -> lazy.app.AcmeSettings:
@@ -37,6 +34,15 @@ class AcmeFlags(policy_flags.PolicyFlags):
         for field in fields(policy_flags.PolicyFlags):
             del given[field.name]
         return lazy.app.AcmeSettings(policy=self.policy, **given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeFlags(SolverFlags):
+    """The ACME settings, and what the operator allows issuers."""
+
+    max_concurrent_challenges: int
+    dns01_check_period: timedelta
+    limits_file: Path | None
 
 
 def parse_address(_context: click.Context, _option: click.Parameter, value: str | None) -> Address | None:
@@ -68,15 +74,7 @@ def _nameservers(flag: str, name: str, text: str) -> Decorator:
     return click.option(flag, name, metavar="HOST:PORT,…", multiple=True, callback=parse_servers, help=text)
 
 
-_OPTIONS = (
-    click.option(
-        "--max-concurrent-challenges",
-        metavar="N",
-        type=click.IntRange(min=1),
-        default=60,
-        show_default=True,
-        help="Maximum number of concurrent challenges per CA.",
-    ),
+_SOLVER_OPTIONS = (
     click.option(
         "--http01-listen",
         metavar="HOST:PORT",
@@ -124,6 +122,17 @@ _OPTIONS = (
         flag_value=True,
         help="Query recursive name servers only, never those of the zone.  [default: false]",
     ),
+)
+_OPTIONS = (
+    click.option(
+        "--max-concurrent-challenges",
+        metavar="N",
+        type=click.IntRange(min=1),
+        default=60,
+        show_default=True,
+        help="Maximum number of concurrent challenges per CA.",
+    ),
+    *_SOLVER_OPTIONS,
     click.option(
         "--dns01-check-retry-period",
         "dns01_check_period",
@@ -151,3 +160,5 @@ _OPTIONS = (
 
 acme_options = gathered("acme", AcmeFlags, (*_OPTIONS, *policy_flags.OPTIONS))
 """Adds the flags; the function gets them as `acme: AcmeFlags`."""
+solver_options = gathered("solvers", SolverFlags, (*_SOLVER_OPTIONS, *policy_flags.OPTIONS))
+"""Adds the flags of solvers alone; the function gets them as `solvers: SolverFlags`."""

@@ -141,6 +141,7 @@ def report(status: IssuerStatus, events: list[Json], now: datetime) -> list[str]
     return [
         *lines,
         *sections.section("Issuer", _issuer(status, now)),
+        *sections.section("DNS record, to create once for each DOMAIN", _persistent_record(issuer)),
         *sections.section("Circuit breaker", _breaker(status.breaker, now)),
         *sections.section("Waiting or being issued", shortened(status.waiting)),
         *sections.section("Conditions", sections.conditions(issuer, now)),
@@ -181,6 +182,19 @@ def _issuer(status: IssuerStatus, now: datetime) -> list[str]:
             ("Account", str((state.get("acme") or {}).get("uri", ""))),
             ("Email", str(acme.get("email", ""))),
             ("Last success", _when(status.last_success, now)),
+        ]
+    )
+
+
+def _persistent_record(issuer: Json) -> list[str]:
+    """The record of DNS-PERSIST-01, if a solver relies on it."""
+    acme = (issuer.get("status") or {}).get("acme") or {}
+    record = acme.get("persistentRecord") or {}
+    return sections.fields(
+        [
+            ("Name", str(record.get("name", ""))),
+            ("Value", str(record.get("value", ""))),
+            ("With wildcards", str(record.get("wildcardValue", ""))),
         ]
     )
 

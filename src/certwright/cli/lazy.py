@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from certwright import app as app
     from certwright.app import revocation as revocation
+    from certwright.app import solver_check as solver_check
     from certwright.cli import secret_report as secret_report
     from certwright.cli import sources as sources
 
@@ -23,6 +24,7 @@ _MODULES = {
     "outgoing": "certwright.kit.outgoing",
     "revocation": "certwright.app.revocation",
     "secret_report": "certwright.cli.secret_report",
+    "solver_check": "certwright.app.solver_check",
     "sources": "certwright.cli.sources",
 }
 

@@ -13,6 +13,8 @@ _ADVICE = {
     "HTTP-01": "point port 80 of that name at the --http01-listen address or at the solver's web root",
     "TLS-ALPN-01": "point port 443 of that name at the --tlsalpn01-listen address",
     "DNS-01": "make sure that the record reaches every name server of the zone",
+    "DNS-ACCOUNT-01": "make sure that the record reaches every name server of the zone",
+    "DNS-PERSIST-01": "create that record once",
 }
 
 

@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from msgspec.structs import replace
 
-from certwright.acme.protocol import account, profiles
+from certwright.acme.protocol import account, challenges, persistent_records, profiles
 from certwright.acme.protocol.account import Account, ExternalAccount
 from certwright.acme.protocol.client import AcmeClient, Pause, Registry
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
@@ -27,7 +28,7 @@ from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerVie
 from certwright.kit.outgoing import place_of, quote
 from certwright.pki import keys
 from certwright.pki.errors import BadKey
-from certwright.resources.issuer import ACMEIssuer, IssuerACMEStatus
+from certwright.resources.issuer import ACMEIssuer, IssuerACMEStatus, PersistentRecord
 from certwright.resources.names import TLS_PRIVATE_KEY_KEY
 
 REGISTERED = "ACMEAccountRegistered"
@@ -125,13 +126,19 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
     known = issuer.account
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
         client.kid = client.kid or known.uri
-        return _Verdict(known, await _profile_note(spec, client), is_answered=False)
+        status = replace(known, persistent_record=await _persistent_record(spec, client))
+        return _Verdict(status, await _profile_note(spec, client), is_answered=False)
     made = await _register(client, spec, tools)
     _report_refusal(client, tools.now())
     contact = _contact(spec)
     if set(made.contact) != set(contact) and (contact or known is not None):
         await _tell_contact(client, contact, spec)
-    status = IssuerACMEStatus(uri=made.url, last_registered_email=spec.email, last_private_key_hash=digest)
+    status = IssuerACMEStatus(
+        uri=made.url,
+        last_registered_email=spec.email,
+        last_private_key_hash=digest,
+        persistent_record=await _persistent_record(spec, client),
+    )
     return _Verdict(status, await _profile_note(spec, client), is_answered=True)
 
 
@@ -285,6 +292,24 @@ async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
     except AcmeError:
         return ""
     return f"; but {wrong}" if wrong else ""
+
+
+async def _persistent_record(spec: ACMEIssuer, client: AcmeClient) -> PersistentRecord | None:
+    """The record that solvers of the type `dnsPersist01` rely on; None if there is no such solver, or if the
+    server's directory cannot be read now."""
+    if all(one.dns_persist01 is None for one in spec.solvers):
+        return None
+    try:
+        issuers = (await client.directory()).caa_identities
+    except AcmeError:
+        return None
+    record = persistent_records.PersistentRecord(issuers, client.kid)
+    return PersistentRecord(
+        name=challenges.dns_persist_name("DOMAIN"),
+        value=record.value(wildcard=False),
+        wildcard_value=record.value(wildcard=True),
+        issuer_domain_names=issuers,
+    )
 
 
 async def _make(

@@ -226,12 +226,27 @@ class IssuerSpec(Struct, frozen=True, kw_only=True):
     venafi: Annotated[VenafiIssuer | None, doc("CyberArk Certificate Manager.")] = None
 
 
+class PersistentRecord(Struct, frozen=True, kw_only=True):
+    """The TXT record that lets this account issue for a domain (DNS-PERSIST-01). Not in cert-manager."""
+
+    name: Annotated[str, doc("Name of the record to create for each DOMAIN.")] = ""
+    value: Annotated[str, doc("Its value, for the domain itself.")] = ""
+    wildcard_value: Annotated[str, doc("Its value, for the domain and its wildcard name.")] = ""
+    issuer_domain_names: Annotated[
+        tuple[str, ...], doc("Names of the CA that a value may begin with (`caaIdentities`).")
+    ] = ()
+
+
 class IssuerACMEStatus(Struct, frozen=True, kw_only=True):
     """The account at the ACME server."""
 
     uri: Annotated[str, doc("URL of the account.")] = ""
     last_registered_email: Annotated[str, doc("Contact address last sent to the server.")] = ""
     last_private_key_hash: Annotated[str, doc("Hash of the account's key last used (SHA-256, base64).")] = ""
+    persistent_record: Annotated[
+        PersistentRecord | None,
+        doc("The record to create once for each domain, if a solver is dnsPersist01. Not in cert-manager."),
+    ] = None
 
 
 class IssuerStatus(Struct, frozen=True, kw_only=True):

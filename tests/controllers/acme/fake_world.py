@@ -15,7 +15,7 @@ from acme.fake_ca import Authorization, FakeCa
 from certwright.acme.protocol.errors import Unreachable
 from certwright.acme.protocol.messages import Action, Request, Response
 from certwright.acme.protocol.transport import TlsOptions
-from certwright.acme.solvers.contract import Task
+from certwright.acme.solvers.contract import SolverError, Task
 from certwright.acme.solvers.http01 import Responder
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import codec, conditions, errors
@@ -40,9 +40,12 @@ class Shown(Responder):
     def __init__(self) -> None:
         super().__init__()
         self.tokens: dict[str, str] = {}
+        self.refusal = ""
 
     async def present(self, task: Task) -> None:
-        """See `Solver`."""
+        """See `Solver`. Refuses with the reason `refusal`, if there is one."""
+        if self.refusal:
+            raise SolverError(self.refusal)
         self.tokens[task.token] = task.key
 
     async def clean_up(self, task: Task) -> None:

@@ -101,17 +101,13 @@ async def test_a_verdict_that_takes_long_is_announced(fake: FakeWorld) -> None:
 
 
 async def test_a_proof_that_cannot_be_shown_names_the_next_try(fake: FakeWorld) -> None:
-    rfc2136: dict[str, Any] = {
-        "nameserver": "192.0.2.1",
-        "tsigKeyName": "k",
-        "tsigSecretSecretRef": {"name": "tsig", "key": "key"},
-    }
-    await fake.issuer(solvers=[{"dns01": {"rfc2136": rfc2136}}])
+    await fake.issuer()
+    fake.shown.refusal = "the page cannot be written"
     await fake.issue("web")
     await fake.world.advance(timedelta(seconds=20))
     (challenge,) = await fake.challenges()
     assert challenge.status.state == "pending"
-    assert "does not exist; next step at" in challenge.status.reason
+    assert "the page cannot be written; next step at" in challenge.status.reason
     await fake.world.advance(timedelta(hours=1))
     (challenge,) = await fake.challenges()
     assert challenge.status.reason.endswith("; tried again within 5 minutes")
@@ -175,9 +171,12 @@ async def test_a_late_secret_of_a_solver_is_noticed_by_its_event(fake: FakeWorld
     await fake.issuer(solvers=[{"dns01": {"rfc2136": rfc2136}, "waitInsteadOfSelfCheck": "1h"}])
     await fake.issue("web")
     await fake.world.advance(timedelta(seconds=20))
+    status, reason, message = await fake.ready_of()
+    assert (status, reason) == ("False", "ErrVerifySolvers")
+    assert 'spec.acme.solvers[0]: Secret "tsig" with the TSIG key does not exist' in message
+    assert await fake.orders() == []
     data = {"key": b"not base64"}
     meta = SecretMeta(name="tsig", namespace="kube-system")
     await fake.world.create(SECRETS, Secret(metadata=meta, data=data))
     await fake.world.settle()
-    (challenge,) = await fake.challenges()
-    assert "does not exist" not in challenge.status.reason
+    assert "the TSIG secret of key" in (await fake.ready_of())[2]

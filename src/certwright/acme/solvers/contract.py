@@ -83,8 +83,9 @@ class Verifiable(Protocol):
         """Raises `SolverError` if the solver cannot work for any name, e.g. with these credentials. Answers
         are cached: calls for each order are cheap."""
 
-    async def verify_name(self, task: Task) -> None:
-        """Raises `SolverError` if the solver cannot present this task, whose token and key may be empty."""
+    async def verify_name(self, task: Task) -> str:
+        """The zone of the task's record; empty if the provider has no zones. Raises `SolverError` if the
+        solver cannot present this task, whose token and key may be empty."""
 
 
 @dataclass(frozen=True, slots=True)

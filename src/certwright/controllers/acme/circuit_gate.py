@@ -24,23 +24,32 @@ Admit = Callable[[Order, ResolvedIssuer, bool], Awaitable[Wait | None]]
 the certificate that it replaces (RFC 9773 §5)."""
 
 
+Preflight = Callable[[Order, ResolvedIssuer], Awaitable[Wait | None]]
+"""Whether the solvers can serve the names of an Order; a `Wait` while they cannot."""
+
+
 class CircuitGate:
-    """Stands before `admit`. `get_request` and `get_order` give the objects of that name."""
+    """Stands before `admit`, and after `preflight`, which takes no attempt of a failing issuer. `get_request`
+    and `get_order` give the objects of that name."""
 
     def __init__(
         self,
         gate: IssuerGate,
+        preflight: Preflight,
         admit: Admit,
         get_request: Callable[[ObjectKey], CertificateRequest | None],
         get_order: Callable[[ObjectKey], Order | None],
     ) -> None:
         self._gate = gate
+        self._preflight = preflight
         self._admit = admit
         self._get_request = get_request
         self._get_order = get_order
 
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Start an attempt to place the order (None); else why not, and until when."""
+        if (wait := await self._preflight(order, issuer)) is not None:
+            return wait
         applicant = self._applicant_of(order)
         if applicant is not None:
             if (hold := self._gate.may_attempt(applicant)) is not None:

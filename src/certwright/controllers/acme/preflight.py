@@ -8,11 +8,11 @@ show is left to the Challenges.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.contract import Check, NotYet, SolverError, Task, Verifiable
@@ -25,12 +25,11 @@ from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.solver_use import missing_listener
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.order import Order
-from certwright.resources.solver import CHALLENGE_TYPES
-
-if TYPE_CHECKING:
-    from certwright.acme.protocol.problem import Identifier
+from certwright.resources.solver import CHALLENGE_TYPES, Solver
 
 _RETRY: Final = timedelta(minutes=1)
+# An Order that waits for the CA's limits is enqueued often.
+_PASSED_FOR: Final = timedelta(minutes=1)
 # An Order whose preflight takes longer leaves its worker, and is enqueued when the result exists.
 _PATIENCE_S: Final = 0.5
 _TAKES_S: Final = 30.0
@@ -48,13 +47,14 @@ _OFFERED_BY_ALL: Final = frozenset({"HTTP-01", "DNS-01"})
 class _Problem:
     """Why a name cannot be served; a retry before `not_before` is useless."""
 
+    name: str
     why: str
     not_before: datetime | None = None
 
 
 class Preflight:
-    """Preflights run beside the workers, one for each Order; `wake` enqueues an Order whose preflight has
-    ended after its worker stopped waiting."""
+    """Preflights that send requests run beside the workers, one for each Order; `wake` enqueues an Order
+    whose preflight has ended after its worker stopped waiting."""
 
     def __init__(
         self,
@@ -67,7 +67,8 @@ class Preflight:
         self._options = options
         self._wake = wake
         self._now = now
-        self._running: dict[ObjectKey, asyncio.Task[Wait | None]] = {}
+        self._running: dict[ObjectKey, asyncio.Task[list[_Problem]]] = {}
+        self._passed: dict[ObjectKey, datetime] = {}
 
     @property
     def idle(self) -> bool:
@@ -84,60 +85,68 @@ class Preflight:
 
     def forget(self, key: ObjectKey) -> None:
         """Cancel the preflight of an Order that has ended."""
+        self._passed.pop(key, None)
         if (task := self._running.pop(key, None)) is not None:
             task.cancel()
 
     async def admit(self, order: Order, issuer: ResolvedIssuer) -> Wait | None:
         """None: nothing is known that would prevent the proof of a name. Otherwise why the order is not
         placed, and until when."""
+        chosen = _expected_solvers(order, issuer)
+        missing = ((name, missing_listener(solver, self._options)) for name, solver in chosen)
+        if problems := [_Problem(name, why) for name, why in missing if why]:
+            return self._wait(problems)
+        chosen = [(name, solver) for name, solver in chosen if _takes_requests(solver)]
         key = order.metadata.key
-        task = self._running.get(key)
-        if task is None:
-            task = self._running[key] = asyncio.create_task(
-                self._check(order, issuer), name=f"preflight {key}"
-            )
-            await asyncio.wait({task}, timeout=_PATIENCE_S)
-            if not task.done():
-                task.add_done_callback(lambda ended: None if ended.cancelled() else self._wake(key))
+        passed = self._passed.get(key)
+        if not chosen or (passed is not None and self._now() - passed < _PASSED_FOR):
+            return None
+        task = await self._run(key, partial(self._check, order, issuer, chosen))
         if not task.done():
             return Wait("checking the solvers of its names", is_brief=True)
         self._running.pop(key, None)
-        return task.result()
+        if problems := task.result():
+            return self._wait(problems)
+        self._passed[key] = self._now()
+        return None
 
-    async def _check(self, order: Order, issuer: ResolvedIssuer) -> Wait | None:
+    async def _run(
+        self, key: ObjectKey, check: Callable[[], Coroutine[None, None, list[_Problem]]]
+    ) -> asyncio.Task[list[_Problem]]:
+        """The preflight of the Order, ended or not."""
+        if (task := self._running.get(key)) is not None:
+            return task
+        task = self._running[key] = asyncio.create_task(check(), name=f"preflight {key}")
+        await asyncio.wait({task}, timeout=_PATIENCE_S)
+        if not task.done():
+            task.add_done_callback(lambda ended: None if ended.cancelled() else self._wake(key))
+        return task
+
+    def _wait(self, problems: Sequence[_Problem]) -> Wait:
+        moments = [one.not_before for one in problems if one.not_before is not None]
+        text = f"not ordered yet: {_summary(problems)}; checked again {announcing.within(_RETRY)}"
+        return Wait(text, max([self._now() + _RETRY, *moments]), names_time=True)
+
+    async def _check(
+        self, order: Order, issuer: ResolvedIssuer, chosen: Sequence[tuple[str, Solver]]
+    ) -> list[_Problem]:
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def problem(identifier: Identifier) -> tuple[str, _Problem | None]:
+        async def problem(name: str, solver: Solver) -> _Problem | None:
             async with gate:
-                return identifier.value, await self._problem(order, issuer, identifier)
+                return await self._problem(order, issuer, name, solver)
 
         try:
             async with asyncio.timeout(_TAKES_S):
-                found = await asyncio.gather(*map(problem, order_requests.identifiers_of(order.spec)))
+                found = await asyncio.gather(*(problem(name, solver) for name, solver in chosen))
         except TimeoutError:
-            return self._wait(f"the solvers of its names could not be checked within {_TAKES_S:g} s", [])
-        problems = [(name, one) for name, one in found if one is not None]
-        if not problems:
-            return None
-        return self._wait(_summary(problems), [one.not_before for _, one in problems if one.not_before])
+            why = f"the DNS provider did not answer within {_TAKES_S:g} s"
+            return [_Problem(name, why) for name, _ in chosen]
+        return [one for one in found if one is not None]
 
-    def _wait(self, why: str, moments: Sequence[datetime]) -> Wait:
-        until = max([self._now() + _RETRY, *moments])
-        text = f"not ordered yet: {why}; checked again {announcing.within(_RETRY)}"
-        return Wait(text, until, names_time=True)
-
-    async def _problem(self, order: Order, issuer: ResolvedIssuer, identifier: Identifier) -> _Problem | None:
-        name, is_address = identifier.value, identifier.type == "ip"
-        offered = _offered(name, is_address=is_address)
-        find = partial(choose, issuer.spec.solvers, name=name, labels=order.metadata.labels)
-        solver = find(offered=offered)
-        # A CA that does not offer the other types makes another solver take their place.
-        if solver is None or find(offered=offered & _OFFERED_BY_ALL) not in (solver, None):
-            return None
-        if why := missing_listener(solver, self._options):
-            return _Problem(why)
-        if solver.dns01 is None and solver.dns_persist01 is None:
-            return None
+    async def _problem(
+        self, order: Order, issuer: ResolvedIssuer, name: str, solver: Solver
+    ) -> _Problem | None:
         task = Task(
             type=solver.challenge_type.lower(),
             identifier=name.removeprefix("*."),
@@ -152,35 +161,52 @@ class Preflight:
             if isinstance(means.solver, Verifiable):
                 await means.solver.verify_name(task)
         except SolverError as error:
-            return _Problem(str(error), error.not_before)
+            return _Problem(name, str(error), error.not_before)
         except AcmeError:
             # The order itself reports it.
             return None
         if solver.dns_persist01 is None or solver.wait_instead_of_self_check is not None:
             return None
-        return await _unseen(means.check, task)
+        return await _unseen(means.check, task, name)
 
 
-def _summary(problems: Sequence[tuple[str, _Problem]]) -> str:
-    """The problems, each with its names."""
-    names_by_reason: dict[str, list[str]] = {}
-    for name, problem in problems:
-        names_by_reason.setdefault(problem.why, []).append(name)
-    return "; ".join(f"{_shown(names)}: {why}" for why, names in names_by_reason.items())
+def _expected_solvers(order: Order, issuer: ResolvedIssuer) -> list[tuple[str, Solver]]:
+    """The names of the Order with the solvers that they certainly get."""
+    chosen: list[tuple[str, Solver]] = []
+    for identifier in order_requests.identifiers_of(order.spec):
+        name, offered = identifier.value, offered_types(identifier.value, is_address=identifier.type == "ip")
+        find = partial(choose, issuer.spec.solvers, name=name, labels=order.metadata.labels)
+        solver = find(offered=offered)
+        # A CA that does not offer the other types makes another solver take their place.
+        if solver is not None and find(offered=offered & _OFFERED_BY_ALL) in (solver, None):
+            chosen.append((name, solver))
+    return chosen
 
 
-def _shown(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_SHOWN
-    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _offered(name: str, *, is_address: bool) -> frozenset[str]:
+def offered_types(name: str, *, is_address: bool) -> frozenset[str]:
     """The types of challenge that a CA may offer for a name."""
     if is_address:
         return _ADDRESS_TYPES
     return _WILDCARD_TYPES if name.startswith("*.") else frozenset(CHALLENGE_TYPES)
 
 
-async def _unseen(check: Check | None, task: Task) -> _Problem | None:
+def _takes_requests(solver: Solver) -> bool:
+    return solver.dns01 is not None or solver.dns_persist01 is not None
+
+
+async def _unseen(check: Check | None, task: Task, name: str) -> _Problem | None:
     found = await check.check(task) if check is not None else None
-    return _Problem(found.reason) if isinstance(found, NotYet) else None
+    return _Problem(name, found.reason) if isinstance(found, NotYet) else None
+
+
+def _summary(problems: Sequence[_Problem]) -> str:
+    """The problems, each with its names."""
+    names: dict[str, list[str]] = {}
+    for one in problems:
+        names.setdefault(one.why, []).append(one.name)
+    return "; ".join(f"{_shown(these)}: {why}" for why, these in names.items())
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -79,7 +79,13 @@ class Acme:
         self._request_orders = RequestOrders(
             shared.toolbox.client, caches, shared.issuers.of_request, self._provenance, now=now
         )
-        self._gate = CircuitGate(shared.gate, self._admit, caches.requests.cache.get, caches.orders.cache.get)
+        self._gate = CircuitGate(
+            shared.gate,
+            self._check_solvers,
+            self.ledgers.admit,
+            caches.requests.cache.get,
+            caches.orders.cache.get,
+        )
         self.members = Members(
             caches,
             shared.issuers,
@@ -123,10 +129,8 @@ class Acme:
     ) -> Sequence[SolverProblem]:
         return await self._solvers.problems(issuer, get_secret, secrets_in)
 
-    async def _admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
-        """First the solvers, then the limits of the CA."""
-        wait = await self.preflight.admit(order, issuer) if self._has_challenges else None
-        return wait if wait is not None else await self.ledgers.admit(order, issuer, replaces)
+    async def _check_solvers(self, order: Order, issuer: ResolvedIssuer) -> Wait | None:
+        return await self.preflight.admit(order, issuer) if self._has_challenges else None
 
     def _order_reconciler(self, shared: Shared) -> OrderReconciler:
         caches, toolbox = shared.caches, shared.toolbox

@@ -100,12 +100,13 @@ class Rfc2136:
     async def verify(self) -> None:
         """See `Verifiable`. Only an update of a zone shows whether the key works: see `verify_name`."""
 
-    async def verify_name(self, task: Task) -> None:
+    async def verify_name(self, task: Task) -> str:
         """See `Verifiable`. Deletes a value that does not exist, which changes nothing ("silently ignored",
         RFC 2136 §3.4.2.4), and which the server refuses as it would refuse to add one."""
         name, update = await self._update(task)
         update.delete(name, _txt(_ABSENT))
         await self._send(update, f"change the TXT record {name.to_text(omit_final_dot=True)}")
+        return update.origin.to_text(omit_final_dot=True) if update.origin is not None else ""
 
     async def _update(self, task: Task) -> tuple[dns.name.Name, dns.update.UpdateMessage]:
         name = await resolved_record(task, self._names, follow=self._follow)

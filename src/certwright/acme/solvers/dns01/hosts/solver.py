@@ -37,7 +37,7 @@ class HostedSolver:
         """See `Verifiable`."""
         await self._session.verify()
 
-    async def verify_name(self, task: Task) -> None:
+    async def verify_name(self, task: Task) -> str:
         """See `Verifiable`."""
         await self._session.verify()
         name = await resolved_record(task, self._names, follow=self._follow)
@@ -46,6 +46,7 @@ class HostedSolver:
             if zone.name and not is_within(name, zone.name):
                 raise SolverError(f"{name} is not in the zone {zone.name}, which the solver names")
             self._session.host.check_name(name)
+            return zone.name
         except SolverError as error:
             if name == task.record:
                 raise
