@@ -13,6 +13,7 @@ from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.contract import (
     DEFAULT_PAUSE,
     CredentialsRejected,
+    NotPermitted,
     Outside,
     Throttled,
 )
@@ -71,7 +72,8 @@ class HostApi:
         a status in `allowed`.
 
         `what` is the purpose in the infinitive ("add the TXT record …") for the errors:
-        `CredentialsRejected` for 401 and 403, `Throttled` for 429 and 503, `SolverError` for all others.
+        `CredentialsRejected` for 401, `NotPermitted` for 403, `Throttled` for 429 and 503, `SolverError` for
+        all others.
         """
         content = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else b""
         if content and not isinstance(body, bytes):
@@ -98,7 +100,7 @@ class HostApi:
         if answer.status == 401:
             return CredentialsRejected(f"{shown}; the credentials are wrong or have expired")
         if answer.status == 403:
-            return CredentialsRejected(f"{shown}; the credentials lack the permission")
+            return NotPermitted(f"{shown}; check the permissions of the credentials")
         return SolverError(shown)
 
     def parse(self, answer: HttpAnswer, shape: type[T], what: str) -> T:

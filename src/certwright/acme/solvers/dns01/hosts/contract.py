@@ -26,7 +26,11 @@ class Throttled(SolverError):
 
 
 class CredentialsRejected(SolverError):
-    """The API does not accept the credentials, or they lack a permission; the text names the fix."""
+    """The API does not accept the credentials; the text names the Secret's purpose and the fix."""
+
+
+class NotPermitted(SolverError):
+    """The API knows the credentials, which may not do what was requested."""
 
 
 class ZoneGone(SolverError):
@@ -84,7 +88,8 @@ class DnsHost(ABC):
 
     @abstractmethod
     async def verify(self) -> None:
-        """Raises `SolverError` if the credentials do not work; sends one request, or none."""
+        """Raises `SolverError` if the credentials do not work; sends one request, or none. `NotPermitted`
+        counts as a success: a role for one zone need not allow e.g. to list the zones."""
 
     def check_name(self, name: str) -> None:  # noqa: ARG002
         """Raises `SolverError` if the settings show that the host cannot serve a record of this name."""

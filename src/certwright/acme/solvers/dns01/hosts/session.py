@@ -17,6 +17,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     EditsConflict,
     HostedZone,
     HostSettings,
+    NotPermitted,
     Outside,
     Throttled,
     ZoneGone,
@@ -110,6 +111,8 @@ class HostSession:
     async def _verdict(self) -> SolverError | None:
         try:
             await self._unless_paused(self.host.verify)
+        except NotPermitted:
+            return None
         except SolverError as error:
             return error
         return None
