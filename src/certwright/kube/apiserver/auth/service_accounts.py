@@ -30,6 +30,7 @@ from certwright.kube.apiserver.auth.impersonation import service_account_groups
 from certwright.kube.apiserver.auth.rbac import SERVICE_ACCOUNT
 from certwright.kube.apiserver.auth.secret_tokens import ACCOUNTS, SECRETS
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.namespaces import is_terminating
@@ -237,7 +238,7 @@ def _read_spec(call: Call) -> _Spec:
     try:
         spec = convert(obj, _TokenRequest).spec
     except msgspec.ValidationError as error:
-        raise BadRequest(f'{KIND} in version "v1" cannot be handled as a {KIND}: {error}') from None
+        raise NotOfKind(KIND, "v1", str(error)) from None
     errors: list[FieldError] = []
     seconds, field = spec.expiration_seconds, "spec.expirationSeconds"
     if seconds is not None and seconds < _SHORTEST_S:

@@ -10,10 +10,11 @@ from typing import Any, Protocol
 import msgspec
 
 from certwright.kube.api import naming
-from certwright.kube.api.errors import BadRequest, FieldError, forbidden, invalid
+from certwright.kube.api.errors import FieldError, forbidden, invalid
 from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.base import metadata_types
 from certwright.kube.apiserver.base.metadata_types import MANAGED, MEMBERS, OWNER_MEMBERS
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.base.object_names import NameRule, completed, problems
 from certwright.kube.util.memo import remembering
 
@@ -128,10 +129,8 @@ def drop_duplicate_owners(metadata: Json) -> list[str]:
     return dropped
 
 
-def _unreadable(definition: KindFacts, metadata: Any) -> BadRequest:
-    kind = definition.kind
-    detail = metadata_types.problem(metadata)
-    return BadRequest(f'{kind} in version "{definition.version}" cannot be handled as a {kind}: {detail}')
+def _unreadable(definition: KindFacts, metadata: Any) -> NotOfKind:
+    return NotOfKind(definition.kind, definition.version, metadata_types.problem(metadata))
 
 
 def check_name(definition: KindFacts, metadata: Json) -> list[FieldError]:

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from typing import Any
 
-from certwright.kube.api.errors import BadRequest, FieldError
+from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base.field_errors import Path, show_path
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.kinds import native_openapi, native_scalars
 from certwright.kube.apiserver.kinds.messages import fields, message_of, wrapped_list
 from certwright.kube.apiserver.kinds.native_scalars import Mismatch, Unreadable
@@ -59,15 +60,13 @@ class NativeSchema(Schema):
     def process(self, obj: Json) -> list[str]:
         """Read `obj` in place; returns the paths of the fields dropped, sorted.
 
-        Raises `BadRequest` for a value of a wrong type.
+        Raises `NotOfKind` for a value of a wrong type.
         """
         unknown: list[str] = []
         try:
             _root(self.message)(obj, None, unknown)
         except (Mismatch, Unreadable) as error:
-            raise BadRequest(
-                f'{self._kind} in version "{self._version}" cannot be handled as a {self._kind}: {error}'
-            ) from None
+            raise NotOfKind(self._kind, self._version, str(error)) from None
         return sorted(unknown)
 
     def validate(self, obj: Json, old: Json | None = None) -> list[FieldError]:

@@ -16,6 +16,7 @@ from certwright.kube.api import manifests
 from certwright.kube.api.errors import BadRequest, invalid_object, not_supported
 from certwright.kube.api.quoting import holds_private_key, quoted
 from certwright.kube.apiserver.base.json_values import wrong_type
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
 from certwright.kube.apiserver.model.objects import Json, encode_json
@@ -327,8 +328,8 @@ def _warnings(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines()[1:]]
 
 
-def unreadable(call: Call, kind: str, version: str, detail: str) -> BadRequest:
+def unreadable(call: Call, kind: str, version: str, detail: str) -> NotOfKind:
     """The body is not of the kind that the path names."""
     # A decoded custom object has the kind in its body.
     wanted = kind if call.definition.custom else call.definition.kind
-    return BadRequest(f'{kind} in version "{version}" cannot be handled as a {wanted}: {detail}')
+    return NotOfKind(kind, version, detail, wanted=wanted)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from certwright.kube.api.errors import BadRequest, FieldError, invalid
+from certwright.kube.api.errors import FieldError, invalid
 from certwright.kube.apiserver.base import field_errors as words
 from certwright.kube.apiserver.base import metadata, object_names
 from certwright.kube.apiserver.base.field_errors import Path, show_path
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 
 
 class Malformed(ValueError):
@@ -31,9 +32,8 @@ def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
     prefix = show_path(path)
     try:
         found = metadata.clean(_EMBEDDED, value)
-    except BadRequest as error:
-        detail = error.message.partition(" cannot be handled as a ")[2].partition(": ")[2]
-        raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], detail))) from None
+    except NotOfKind as error:
+        raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], error.detail))) from None
     unknown += [f"{prefix}.{name}" for name in found]
     for owner in value["metadata"].get("ownerReferences") or ():
         for key in ("apiVersion", "kind", "name", "uid"):

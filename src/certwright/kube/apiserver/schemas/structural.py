@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.api.errors import BadRequest, FieldError, invalid
+from certwright.kube.api.errors import FieldError, invalid
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.base.ratchet import Ratchet
 from certwright.kube.apiserver.cel import rules as cel_rules
 from certwright.kube.apiserver.cel.rules import Node
@@ -108,7 +109,7 @@ class Schema:
         """Prune and default `obj` in place; returns the paths of the fields dropped, sorted.
 
         Paths read like `spec.keystores.jks.x` or `spec.list[0].x`. Values of a wrong type are left alone;
-        `validate` finds them. Raises `BadRequest` where the head of an embedded object cannot be read.
+        `validate` finds them. Raises `NotOfKind` where the head of an embedded object cannot be read.
         """
         if self.is_accepted(obj):
             return []
@@ -117,9 +118,7 @@ class Schema:
             self._walk(obj, None, unknown)
         except Malformed as error:
             kind, version = self._named
-            raise BadRequest(
-                f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
-            ) from None
+            raise NotOfKind(kind, version, str(error)) from None
         return sorted(unknown)
 
     def is_accepted(self, value: Any, part: str = "") -> bool:

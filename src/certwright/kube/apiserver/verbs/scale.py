@@ -26,6 +26,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.apiserver.base.json_values import wrong_type
 from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.fieldmanager import entries, managed
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.model import objects
@@ -203,9 +204,8 @@ async def patch(backend: Backend, call: Call) -> Response:
         shown = objects.encode_json(sent)
         try:
             unknown = definition().schema.process(sent)
-        except BadRequest as error:
-            detail = error.message.partition(" cannot be handled as a Scale: ")[2]
-            raise refuse_patch(_shown_as(call, shown), detail) from None
+        except NotOfKind as error:
+            raise refuse_patch(_shown_as(call, shown), error.detail) from None
         if text := bodies.strict_errors(call, unknown, []):
             raise refuse_patch(_shown_as(call, shown), text)
         return _with_scale(backend, call, inner, sent, old, applied=media == APPLY)

@@ -13,6 +13,7 @@ from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.json_values import same
 from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Call, conflict
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -247,10 +248,8 @@ def read_fields(
         unknown = metadata.clean(definition, obj)
         if not is_accepted:
             unknown += process(call, obj)
-    except BadRequest as error:
-        raise refuse(
-            call, error.message.partition(f" cannot be handled as a {definition.kind}: ")[2]
-        ) from None
+    except NotOfKind as error:
+        raise refuse(call, error.detail) from None
     if _is_apply(call):
         # An applied configuration has its type; fields dropped from the result are never reported.
         return unknown
