@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from acme.fake_ca import Refusal
+from certwright.kube.api import codec
 from certwright.kube.api.kinds import Kind
 from certwright.resources import names
 from certwright.resources.breaker import read_breaker
@@ -102,3 +104,41 @@ async def test_a_forged_state_delays_the_object_that_has_it(
         late = [name for name in VALUES if not await fake.world.is_ready(name)]
         assert not late
         assert failures(fake) == 0
+
+
+async def test_forged_orders_are_no_attempts_of_an_issuer() -> None:
+    async with fake_world() as fake:
+        await fake.issuer()
+        await fake.issue("mine", "mine.example.org")
+        await fake.world.advance(MINUTE)
+        (order,) = await fake.orders()
+        owner = {
+            "apiVersion": "cert-manager.io/v1",
+            "kind": "CertificateRequest",
+            "name": "mine-1",
+            "controller": True,
+        }
+        for number in range(20):
+            uid = order.metadata.owner_references[0].uid if number < 10 else f"uid-{number}"
+            made = {
+                "metadata": {
+                    "name": f"forged-{number}",
+                    "namespace": "default",
+                    "annotations": {names.CERTIFICATE_NAME: f"other-{number}"},
+                    "ownerReferences": [owner | {"uid": uid}],
+                },
+                "spec": {
+                    "request": base64.b64encode(order.spec.request).decode(),
+                    "issuerRef": {"name": "acme", "kind": "ClusterIssuer"},
+                    "dnsNames": [f"forged{number}.example.org"],
+                },
+            }
+            await fake.world.create(ORDERS, codec.from_dict(ORDERS, made))
+        await fake.start()
+        fake.world.recording.writes.clear()
+        await fake.issue("web", "web.example.org")
+        await fake.world.advance(MINUTE)
+        assert await fake.world.is_ready("web")
+        # An issuer that may have been sent attempts in vain has each further one recorded.
+        writes = [one.path for one in fake.world.recording.object_writes()]
+        assert not [path for path in writes if path.endswith("/clusterissuers/acme")]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import issuer_of, owner_value
-from certwright.controllers.cache.revisions import next_revision, revision_number
+from certwright.controllers.cache.revisions import is_finished, next_revision, revision_number
 from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.retry.applicants import key_of
 from certwright.controllers.retry.backoff import is_possible
@@ -119,10 +119,12 @@ def _add_certificate(history: History, certificate: Certificate, caches: Caches,
 
 def _add_order(history: History, order: Order, get_request: GetRequest) -> None:
     """An Order without a URL may have been sent to its CA without a record of that. It counts once for each
-    request of this replica that has one, because the owner of a namespace may write any number of Orders."""
+    open request of this replica, because the owner of a namespace may write any number of Orders."""
     owner = owning_request(order)
     request = get_request(owner) if owner is not None and not order.status.url else None
-    if request is not None and is_controlled_by(order.metadata, request.metadata.uid):
+    if request is None or is_finished(request):
+        return
+    if is_controlled_by(order.metadata, request.metadata.uid):
         history.unrecorded.add(key_of(request))
 
 
