@@ -73,7 +73,7 @@ async def test_both_get_the_same_certificate_for_an_order_of_ours(setup: VenafiS
     assert read_chain("\n".join(found["chain"]).encode()) == read_chain(ours.chain_pem + ours.ca_pem)
 
 
-@pytest.mark.parametrize("setup", ["tpp", "cloud"], indirect=True)
+@pytest.mark.parametrize("setup", ["tpp", "cloud", "ngts"], indirect=True)
 async def test_vcert_accepts_a_pending_order(setup: VenafiSetup, tmp_path: Path) -> None:
     setup.fake.state.polls = 1
     signing = setup.request(PLAN)
