@@ -17,8 +17,8 @@ Modules:      orders (the driver), order_decisions (the next step, pure), order_
               (of a server's validations), solver_lookup and solver_factory (the solver of a Challenge),
               webhook_calls (to DNS webhooks), challenge_origin, last_names (which enqueue an Order),
               listeners (for CAs), resolved_issuer (issuer and account), issuer_resolution (of references),
-              clients (of this process), client_metrics, rate_limits (of CAs), shared_ledger (of one CA, in
-              its ConfigMap), circuit_gate (for a CA that fails), caa_gate, ari_poller (renewal information),
-              issuer_queries (beside Orders), account_secrets, account_limits, revoking (on demand), setup
-              (wiring)
+              clients (of this process), client_metrics, rate_limits (of CAs), order_usage (what Orders use of
+              them), shared_ledger (of one CA, in its ConfigMap), circuit_gate (for a CA that fails),
+              caa_gate, ari_poller (renewal information), issuer_queries (beside Orders), account_secrets,
+              account_limits, revoking (on demand), setup (wiring)
 """

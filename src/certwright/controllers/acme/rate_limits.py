@@ -21,14 +21,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from certwright.acme.ratelimits import published, recovery
-from certwright.acme.ratelimits.decisions import Asking, WaitUntil
+from certwright.acme.ratelimits.decisions import WaitUntil
 from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
 from certwright.acme.ratelimits.published import Chosen
 from certwright.controllers.acme.account_limits import AccountLimits
+from certwright.controllers.acme.order_usage import OrderUsage, count
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.shared_ledger import SharedLedger
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.cache.shard_members import Sharing
 from certwright.controllers.requests.signing import IssuerState
 from certwright.kit.rate_limit import micros
@@ -38,22 +38,15 @@ from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
-from certwright.pki.certificates import read_certificate
-from certwright.pki.errors import PkiError
-from certwright.resources import names
 from certwright.resources.challenge import Challenge
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import Order, OrderSpec
+from certwright.resources.order import Order
 
 if TYPE_CHECKING:
     from certwright.acme.protocol.errors import Refused
 
 _MICRO: Final = timedelta(microseconds=1)
 _SAVE_WITHIN: Final = timedelta(seconds=30)
-# How long ago a CA may have issued for the same names for the next order to count as a renewal: Boulder's.
-_RENEWAL_WITHIN: Final = timedelta(days=120)
-# CAs date their certificates back: Let's Encrypt by an hour.
-_BACKDATED: Final = timedelta(hours=1)
 # The maximum age of other shards' writes when an order asks. The write itself checks the limits; this is for
 # what another shard has just learned from a refusal.
 _FRESH_S: Final = 1.0
@@ -100,6 +93,7 @@ class Ledgers:
         self._client = client
         self._caches = caches
         self._clock = clock
+        self._usage = OrderUsage(caches, clock)
         self._find_issuer = find_issuer
         self._namespace = namespace
         self._chosen = chosen
@@ -131,7 +125,7 @@ class Ledgers:
     async def admit(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
         """Whether the CA's limits allow a new order now; a `Wait` until they do. Raises `Unreachable`."""
         book = await self._book(issuer.spec.server)
-        asking = self._asking(order, issuer.client.kid, replaces=replaces)
+        asking = self._usage.asking(order, issuer.client.kid, replaces=replaces)
         self._know(book, order, asking.account)
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
@@ -150,7 +144,7 @@ class Ledgers:
         book = self._books.get(issuer.spec.server)
         if book is None or not book.is_loaded:
             return True
-        asking = self._asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
+        asking = self._usage.asking(order, issuer.client.kid, replaces=bool(order.spec.replaces))
         text, until, now = str(error), error.retry_after, self._clock.now()
         concerns_others = True
 
@@ -162,35 +156,6 @@ class Ledgers:
         _log.warning("%s has refused an order because of a limit: %s", book.shared.server, error)
         self._save_now(book)
         return concerns_others
-
-    def _asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
-        meta = order.metadata
-        return Asking(
-            uid=meta.uid,
-            account=account,
-            identifiers=_identifiers(order.spec),
-            since=meta.creation_timestamp or self._clock.now(),
-            replaces=replaces,
-            renewal=not replaces and self._is_renewal(order),
-        )
-
-    def _is_renewal(self, order: Order) -> bool:
-        """Whether an earlier Order of the same Certificate got one for just these names, there and lately."""
-        certificate = order.metadata.annotations.get(names.CERTIFICATE_NAME)
-        if not certificate:
-            return False
-        now, wanted = self._clock.now(), set(_identifiers(order.spec))
-        oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
-        return any(
-            other.status.state == "valid"
-            and other.metadata.uid != order.metadata.uid
-            and other.spec.issuer_ref == order.spec.issuer_ref
-            and oldest < (other.metadata.creation_timestamp or oldest) <= born
-            and set(_identifiers(other.spec)) == wanted
-            for other in self._caches.orders_for_certificate(
-                owner_value(order.metadata.namespace, certificate)
-            )
-        )
 
     async def _ledger(self, server: str) -> SharedLedger:
         return (await self._book(server)).shared
@@ -213,7 +178,7 @@ class Ledgers:
         if book is None:
             return
         now = self._clock.now()
-        book.shared.change(lambda ledger: _count(ledger, order, now, is_gone=new is None))
+        book.shared.change(lambda ledger: count(ledger, order, now, is_gone=new is None))
         if new is None or new.status.is_final:
             for known_orders in (book.keys, book.accounts, self._book_of):
                 known_orders.pop(order.metadata.uid, None)
@@ -286,7 +251,7 @@ class Ledgers:
             counted_to[order.metadata.uid] = revision, account
             is_newer = revision_of(order) > revision
             if is_newer or order.metadata.uid in flights or not order.status.is_final:
-                seen.append(self._seen(order, account, is_newer=is_newer))
+                seen.append(self._usage.seen(order, account, is_newer=is_newer))
         now = self._clock.now()
         book.shared.change(lambda ledger: recovery.catch_up(ledger, seen, now))
         self._abandon_gone(book, _MAY_ARRIVE if book.shared.is_shared else timedelta(0))
@@ -321,17 +286,6 @@ class Ledgers:
             if found is None or found.view.spec.acme is None or found.view.spec.acme.server != server:
                 continue
             yield order, found.view.account.uri if found.view.account is not None else ""
-
-    def _seen(self, order: Order, account: str, *, is_newer: bool) -> recovery.Seen:
-        now, status = self._clock.now(), order.status
-        by = now
-        if status.state == "valid":
-            by = min(now, _issued_by(status.certificate, now))
-        elif status.is_final:
-            by = status.failure_time or now
-        end = recovery.ISSUED if status.state == "valid" else recovery.FAILED if status.is_final else ""
-        asking = self._asking(order, account, replaces=bool(order.spec.replaces))
-        return recovery.Seen(asking, is_newer, bool(status.url), end, by, by)
 
     # --- saving -------------------------------------------------------------------------------------------
 
@@ -372,28 +326,3 @@ class Ledgers:
             with suppress(Unreachable):
                 await book.shared.refresh(_FRESH_S)
         book.is_active = False
-
-
-def _count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None:
-    """What the Order's present state means for the limits."""
-    uid = order.metadata.uid
-    if not is_gone and order.status.url:
-        ledger.placed(uid, now)
-    if not is_gone and order.status.is_final:
-        end = ledger.issued if order.status.state == "valid" else ledger.failed
-        end(uid, now)
-    if is_gone or order.status.is_final:
-        ledger.forget(uid, now)
-
-
-def _identifiers(spec: OrderSpec) -> tuple[str, ...]:
-    found = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
-    return tuple(dict.fromkeys(found))
-
-
-def _issued_by(pem: bytes, now: datetime) -> datetime:
-    """A moment by which the certificate had been issued."""
-    try:
-        return read_certificate(pem).not_before + _BACKDATED
-    except PkiError:
-        return now
