@@ -16,8 +16,10 @@ from certwright.acme.protocol.messages import Action
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.api import conditions
 from certwright.kube.api.core_kinds import SECRETS
+from certwright.resources import names
+from certwright.resources.challenge import Challenge
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.dns import powerdns
 from support.dns.cloudflare import FakeCloudflare
@@ -82,6 +84,16 @@ def new_orders(world: AcmeWorld) -> int:
     return sum(
         tally.count for kind, tally in found if kind.action == Action.NEW_ORDER and kind.status == "201"
     )
+
+
+async def first_challenge(world: AcmeWorld, name: str) -> Challenge:
+    """A Challenge of the Certificate, as soon as there is one."""
+    async with asyncio.timeout(30):
+        while True:
+            for challenge in (await world.client.list(CHALLENGES)).items:
+                if challenge.metadata.name.startswith(f"{name}-"):
+                    return challenge
+            await asyncio.sleep(0.005)
 
 
 async def reason_of_order(world: AcmeWorld, name: str) -> str:
@@ -171,16 +183,16 @@ async def test_a_zone_that_the_account_does_not_have_is_the_orders_reason(
     await world.issuer("zones", solvers=[cloudflare_solver("zones")])
     await ready_of(world, "zones", "True")
     before, asked = new_orders(world), cloudflare.calls["GET /zones"]
-    names = [f"n{number}.elsewhere.test" for number in range(20)]
-    await world.certificate("many", *names, issuer="zones")
+    many = [f"n{number}.elsewhere.test" for number in range(20)]
+    await world.certificate("many", *many, issuer="zones")
     reason = await reason_of_order(world, "many")
     why = "the account has no zone elsewhere.test; create the zone, or use credentials of its account"
     assert reason == (
-        f"not ordered yet: {', '.join(names[:3])} and 17 more: {why}; checked again within 1 minute"
+        f"not ordered yet: {', '.join(many[:3])} and 17 more: {why}; checked again within 1 minute"
     )
     assert new_orders(world) == before
     # The zone by DNS, and one name between it and each name.
-    assert cloudflare.calls["GET /zones"] - asked <= 1 + 2 * len(names)
+    assert cloudflare.calls["GET /zones"] - asked <= 1 + 2 * len(many)
     await world.client.delete(CERTIFICATES, "many", "default")
 
 
@@ -217,4 +229,76 @@ async def test_a_dynamic_update_that_would_be_refused_is_the_orders_reason(
     assert new_orders(world) == before
     await set_secret(world, "tsig", {"key": powerdns.TSIG_SECRET})
     await world.chain_of("tsig")
+    assert new_orders(world) == before + 1
+
+
+async def test_a_record_with_a_label_of_the_account_proves_names(
+    world: AcmeWorld, server: PowerDnsServer
+) -> None:
+    await world.secret("label", {"key": powerdns.KEY.encode()}, "kube-system")
+    solver = power_dns(server, "label")
+    solver["dns01"]["type"] = "DNS-ACCOUNT-01"
+    await world.issuer("label", solvers=[solver])
+    await world.certificate("label", "label.example.org", "*.label.example.org", issuer="label")
+    challenge = await first_challenge(world, "label")
+    assert challenge.spec.type == "DNS-ACCOUNT-01"
+    issuer = await world.client.get(CLUSTER_ISSUERS, "label", "")
+    assert issuer.status.acme is not None
+    assert challenge.metadata.annotations[names.ACME_ACCOUNT] == issuer.status.acme.uri
+    await world.chain_of("label")
+    assert await server.names("example.org") == set()
+
+
+async def test_a_missing_permanent_record_is_the_orders_reason_and_its_creation_ends_the_wait(
+    world: AcmeWorld, server: PowerDnsServer
+) -> None:
+    await world.issuer("persist", solvers=[{"dnsPersist01": {}}])
+    await ready_of(world, "persist", "True")
+    issuer = await world.client.get(CLUSTER_ISSUERS, "persist", "")
+    assert issuer.status.acme is not None
+    record = issuer.status.acme.persistent_record
+    assert record is not None
+    assert record.name == "_validation-persist.DOMAIN"
+    assert record.value == f"pebble.letsencrypt.org; accounturi={issuer.status.acme.uri}"
+    assert record.wildcard_value == f"{record.value}; policy=wildcard"
+    before = new_orders(world)
+    await world.certificate("persist", "p.elsewhere.test", "*.p.elsewhere.test", issuer="persist")
+    name = "_validation-persist.p.elsewhere.test"
+    reason = await reason_of_order(world, "persist")
+    assert f'create the TXT record {name} once, with the value "{record.value}"' in reason
+    # A record for the name itself does not authorize its wildcard.
+    await server.add_record("elsewhere.test", name, "TXT", f'"{record.value}"')
+    assert isinstance(world.clock, ShiftedClock)
+    world.clock.jump(timedelta(minutes=2))
+    only_wildcard = "not ordered yet: *.p.elsewhere.test: the name server"
+    await world.until(
+        CERTIFICATE_REQUESTS, "persist-1", lambda one: only_wildcard in str(one.status.conditions)
+    )
+    assert new_orders(world) == before
+    await server.add_record("elsewhere.test", name, "TXT", f'"{record.wildcard_value}"')
+    world.clock.jump(timedelta(minutes=2))
+    await world.chain_of("persist")
+    assert new_orders(world) == before + 1
+
+
+async def test_an_alias_into_a_zone_of_another_account_is_the_orders_reason(
+    world: AcmeWorld, server: PowerDnsServer
+) -> None:
+    """The solver is chosen by the name; the zone that the alias leads to must be in its account."""
+    await world.secret("alias", {"token": b"cloudflare-token"}, "kube-system")
+    solver = cloudflare_solver("alias")
+    solver["dns01"]["cnameStrategy"] = "Follow"
+    await world.issuer("alias", solvers=[solver])
+    target = "_acme-challenge.there.elsewhere.test"
+    await server.add_record("example.org", "_acme-challenge.alias.example.org", "CNAME", f"{target}.")
+    before = new_orders(world)
+    await world.certificate("alias", "alias.example.org", issuer="alias")
+    reason = await reason_of_order(world, "alias")
+    assert "alias.example.org: the account has no zone elsewhere.test" in reason
+    assert f"(_acme-challenge.alias.example.org is an alias of {target})" in reason
+    await world.secret("owner", {"key": powerdns.KEY.encode()}, "kube-system")
+    solvers = [{"dns01": {**power_dns(server, "owner")["dns01"], "cnameStrategy": "Follow"}}]
+    patch = {"spec": {"acme": {"solvers": solvers}}}
+    await world.client.patch(CLUSTER_ISSUERS, "alias", "", patch)
+    await world.chain_of("alias")
     assert new_orders(world) == before + 1

@@ -39,6 +39,22 @@ class PowerDnsServer:
         """The URL of the HTTP API."""
         return f"http://127.0.0.1:{self.api_port}"
 
+    async def add_record(self, zone: str, name: str, kind: str, content: str) -> None:
+        """Create a record set of one record by the API; `content` as in a zone file."""
+        records = [{"content": content, "disabled": False}]
+        change = {"name": f"{name}.", "type": kind, "ttl": 1, "changetype": "REPLACE", "records": records}
+        url = f"{self.url}/api/v1/servers/localhost/zones/{zone}."
+        body = {"rrsets": [change]}
+        async with aiohttp.request("PATCH", url, json=body, headers={"x-api-key": KEY}) as answer:
+            answer.raise_for_status()
+
+    async def names(self, zone: str) -> set[str]:
+        """The names with TXT records in a zone."""
+        url = f"{self.url}/api/v1/servers/localhost/zones/{zone}."
+        async with aiohttp.request("GET", url, headers={"x-api-key": KEY}) as answer:
+            found = (await answer.json())["rrsets"]
+        return {one["name"].rstrip(".") for one in found if one["type"] == "TXT"}
+
     async def create_zone(self, zone: str) -> None:
         """Create a zone by the API."""
         body = {
