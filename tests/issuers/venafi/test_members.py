@@ -63,7 +63,7 @@ async def test_an_order_that_the_server_does_not_accept_goes_to_another_member(
 ) -> None:
     fake.state.answers[PLACE] = AWAY
     await add(world)
-    await until(lambda: world.has_issued("web"), within_s=10)
+    await until(lambda: world.has_issued("web"))
     assert await member(world) == "self"
     assert VENAFI_PICKUP_ID not in (await request(world)).metadata.annotations
 
@@ -81,9 +81,11 @@ async def test_a_certificate_of_a_set_takes_nine_writes(world: Live) -> None:
 
 
 async def is_active(world: Live) -> bool:
-    """Whether the set has the first member as its active one."""
-    active = (await world.get(ISSUER_SETS, "both")).status.active
-    return active is not None and active.name == "venafi"
+    """Whether all members work, and the first is the active one."""
+    status = (await world.get(ISSUER_SETS, "both")).status
+    ready = conditions.find(status.conditions, "Ready")
+    is_first = status.active is not None and status.active.name == "venafi"
+    return is_first and ready is not None and ready.reason == "AllMembersReady"
 
 
 async def test_an_order_that_the_server_has_accepted_stays_for_a_while(
@@ -98,7 +100,7 @@ async def test_an_order_that_the_server_has_accepted_stays_for_a_while(
     assert await member(world) == "venafi"
     monkeypatch.setattr(members, "PATIENCE", timedelta(seconds=1))
     await world.start_controllers()
-    await until(lambda: world.has_issued("web"), within_s=10)
+    await until(lambda: world.has_issued("web"))
     assert await member(world) == "self"
 
 
@@ -115,7 +117,7 @@ async def test_a_request_that_no_other_member_can_sign_says_why_and_is_sent_agai
     assert 'Issuer "venafi" has failed this request or limits it: https://' in ready.message
     assert "answered 503" in ready.message
     fake.state.answers.clear()
-    await until(lambda: world.has_issued("web"), within_s=10)
+    await until(lambda: world.has_issued("web"))
     assert await member(world) == "venafi"
     assert len(fake.state.placed) == 1
 
@@ -138,7 +140,7 @@ async def test_two_venafi_servers_do_not_mistake_each_others_orders(
     await until(lambda: is_pending(world))
     fake.state.polls = 0
     await world.client.delete(ISSUERS, "venafi", "default")
-    await until(lambda: world.has_issued("web"), within_s=10)
+    await until(lambda: world.has_issued("web"))
     assert await member(world) == "cloud"
     assert (await request(world)).metadata.annotations[VENAFI_PICKUP_ID] == fake.state.placed[-1]
     assert len(fake.state.placed) == 2
