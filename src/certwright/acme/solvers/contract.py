@@ -6,6 +6,7 @@ A *task* is one challenge for a solver. `present` publishes its challenge respon
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
@@ -138,3 +139,7 @@ class Check(Protocol):
 
     async def check(self, task: Task) -> Ready | NotYet:
         """Check once."""
+
+
+MakeCheck = Callable[[CheckSettings], Check]
+"""Makes the self-check of a challenge."""

@@ -12,9 +12,9 @@ from certwright.resources.operator_policy import OperatorPolicy
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
     from certwright.acme.protocol.client import MakeTransport
+    from certwright.acme.solvers.contract import MakeCheck
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
-    from certwright.controllers.acme.solver_factory import MakeCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

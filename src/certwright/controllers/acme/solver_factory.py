@@ -18,6 +18,7 @@ from certwright.acme.solvers.checking import make_check
 from certwright.acme.solvers.contract import (
     Check,
     CheckSettings,
+    MakeCheck,
     Solver,
     SolverError,
     SolverNotAllowed,
@@ -45,10 +46,6 @@ if TYPE_CHECKING:
 
 CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
-
-
-MakeCheck = Callable[[CheckSettings], Check]
-"""Makes the self-check of a challenge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
