@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
@@ -16,9 +17,10 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     EditsConflict,
     EditsTogether,
     HostedZone,
+    Outside,
     Throttled,
 )
-from certwright.acme.solvers.dns01.hosts.session import HostSession
+from certwright.acme.solvers.dns01.hosts.session import HostSession, HostSessions
 from support.dns.outside import START, Time
 
 ZONES = ("example.org",)
@@ -113,6 +115,35 @@ async def test_a_pause_is_kept_by_all(host: Host, session: HostSession, time: Ti
     assert len(host.calls) == 1
     time.now = until
     assert await session.edit(ZONES, add("c.example.org")) == "change"
+
+
+@dataclass(frozen=True)
+class ZoneSettings:
+    """Settings of hosts that `hosts` collects."""
+
+    hosts: list[Host] = field(compare=False)
+    key: str = "k"
+    zone: HostedZone | None = None
+
+    def connect(self, outside: Outside) -> DnsHost:
+        self.hosts.append(Host())
+        return self.hosts[-1]
+
+
+async def test_zones_of_one_account_share_a_pause(time: Time, outside: Outside) -> None:
+    hosts: list[Host] = []
+    sessions = HostSessions(outside)
+    first = sessions.get(ZoneSettings(hosts, zone=HostedZone("", "z1")))
+    second = sessions.get(ZoneSettings(hosts, zone=HostedZone("", "z2")))
+    other = sessions.get(ZoneSettings(hosts, key="other", zone=HostedZone("", "z1")))
+    hosts[0].errors.append(Throttled("rate limit", START + timedelta(seconds=5)))
+    for session in (first, second):
+        with pytest.raises(Throttled):
+            await session.edit((), Edit("a.example.org", "v", True))
+    assert [len(host.calls) for host in hosts] == [1, 0, 0]
+    await other.edit((), Edit("a.example.org", "v", True))
+    time.now += timedelta(seconds=5)
+    await second.edit((), Edit("a.example.org", "v", True))
 
 
 async def test_a_cancelled_caller_does_not_cancel_the_others(host: Host, session: HostSession) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.children import Children
@@ -113,9 +113,12 @@ class Outside:
 class HostSettings(Protocol):
     """All that a host depends on: endpoint, credentials, IDs.
 
-    A frozen dataclass. Challenges with equal settings share tokens, cached zones and pauses. Secret values
-    are excluded from its `repr`.
+    A frozen dataclass with a field `zone`. Challenges with equal settings share tokens and cached zones;
+    those with settings that differ at most in the zone share pauses. Secret values are excluded from its
+    `repr`.
     """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def __hash__(self) -> int: ...
 

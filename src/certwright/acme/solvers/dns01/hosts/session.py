@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final, TypeVar
@@ -41,11 +42,24 @@ class _NoZone(Exception):
     """The account has no such zone."""
 
 
-class HostSession:
-    """A host and what all challenges with its credentials share. `zone`: the one that the manifest names;
-    None: zones are looked up."""
+@dataclass(slots=True)
+class Pause:
+    """The last pause that an API has asked for; it may be over."""
 
-    def __init__(self, host: DnsHost, now: Callable[[], datetime], zone: HostedZone | None = None) -> None:
+    last: Throttled | None = None
+
+
+class HostSession:
+    """A host and what all challenges with its settings share. `zone`: the one that the manifest names; None:
+    zones are looked up. `pause` is shared with sessions of the same account."""
+
+    def __init__(
+        self,
+        host: DnsHost,
+        now: Callable[[], datetime],
+        zone: HostedZone | None = None,
+        pause: Pause | None = None,
+    ) -> None:
         self.host = host
         self._now = now
         self.zone = zone
@@ -56,7 +70,7 @@ class HostSession:
             _ANSWERS_REMEMBERED_S, now=lambda: now().timestamp()
         )
         self._queues: dict[tuple[str, str], _Queue] = {}
-        self._pause: Throttled | None = None
+        self._pause = pause or Pause()
         self._verdicts: Recent[str, SolverError | None] = Recent(
             _ANSWERS_REMEMBERED_S, now=lambda: now().timestamp()
         )
@@ -119,12 +133,13 @@ class HostSession:
 
     async def _unless_paused(self, call: Callable[[], Awaitable[T]]) -> T:
         """Call, unless the API has asked for a pause that is not over."""
-        if self._pause is not None and self._now() < self._pause.until:
-            raise Throttled(str(self._pause), self._pause.until)
+        last = self._pause.last
+        if last is not None and self._now() < last.until:
+            raise Throttled(str(last), last.until)
         try:
             return await call()
         except Throttled as error:
-            self._pause = error
+            self._pause.last = error
             raise
         except CredentialsRejected:
             self._verified_at = None
@@ -221,11 +236,22 @@ class HostSessions:
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
         self._sessions: Lru[HostSettings, HostSession] = Lru(_KEPT)
+        self._pauses: Lru[HostSettings, Pause] = Lru(_KEPT)
 
     def get(self, settings: HostSettings) -> HostSession:
         """The session of these settings. Raises `SolverError` for settings that cannot work."""
         session = self._sessions.get(settings)
         if session is None:
-            session = HostSession(settings.connect(self._outside), self._outside.now, settings.zone)
+            host = settings.connect(self._outside)
+            session = HostSession(host, self._outside.now, settings.zone, self._pause_of(settings))
             self._sessions.put(settings, session)
         return session
+
+    def _pause_of(self, settings: HostSettings) -> Pause:
+        # Rate limits count the requests of an account, whichever zone the manifest names.
+        account = replace(settings, zone=None)
+        pause = self._pauses.get(account)
+        if pause is None:
+            pause = Pause()
+            self._pauses.put(account, pause)
+        return pause
