@@ -26,6 +26,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     EditsConflict,
     EditsTogether,
     HostedZone,
+    NotPermitted,
     Outside,
     Throttled,
     ZoneGone,
@@ -107,13 +108,11 @@ class Route53(DnsHost):
 
     async def verify(self) -> None:
         """See `DnsHost`."""
-        if self._zone is None:
-            await self._get("/hostedzonesbyname", {"maxitems": "1"}, "list the hosted zones")
-            return
-        # An identity that may only write to its zone must not fail here.
-        query = {"maxitems": "1"}
-        what = "list the records of the hosted zone"
-        await self._get(f"{_path(self._zone)}/rrset", query, what, allowed=_NO_PERMISSION)
+        # With the permission that is needed next.
+        what, path = "list the hosted zones", "/hostedzonesbyname"
+        if self._zone is not None:
+            what, path = "list the records of the hosted zone", f"{_path(self._zone)}/rrset"
+        await self._get(path, {"maxitems": "1"}, what)
 
     async def find_zone(self, name: str) -> HostedZone | None:
         """See `DnsHost`. A private zone is not visible to a CA."""
@@ -204,7 +203,7 @@ class Route53(DnsHost):
             raise Throttled(str(error), self._now() + pause) from error
         except AwsDenied as error:
             if error.code in _NO_PERMISSION:
-                raise SolverError(f"{error}; give the identity that permission") from error
+                raise NotPermitted(f"{error}; give the identity that permission") from error
             raise CredentialsRejected(f"{error}; the credentials are wrong or have expired") from error
         except AwsRefused as error:
             kind = ZoneGone if error.code == "NoSuchHostedZone" else SolverError
