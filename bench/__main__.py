@@ -18,6 +18,7 @@ BENCHMARKS = {
     "acme": "200 certificates from Pebble by HTTP-01 and by DNS-01, beside a bare client's time",
     "vault": "200 certificates from OpenBao, beside a bare client's time; requests and writes",
     "dns": "requests of each DNS provider for 1, 20 and 200 names, look-ups of zones, memory",
+    "ingress": "1,000 annotated Ingresses beside Certificates by hand, and beside 10,000 idle Ingresses",
     "dead_names": "10,000 ACME orders for dead names waiting: how soon a live one is done",
     "scale": "cost per certificate at 500, 5,000 and 50,000; a daemon that has them all (ten minutes)",
     "apiserver": "our API server beside the reference server: rates, lists, watches, memory (five minutes)",
