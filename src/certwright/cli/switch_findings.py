@@ -98,7 +98,8 @@ def _of_solvers(about: str, issuer: Issuer | ClusterIssuer) -> list[Finding]:
         if _uses_cluster(solver):
             text = (
                 f"{path}: HTTP-01 is answered by certwright itself, not by pods behind an Ingress or "
-                "Gateway: start it with --http01-listen, and route /.well-known/acme-challenge/ of these names to it"
+                "Gateway: start it with --http01-listen, and route /.well-known/acme-challenge/ of these "
+                "names to it"
             )
             found.append(Finding("stops", about, text))
     return found
