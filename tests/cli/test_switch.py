@@ -8,8 +8,35 @@ from certwright.cli.switch_findings import Cluster, Finding, findings
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+from cli.calls import Cli
 
 Json = dict[str, Any]
+ISSUER = """
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: le, namespace: NAMESPACE}
+spec:
+  acme:
+    server: https://ca.example/directory
+    privateKeySecretRef: {name: key}
+    solvers: [{http01: {ingress: {ingressClassName: nginx}}}]
+"""
+
+
+def test_a_server_is_checked(cli: Cli, namespace: str) -> None:
+    assert cli("check", "api", "-n", namespace).out == "the API is ready\n"
+    missing = cli("check", "api", "-n", "nowhere")
+    assert missing.status == 1
+    assert "has no namespace nowhere" in missing.err
+
+
+def test_a_cluster_is_read_before_the_switch(cli: Cli, namespace: str) -> None:
+    assert cli("apply", "-f", "-", stdin=ISSUER.replace("NAMESPACE", namespace)).status == 0
+    found = cli("check", "switch")
+    assert found.status == 1
+    assert f"STOPS   Issuer {namespace}/le: spec.acme.solvers[0]: HTTP-01 is answered by" in found.out
+    assert cli("delete", "issuer", "le", "-n", namespace).status == 0
+    assert f"{namespace}/le" not in cli("check", "switch").out
 
 
 def issuer(spec: Json, name: str = "le") -> Issuer:

@@ -37,7 +37,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "revoke": "Have an ACME server revoke a certificate.",
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",
-        "check": "Check a solver end to end, without a CA.",
+        "check": "Check a solver, an API server, or a switch from cert-manager.",
         "inspect": "Show what is inside a certificate's Secret.",
         "limits": "Show the rate limits of ACME servers, and their use.",
     },

@@ -8,6 +8,7 @@ import click
 
 from certwright.cli import acme_flags, lazy
 from certwright.cli.access import USER_AGENT, session
+from certwright.cli.commands import check_cluster
 from certwright.cli.errors import Failed
 from certwright.cli.options import (
     Folder,
@@ -20,13 +21,14 @@ from certwright.cli.options import (
 _WIDTH = 9
 
 
-@click.group(cls=Folder, short_help="Check a solver end to end, without a CA.")
+@click.group(cls=Folder, short_help="Check a solver, an API server, or a switch from cert-manager.")
 def command() -> None:
     """Check a part of the configuration end to end.
 
     \b
     Example:
       certwright check solver letsencrypt www.example.com
+      certwright check switch --kubeconfig cluster.yaml
     """
 
 
@@ -104,3 +106,7 @@ async def solver(
             )
         except (lazy.solver_check.SolverCheckFailed, lazy.app.StartError) as error:
             raise Failed(str(error)) from error
+
+
+command.add_command(check_cluster.api)
+command.add_command(check_cluster.switch)
