@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from certwright.controllers.cainjector.targets import untyped as untyped_target
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
@@ -25,7 +27,7 @@ from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.challenge import Challenge, ChallengeSpec
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet, IssuerSetSpec
+from certwright.resources.issuer_set import IssuerSetSpec
 from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.solver import Solver
 from certwright.resources.table import (
@@ -142,23 +144,20 @@ async def inject_ca(world: World) -> None:
 
 
 async def issue_from_sets(world: World, *, also_of_the_cluster: bool) -> None:
-    """Issue from a set of Issuers, and from one of ClusterIssuers."""
-    meta = ObjectMeta(name="set", namespace=NAMESPACE)
-    members = IssuerSetSpec(issuers=(IssuerReference(name="ca"),))
-    await world.create(ISSUER_SETS, IssuerSet(metadata=meta, spec=members))
-    kinds = [ISSUER_SETS.kind]
+    """Issue from a set of Issuers, and from one of ClusterIssuers; each set is created after the request, so
+    that its member is recorded later."""
+    sets: list[tuple[Kind[Any], ObjectMeta, IssuerReference]] = [
+        (ISSUER_SETS, ObjectMeta(name="set", namespace=NAMESPACE), IssuerReference(name="ca"))
+    ]
     if also_of_the_cluster:
-        members = IssuerSetSpec(issuers=(IssuerReference(name="root", kind="ClusterIssuer"),))
-        await world.create(
-            CLUSTER_ISSUER_SETS, ClusterIssuerSet(metadata=ObjectMeta(name="set"), spec=members)
-        )
-        kinds.append(CLUSTER_ISSUER_SETS.kind)
-    for kind in kinds:
-        reference = IssuerReference(name="set", kind=kind, group=ISSUER_SETS.group)
-        name = kind.lower()
-        await world.create(
-            CERTIFICATES, make_certificate(name, "set", namespace=NAMESPACE, issuer_ref=reference)
-        )
+        member = IssuerReference(name="root", kind="ClusterIssuer")
+        sets.append((CLUSTER_ISSUER_SETS, ObjectMeta(name="set"), member))
+    for kind, meta, member in sets:
+        name, reference = kind.kind.lower(), IssuerReference(name="set", kind=kind.kind, group=kind.group)
+        made = make_certificate(name, "set", namespace=NAMESPACE, issuer_ref=reference)
+        await world.create(CERTIFICATES, made)
+        await world.settle()
+        await world.create(kind, kind.type(metadata=meta, spec=IssuerSetSpec(issuers=(member,))))
         await world.advance(timedelta(minutes=1))
         assert await world.is_ready(name, NAMESPACE)
 
