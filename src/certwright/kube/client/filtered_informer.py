@@ -10,18 +10,15 @@ of them stays in `others` until both have reached the revision at which it left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.client.cache import Indexer, key_of, parse_revision
-from certwright.kube.client.compressed import Packing
-from certwright.kube.client.informer import Informer, identity
-from certwright.kube.client.listing import PAGE
+from certwright.kube.client.cache import key_of, parse_revision
+from certwright.kube.client.informer import Informer, InformerOptions, identity
 from certwright.kube.client.name_set import Names, NamesByValue
 from certwright.kube.client.rest import Client
 from certwright.kube.client.watch import RawEvent, identify
@@ -45,26 +42,9 @@ class PartialInformer(Informer[T]):
         *,
         keep: Callable[[msgspec.Raw], bool],
         found_by: Callable[[msgspec.Raw], str] | None = None,
-        namespace: str = "",
-        labels: str = "",
-        indexers: Mapping[str, Indexer[T]] | None = None,
-        packing: Packing[T] | None = None,
-        metadata_only: bool = False,
-        page: int = PAGE,
-        is_optional: bool = False,
+        **options: Unpack[InformerOptions[T]],
     ) -> None:
-        super().__init__(
-            client,
-            kind,
-            clock,
-            namespace=namespace,
-            labels=labels,
-            indexers=indexers,
-            packing=packing,
-            metadata_only=metadata_only,
-            page=page,
-            is_optional=is_optional,
-        )
+        super().__init__(client, kind, clock, **options)
         self.others = Names()
         self._keep = keep
         self._found_by = found_by
@@ -180,23 +160,9 @@ def follow_some(
     *,
     keep: Callable[[msgspec.Raw], bool] | None,
     found_by: Callable[[msgspec.Raw], str] | None = None,
-    namespace: str = "",
-    labels: str = "",
-    indexers: Mapping[str, Indexer[T]] | None = None,
-    packing: Packing[T] | None = None,
-    page: int = PAGE,
+    **options: Unpack[InformerOptions[T]],
 ) -> Informer[T]:
     """A filtered informer with `keep`; one for all objects if it is None."""
-    make: Callable[..., Informer[T]] = Informer
-    if keep is not None:
-        make = partial(PartialInformer, keep=keep, found_by=found_by)
-    return make(
-        client,
-        kind,
-        clock,
-        namespace=namespace,
-        labels=labels,
-        indexers=indexers,
-        packing=packing,
-        page=page,
-    )
+    if keep is None:
+        return Informer(client, kind, clock, **options)
+    return PartialInformer(client, kind, clock, keep=keep, found_by=found_by, **options)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from typing import Generic, TypedDict, TypeVar
+from typing import Generic, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -58,6 +58,25 @@ class _Where(TypedDict):
     fields: str
 
 
+class InformerOptions(TypedDict, Generic[T], total=False):
+    """The options of an informer.
+
+    `namespace` and the selectors `labels` and `fields` choose the objects; `metadata_only` leaves the rest of
+    each to the server; `page` is the number of objects in a page of the list; `jitter` makes numbers from 0
+    to 1, which spread its pauses. The others: see `Informer`.
+    """
+
+    namespace: str
+    labels: str
+    fields: str
+    indexers: Mapping[str, Indexer[T]] | None
+    packing: Packing[T] | None
+    metadata_only: bool
+    page: int
+    jitter: Callable[[], float]
+    is_optional: bool
+
+
 class Informer(Generic[T]):
     """Follows one kind, all namespaces or one, all objects or those that the selectors choose.
 
@@ -74,19 +93,10 @@ class Informer(Generic[T]):
         client: Client,
         kind: Kind[T],
         clock: Clock,
-        *,
-        namespace: str = "",
-        labels: str = "",
-        fields: str = "",
-        indexers: Mapping[str, Indexer[T]] | None = None,
-        packing: Packing[T] | None = None,
-        metadata_only: bool = False,
-        page: int = PAGE,
-        jitter: Callable[[], float] = _SYSTEM_RANDOM.random,
-        is_optional: bool = False,
+        **options: Unpack[InformerOptions[T]],
     ) -> None:
         self.kind = kind
-        self.cache: Cache[T] = Cache(indexers, packing=packing)
+        self.cache: Cache[T] = Cache(options.get("indexers"), packing=options.get("packing"))
         self.synced = asyncio.Event()
         self.skipped = 0
         self.problem: str | None = None
@@ -94,11 +104,15 @@ class Informer(Generic[T]):
         self.pages = 0
         self._client = client
         self._clock = clock
-        self._where = _Where(namespace=namespace, labels=labels, fields=fields)
-        self._metadata_only = metadata_only
-        self._page = page
-        self._jitter = jitter
-        self._is_optional = is_optional
+        self._where = _Where(
+            namespace=options.get("namespace", ""),
+            labels=options.get("labels", ""),
+            fields=options.get("fields", ""),
+        )
+        self._metadata_only = options.get("metadata_only", False)
+        self._page = options.get("page", PAGE)
+        self._jitter = options.get("jitter", _SYSTEM_RANDOM.random)
+        self._is_optional = options.get("is_optional", False)
         self._handlers: list[Handler[T]] = []
         self._unreadable: dict[ObjectKey, str] = {}
         self._listed: set[ObjectKey] = set()

@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
 from certwright.kube.client.cache import key_of
 from certwright.kube.client.filtered_informer import PartialInformer
-from certwright.kube.client.informer import Informer, identity
-from certwright.kube.client.listing import PAGE
+from certwright.kube.client.informer import Informer, InformerOptions, identity
 from certwright.kube.client.reflector import Answer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
@@ -67,20 +66,10 @@ class SelectiveInformer(PartialInformer[T]):
         *,
         keep: Callable[[ObjectKey], bool],
         elsewhere: Informer[Any] | None = None,
-        namespace: str = "",
-        labels: str = "",
-        page: int = PAGE,
+        **options: Unpack[InformerOptions[T]],
     ) -> None:
-        super().__init__(
-            client,
-            kind,
-            clock,
-            keep=lambda raw: keep(identity(raw)),
-            namespace=namespace,
-            labels=labels,
-            metadata_only=True,
-            page=page,
-        )
+        options["metadata_only"] = True
+        super().__init__(client, kind, clock, keep=lambda raw: keep(identity(raw)), **options)
         if elsewhere is not None:
             self.split_with(elsewhere)
 
