@@ -169,7 +169,7 @@ class Signing:
             # The write of the approval wakes this request again.
             return Answer(request)
         if self._attempts is not None and kind in ASKED_DIRECTLY:
-            return await self._attempt(request, self._attempts, issuer, kind, tools, signing)
+            return await self._attempt(request, self._attempts, issuer, tools, signing)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
         if self._gate is not None:
             self._gate.finished(applicant_of(request), outcome)
@@ -180,7 +180,6 @@ class Signing:
         request: CertificateRequest,
         attempts: Attempts,
         issuer: IssuerState,
-        kind: str,
         tools: Tools,
         signing: SigningRequest,
     ) -> Answer:
@@ -192,7 +191,7 @@ class Signing:
                 return Answer(request, again_at=hold.until)
             answer = self.pending(request, ISSUER_FAILING, f"not asking the issuer, {hold.sentence}")
             return Answer(answer.request, answer.events, hold.until)
-        outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
+        outcome = await self._issuers[kind_of(issuer.view.spec)].sign(issuer.view, signing, tools)
         attempts.report(applicant_of(request), outcome)
         answer = self._recorded(request, outcome, issuer.view.generation)
         if isinstance(outcome, Pending) and outcome.cause is not None:

@@ -53,6 +53,16 @@ class CallFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class _Outgoing:
+    """A request as it is sent, to a URL as it is shown in errors."""
+
+    method: str
+    url: str
+    headers: Sequence[tuple[str, str]]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A response of any status; names of headers are lower-case."""
 
@@ -73,7 +83,7 @@ class WebhookClient:
         """The body of the response. Raises `CallFailed`."""
         shown = f"{target.url}{'&' if '?' in target.url else '?'}timeout={timeout_s}s"
         headers = [("content-type", "application/json"), ("accept", "application/json")]
-        answer = await self._call(target, "POST", shown, headers, body, timeout_s)
+        answer = await self._call(target, _Outgoing("POST", shown, headers, body), timeout_s)
         if not 200 <= answer.status < 300:
             raise CallFailed(_of_status(answer.status, answer.body))
         return answer.body
@@ -91,24 +101,16 @@ class WebhookClient:
         """The response to any request, of any status. Raises `CallFailed`."""
         base = urlsplit(target.url)
         url = urlunsplit((base.scheme, base.netloc, *path.partition("?")[::2], ""))
-        return await self._call(target, method, url, headers, body, timeout_s)
+        return await self._call(target, _Outgoing(method, url, headers, body), timeout_s)
 
-    async def _call(
-        self,
-        target: WebhookTarget,
-        method: str,
-        shown: str,
-        headers: Sequence[tuple[str, str]],
-        body: bytes,
-        timeout_s: int,
-    ) -> Answer:
+    async def _call(self, target: WebhookTarget, request: _Outgoing, timeout_s: int) -> Answer:
         # The HTTP and TLS library is loaded at first use, because a server without webhooks never needs it.
         import aiohttp
 
-        message = f'{method.capitalize()} "{shown}"'
+        message = f'{request.method.capitalize()} "{request.url}"'
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._connect(target, method, shown, headers, body)
+                return await self._connect(target, request)
         except TimeoutError:
             raise CallFailed(f"{message}: context deadline exceeded") from None
         except CallFailed as error:
@@ -118,13 +120,11 @@ class WebhookClient:
         except (OSError, ValueError) as error:
             raise CallFailed(f"{message}: {error}") from None
 
-    async def _connect(
-        self, target: WebhookTarget, method: str, shown: str, headers: Sequence[tuple[str, str]], body: bytes
-    ) -> Answer:
-        parts = urlsplit(shown)
+    async def _connect(self, target: WebhookTarget, request: _Outgoing) -> Answer:
+        parts = urlsplit(request.url)
         if parts.scheme != "https" or not parts.hostname:
             raise CallFailed("a webhook is called by https only")
-        url, added = shown, []
+        url, added = request.url, []
         if target.service is not None:
             host = await self._resolve(*target.service)
             # Connect to the host behind the Service, but use the Service's name for TLS: its certificate has
@@ -132,10 +132,10 @@ class WebhookClient:
             url = urlunsplit((parts.scheme, f"{host}:{target.port}", parts.path, parts.query, ""))
             added = [("host", parts.netloc)]
         async with self._opened().request(
-            method,
+            request.method,
             url,
-            data=body,
-            headers=[*headers, *added],
+            data=request.body,
+            headers=[*request.headers, *added],
             ssl=self._context(target),
             server_hostname=parts.hostname,
             allow_redirects=False,
