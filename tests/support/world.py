@@ -24,6 +24,7 @@ from certwright.admission.kinds import certificate_kinds
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
+from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import Event, Secret
 from certwright.kube.api.core_kinds import EVENTS, SECRETS
@@ -136,7 +137,12 @@ class World:
         self.controllers: Controllers | None = None
 
     async def start_controllers(self, *, mine: Mine | None = None, **options: Any) -> Controllers:
-        """Start (or start again, with empty caches) the controllers and wait until they are in step."""
+        """Start (or start again, with empty caches) the controllers and wait until they are in step.
+
+        Without Gateways unless `shims` says otherwise: their definitions are not installed, and to look for
+        them twice a minute takes hours in a test that moves the clock by years.
+        """
+        options.setdefault("shims", ShimOptions(gateways=False, listener_sets=False))
         await self.stop_controllers()
         transport = LocalTransport(self.recording.handle, CONTROLLER)
         client = Client(transport, user_agent="certwright-controllers", clock=self.clock)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.api.core_kinds import CUSTOM_RESOURCE_DEFINITIONS
 from certwright.kube.api.kinds import Kind
 from certwright.resources.ingress import EXPERIMENTAL_LISTENER_SETS, GATEWAYS, LISTENER_SETS
@@ -129,7 +130,7 @@ async def shim_scene(*kinds: Kind[Any], **options: Any) -> AsyncIterator[ShimSce
     async with make_world(controllers=False) as world:
         scene = ShimScene(world)
         await scene.serve(*kinds)
-        await world.start_controllers(**options)
+        await world.start_controllers(**{"shims": ShimOptions(), **options})
         await scene.add_ca()
         yield scene
 
