@@ -26,7 +26,7 @@ from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Object, ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.resources import reasons
-from certwright.resources.breaker import differ_by_breaker
+from certwright.resources.breaker import differ_by_breaker, read_breaker
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import Order
@@ -128,7 +128,11 @@ def wake_issuers(informer: Informer[Any] | None, add: Add) -> None:
         # The object that a write returns may also contain a change by a user.
         is_same = old is not None and new is not None and old.metadata.generation == new.metadata.generation
         is_own = is_same and is_own_write(kind, key_of(old, new))
-        if not (is_own or differ_by_breaker(old, new)):
+        # The first record: the condition of the issuer must say what fails.
+        is_first = (
+            differ_by_breaker(old, new) and old is not None and not read_breaker(old.metadata.annotations)
+        )
+        if is_first or not (is_own or differ_by_breaker(old, new)):
             add(key_of(old, new))
 
     informer.add_handler(changed)
