@@ -124,8 +124,10 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
     client = _client(spec, key, acme.registry)
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
-    if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
-        client.kid = client.kid or known.uri
+    # Otherwise the status does not have the client's registration, or has that of another process.
+    is_same = known is not None and client.kid in ("", known.uri)
+    if known is not None and is_same and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
+        client.kid = known.uri
         status = replace(known, persistent_record=await _persistent_record(spec, client))
         return _Verdict(status, await _profile_note(spec, client), is_answered=False)
     made = await _register(client, spec, tools)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from certwright.acme.protocol.client import Registry
+from certwright.acme.protocol.client import AcmeClient, Registry
 from certwright.acme.protocol.jws import AccountKey
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.references import Dependents
@@ -66,7 +66,7 @@ class IssuerResolver:
         cached = self._found.get(issuer.metadata.key) if issuer is not None else None
         if cached is not None and cached.issuer is issuer:
             secret = await self._read(cached.secret_key, meta.key)
-            if secret is cached.secret and not cached.resolved.client.is_lost:
+            if secret is cached.secret and _is_settled(cached.resolved.view, cached.resolved.client):
                 return cached.resolved
         return await self._look(reference, meta)
 
@@ -104,7 +104,7 @@ class IssuerResolver:
             client = acme_account.client_for(state.view, spec, data, self._registry)
         except acme_account.Trouble as trouble:
             return Wait(str(trouble))
-        if client.is_lost:
+        if not _is_settled(state.view, client):
             self._distrust(state.view)
             # The issuer's controller writes nothing where all is well, so that no event would wake the key.
             return Wait(f"the account of {name} is being set up", self._now() + _LOOK_AGAIN)
@@ -115,3 +115,12 @@ class IssuerResolver:
     async def _read(self, secret: ObjectKey, whose: ObjectKey) -> Secret | None:
         self._dependents.add(whose, secret)
         return await self._secrets.get(secret)
+
+
+def _is_settled(issuer: IssuerView, client: AcmeClient) -> bool:
+    """Whether the account exists, and is that of the issuer's status. While a new registration is not written
+    there, an Order would be annotated with the former account, and be superseded at once."""
+    if client.is_lost:
+        return False
+    is_current = issuer.ready_at == issuer.generation
+    return issuer.account is None or not is_current or client.kid == issuer.account.uri
