@@ -48,6 +48,9 @@ _log = logging.getLogger(__name__)
 # The server is requested to end each watch after this time, so that one behind a proxy that died quietly is
 # not trusted for ever; client-go requests 5 to 10 minutes.
 _WATCH_S = 480
+# A kind that is not served is looked for this many times less often than a server that fails: every two
+# minutes.
+_ABSENT = 4
 
 _SYSTEM_RANDOM = random.SystemRandom()
 
@@ -171,8 +174,9 @@ class Informer(Generic[T]):
             case OpenWatch(resource_version):
                 await self._open_watch(resource_version)
             case Pause(delay, because):
-                self._report(because, delay.total_seconds())
-                await self._clock.sleep(delay.total_seconds())
+                delay_s = delay.total_seconds() * (_ABSENT if self._is_absent(because) else 1)
+                self._report(because, delay_s)
+                await self._clock.sleep(delay_s)
         return None
 
     async def _list_page(self, token: str, limit: int) -> Answer:
@@ -334,11 +338,14 @@ class Informer(Generic[T]):
                 obj = new if new is not None else old
                 _log.exception("a handler of %s failed for %s", self.kind.resource, key_of(obj))
 
+    def _is_absent(self, because: Exception | None) -> bool:
+        return self._is_optional and isinstance(because, NotFound | Forbidden)
+
     def _report(self, because: Exception | None, delay_s: float) -> None:
         if because is None:
             _log.debug("the watch of %s ended without an event", self.kind.resource)
             return
-        if self._is_optional and isinstance(because, NotFound | Forbidden):
+        if self._is_absent(because):
             # Normal for a kind that need not be served.
             _log.debug("%s is not served; trying again in %.1f s", self.kind.resource, delay_s)
             return
