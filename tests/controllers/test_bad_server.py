@@ -28,8 +28,9 @@ from support.world import World, make_world
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 NAMES = ["web-a", "web-b", "web-c", "web-d"]
-# Several kinds are followed, and each replica has Leases to look after.
-FOLLOWED = 9
+# Several kinds are followed, and each replica has Leases to look after. Three that are not served are looked
+# for every two minutes at most.
+FOLLOWED = 14 + 6
 COUNTS = [1, 2]
 BOTH = pytest.mark.parametrize("replicas", COUNTS, ids=["one replica", "two with shards"])
 

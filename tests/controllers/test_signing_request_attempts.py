@@ -87,6 +87,7 @@ async def test_they_are_signed_when_the_issuer_works_again(away: VaultWorld) -> 
 
 
 async def test_one_that_waits_for_the_breaker_says_why(away: VaultWorld) -> None:
+    away.vault.is_away, away.vault.is_broken = False, True
     for name in ("a", "b", "c"):
         await away.world.create(CERTIFICATES, certificate(name))
     await away.world.advance(MINUTE)
@@ -101,6 +102,7 @@ async def test_one_that_waits_for_the_breaker_says_why(away: VaultWorld) -> None
 
 
 async def test_a_deleted_one_waits_no_longer(away: VaultWorld) -> None:
+    away.vault.is_away, away.vault.is_broken = False, True
     for number in range(4):
         await ask(away, f"mine{number}")
     await away.world.advance(MINUTE)

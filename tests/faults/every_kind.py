@@ -25,6 +25,13 @@ _HOOK = {
         {"apiGroups": ["test.dev"], "apiVersions": ["v1"], "resources": ["nothing"], "operations": ["*"]}
     ],
 }
+_WORKLOAD = {
+    "selector": {"matchLabels": {"app": "a"}},
+    "template": {
+        "metadata": {"labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "nginx:1"}]},
+    },
+}
 _MOMENT = "2026-01-01T00:00:00.000000Z"
 
 
@@ -65,6 +72,18 @@ _SPECS: dict[tuple[str, str], Json] = {
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
         "reason": "R",
         "type": "Normal",
+    },
+    ("", "nodes"): {},
+    ("apps", "deployments"): {"spec": _WORKLOAD},
+    ("apps", "daemonsets"): {"spec": _WORKLOAD},
+    ("admissionregistration.k8s.io", "validatingadmissionpolicies"): {
+        "spec": {
+            "matchConstraints": {"resourceRules": _HOOK["rules"]},
+            "validations": [{"expression": "true"}],
+        }
+    },
+    ("admissionregistration.k8s.io", "validatingadmissionpolicybindings"): {
+        "spec": {"policyName": "p", "validationActions": ["Deny"]}
     },
     ("", "limitranges"): {"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}},
     ("", "namespaces"): {},

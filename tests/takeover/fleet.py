@@ -103,9 +103,9 @@ def with_all_outputs() -> Issued:
         name="outputs", issuer=FULL, names=Names(dns=["outputs.example.org"]), authority=INTERMEDIATE
     )
     pem = key_pem(plain.key)
-    pair = {"key_pem": pem, "chain_pem": plain.chain, "ca_pem": ROOT.pem, "password": "changeit"}
-    jks, jks_trust = keystores.jks_files(**pair, alias="", now=BORN)  # type: ignore[arg-type]
-    p12, p12_trust = keystores.pkcs12_files(**pair, profile="Modern2023")  # type: ignore[arg-type]
+    contents = keystores.Contents(pem, plain.chain, ROOT.pem, "changeit")
+    jks, jks_trust = keystores.jks_files(contents, alias="", now=BORN)
+    p12, p12_trust = keystores.pkcs12_files(contents, profile="Modern2023")
     assert jks_trust is not None
     assert p12_trust is not None
     der = plain.key.private_bytes(

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from certwright.controllers.acme.options import AcmeOptions
+from controllers.acme.fake_world import Shown
 from support.world import World, make_world
 from takeover.loading import store_of
 from takeover.objects import Json
@@ -13,7 +15,8 @@ from takeover.objects import Json
 
 @asynccontextmanager
 async def taken_over(objects: list[Json], **options: Any) -> AsyncIterator[World]:
-    """A world with these objects, and our controllers at work in it."""
+    """A world with these objects, and our controllers at work in it, which answer HTTP-01 challenges."""
+    options.setdefault("acme", AcmeOptions(responder=Shown()))
     async with make_world(store=await store_of(objects), **options) as world:
         await world.settle()
         yield world

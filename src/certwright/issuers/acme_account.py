@@ -124,13 +124,18 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
     client = _client(spec, key, acme.registry)
     digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
-    # Otherwise the status does not have the client's registration, or has that of another process.
-    is_same = known is not None and client.kid in ("", known.uri)
-    if known is not None and is_same and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
-        client.kid = known.uri
+    if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
+        if known.uri != client.former_kid:
+            # Another process may have registered the account again.
+            client.kid = known.uri
+        elif known.uri != client.kid:
+            # Our registration is not in the status yet.
+            known = replace(known, uri=client.kid)
         status = replace(known, persistent_record=await _persistent_record(spec, client))
         return _Verdict(status, await _profile_note(spec, client), is_answered=False)
+    former = known.uri if known is not None else ""
     made = await _register(client, spec, tools)
+    client.former_kid = former if former != made.url else ""
     _report_refusal(client, tools.now())
     contact = _contact(spec)
     if set(made.contact) != set(contact) and (contact or known is not None):

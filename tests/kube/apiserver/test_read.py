@@ -69,7 +69,7 @@ async def test_a_path_that_names_nothing_is_not_found(api: Api, path: str) -> No
 @pytest.mark.parametrize(
     "path",
     [
-        "/api/v1/nodes",
+        "/api/v1/persistentvolumes",
         "/api/v1/secrets/a",
         f"{SECRETS}/a/status",
         f"{SECRETS}/a/b/c/d",

@@ -78,6 +78,8 @@ class AcmeClient:
         self.directory_url = directory_url
         self.key = key
         self.kid = ""
+        self.former_kid = ""
+        """The account that `kid` has replaced, empty if there was none."""
         self.is_lost = False
         """Whether the server has reported that the account does not exist (any more)."""
         self.pause: Pause | None = None
