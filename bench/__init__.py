@@ -1,4 +1,4 @@
-"""The workloads behind every figure of the README. `make bench` runs all; `make bench ARGS=startup` one."""
+"""The workloads behind the figures of docs/figures.md: `make bench` runs all, `make bench ARGS=store` one."""
 
 import sys
 from pathlib import Path

@@ -19,6 +19,8 @@ BENCHMARKS = {
     "vault": "200 certificates from OpenBao, beside a bare client's time; requests and writes",
     "dns": "requests of each DNS provider for 1, 20 and 200 names, look-ups of zones, memory",
     "ingress": "1,000 annotated Ingresses beside Certificates by hand, and beside 10,000 idle Ingresses",
+    "routes": "HTTP-01 for 200 annotated Ingresses through Traefik, beside a bare client",
+    "cainjector": "memory beside 30,000 Secrets and 500 CRDs, with and without CA injection (five minutes)",
     "dead_names": "10,000 ACME orders for dead names waiting: how soon a live one is done",
     "scale": "cost per certificate at 500, 5,000 and 50,000; a daemon that has them all (ten minutes)",
     "apiserver": "our API server beside the reference server: rates, lists, watches, memory (five minutes)",
@@ -28,6 +30,9 @@ BENCHMARKS = {
     "limits": "5,000 certificates from a CA with Let's Encrypt's limits: time against the least, 429s",
     "fleet": "a year of 100,000 certificates whose issuers fail now and then, under three backoffs",
     "store": "the store alone: commits, reads, lists",
+    "scaled": "certificates over several servers and shards on etcd, beside one server on SQLite",
+    "delivery": "from issuance to served: 100 renewals with nginx, HAProxy and PostgreSQL (two minutes)",
+    "etcd_lists": "whole lists and pages of 500 on etcd, up to 100,000 objects: processor time",
 }
 
 

@@ -131,14 +131,15 @@ async def issue(server: Daemon, number: int) -> float:
         listing = await client.list(CERTIFICATES, "default")
         begun = time.perf_counter()
         async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
-            seen = group.create_task(_ready(client, listing.resource_version, number))
+            seen = group.create_task(wait_ready(client, listing.resource_version, number))
             for n in range(number):
-                group.create_task(_create(client, n))
+                group.create_task(create_certificate(client, n))
         return seen.result() - begun
 
 
-async def _create(client: Client, n: int) -> None:
-    name = f"fresh-{n}"
+async def create_certificate(client: Client, n: int, prefix: str = "fresh") -> None:
+    """Create the Certificate `PREFIX-N`."""
+    name = f"{prefix}-{n}"
     spec = {
         "secretName": name,
         "dnsNames": [f"{name}.example.com"],
@@ -149,8 +150,8 @@ async def _create(client: Client, n: int) -> None:
     await client.create(CERTIFICATES, codec.from_dict(CERTIFICATES, {"metadata": meta, "spec": spec}))
 
 
-async def _ready(client: Client, version: str, number: int) -> float:
-    """The moment at which so many of ours were Ready."""
+async def wait_ready(client: Client, version: str, number: int, prefix: str = "fresh") -> float:
+    """The moment at which so many Certificates of that prefix were Ready."""
     done: set[str] = set()
     async with aclosing(client.watch(CERTIFICATES, "default", resource_version=version)) as batches:
         async for batch in batches:
@@ -158,6 +159,6 @@ async def _ready(client: Client, version: str, number: int) -> float:
                 certificate = event.object
                 if conditions.is_true(certificate.status.conditions, "Ready"):
                     done.add(certificate.metadata.name)
-            if len([name for name in done if name.startswith("fresh-")]) >= number:
+            if len([name for name in done if name.startswith(f"{prefix}-")]) >= number:
                 break
     return time.perf_counter()

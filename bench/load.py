@@ -49,10 +49,11 @@ class Connection(asyncio.Protocol):
         """The body of the last answer, without the marks of its chunks."""
         if self._needed is not None:
             return self.body
-        text, rest = b"", self.body
-        while (size := int(rest[: (end := rest.index(b"\r\n"))], 16)) > 0:
-            text, rest = text + rest[end + 2 : end + 2 + size], rest[end + 4 + size :]
-        return text
+        chunks, begin, body = list[bytes](), 0, self.body
+        while (size := int(body[begin : (end := body.index(b"\r\n", begin))], 16)) > 0:
+            chunks.append(body[end + 2 : end + 2 + size])
+            begin = end + 4 + size
+        return b"".join(chunks)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -78,7 +79,7 @@ class Connection(asyncio.Protocol):
         if self._needed is not None:
             return self._size >= self._needed
         tail = b"".join(self._pieces[-2:])[-len(_LAST_CHUNK) :]
-        return tail == _LAST_CHUNK or self.body == _LAST_CHUNK[2:]
+        return tail == _LAST_CHUNK or (self._size < len(_LAST_CHUNK) and self.body == _LAST_CHUNK[2:])
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail whoever waits."""

@@ -43,6 +43,7 @@ def daemon(*arguments: str, data_dir: Path | None = None) -> Iterator[Daemon]:
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as folder:
         data_dir = data_dir or Path(folder)
         command = [sys.executable, "-m", "certwright", "serve", "--listen", "127.0.0.1:0"]
+        command += ["--log-level", "warning"]
         begun = time.perf_counter()
         with subprocess.Popen(
             [*command, "--data-dir", str(data_dir), *arguments], stdout=subprocess.PIPE, text=True
@@ -77,7 +78,7 @@ def cpu_s(pid: int) -> float:
 
 
 def table(headings: list[str], rows: list[list[str]]) -> None:
-    """Print a table in Markdown, so that it can go into the README as it is."""
+    """Print a table in Markdown, so that it can go into docs/figures.md as it is."""
     widths = [max(len(row[i]) for row in [headings, *rows]) for i in range(len(headings))]
     for row in [headings, ["-" * width for width in widths], *rows]:
         print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |")

@@ -54,7 +54,7 @@ async def _measure_etcd(folder: Path) -> None:
     if program is None:
         print("etcd is not installed here")
         return
-    with _etcd(program, folder) as (member, process):
+    with running_etcd(program, folder) as (member, process):
         store = await open_etcd(Access((member,)), compact_every_s=0)
         writes = [
             ["etcd", str(writers), *await _creates(store, writers, rows)]
@@ -72,7 +72,8 @@ async def _measure_etcd(folder: Path) -> None:
 
 
 @contextmanager
-def _etcd(program: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def running_etcd(program: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """An etcd with one member over a folder: its address, and its process."""
     ports = []
     for _ in range(2):
         with socket.socket() as probe:

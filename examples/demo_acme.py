@@ -27,7 +27,8 @@ def command(pebble: Pebble, folder: Path) -> list[str]:
     where = f"127.0.0.1:{pebble.http_port}"
     return [
         *(sys.executable, "-m", "certwright", "run", str(manifest)),
-        *("--data-dir", str(folder / "data"), "--http01-listen", where),
+        *("--data-dir", str(folder / "data"), "--export", "certwright-demo-export"),
+        *("--http01-listen", where),
         *("--http01-check-port", str(pebble.http_port)),
         *("--acme-http01-solver-nameservers", pebble.names.address),
     ]

@@ -46,6 +46,9 @@ class Process:
     """The program as a process of its own."""
 
     def __init__(self, *words: str, cwd: Path) -> None:
+        if words[0] in ("serve", "controllers") and "--log-level" not in words:
+            # The tests look at what is printed besides the log of a normal run.
+            words = (*words, "--log-level", "warning")
         environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
         self._process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, *words],
@@ -56,6 +59,11 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
 
     def line(self) -> str:
         """The next line of its standard output; empty when it has ended."""

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from certwright import app
 from certwright.cli.main import program
+from certwright.controllers.acme.listeners import CannotListen, open_listeners
 from certwright.pki.certificates import read_chain
 from cli.calls import EXAMPLES, PATIENT, Process
 from support.pebble import running_pebble
@@ -103,3 +105,58 @@ def test_an_idle_process_loads_no_library_for_servers_elsewhere_nor_for_rules() 
         [sys.executable, "-c", _LOADED], capture_output=True, text=True, check=True, env=dict(os.environ)
     )
     assert {"aiohttp", "dns", "cel_expr_python", "grpc"} & set(ended.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "listen", "problem"),
+    [
+        (("10.0.0.5",), None, "--http01-listen, which is missing"),
+        (("node-1",), ("127.0.0.1", 0), "'node-1' is not an IP address; write e.g. 10.0.0.5"),
+        (("0.0.0.0",), ("127.0.0.1", 0), "0.0.0.0 is no address that a proxy can connect to"),  # noqa: S104
+        (("fe80::1",), ("127.0.0.1", 0), "fe80::1 is no address that a proxy can connect to"),
+    ],
+)
+async def test_an_address_that_no_proxy_reaches_is_refused(
+    addresses: tuple[str, ...], listen: tuple[str, int] | None, problem: str
+) -> None:
+    settings = app.AcmeSettings(http01_listen=listen, http01_cluster_addresses=addresses)
+    with pytest.raises(CannotListen, match="--http01-cluster-address") as refused:
+        await open_listeners(settings)
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("service", "addresses", "problem"),
+    [
+        ("http01", ("10.0.0.5",), "'http01' is not NAMESPACE/NAME, e.g. certwright/certwright-http01"),
+        ("a/b/c", ("10.0.0.5",), "'a/b/c' is not NAMESPACE/NAME"),
+        ("a/b,c=d", ("10.0.0.5",), "'a/b,c=d' is not NAMESPACE/NAME"),
+        ("a/b", (), "it needs --http01-cluster-address"),
+    ],
+)
+async def test_a_service_of_replicas_that_cannot_be_followed_is_refused(
+    service: str, addresses: tuple[str, ...], problem: str
+) -> None:
+    settings = app.AcmeSettings(
+        http01_listen=("127.0.0.1", 0), http01_cluster_addresses=addresses, http01_cluster_service=service
+    )
+    with pytest.raises(CannotListen, match="--http01-cluster-service") as refused:
+        await open_listeners(settings)
+    assert problem in str(refused.value)
+
+
+async def test_the_addresses_of_a_pod_are_those_of_its_listener() -> None:
+    settings = app.AcmeSettings(
+        http01_listen=("127.0.0.1", 0),
+        http01_cluster_addresses=("10.0.0.5", "fd00:0::5", "10.0.0.5"),
+        http01_cluster_service="certwright/certwright-http01",
+    )
+    listeners = await open_listeners(settings)
+    try:
+        found = listeners.options.cluster_listener
+        assert found is not None
+        assert found.addresses == ("10.0.0.5", "fd00::5")
+        assert found.service == ("certwright", "certwright-http01")
+        assert found.port > 0
+    finally:
+        await listeners.close()

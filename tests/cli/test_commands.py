@@ -180,7 +180,10 @@ def test_one_certificate_from_apply_to_delete(cli: Cli, namespace: str) -> None:
     assert cli("delete", "certificate", "web", *here).out == "certificate.cert-manager.io/web deleted\n"
     gone = cli("get", "certificate", "web", *here)
     assert (gone.status, gone.out) == (1, "")
-    assert gone.err == 'error: certificates.cert-manager.io "web" not found\n'
+    assert gone.err == (
+        f'error: certificates.cert-manager.io "web" not found in namespace {namespace}; '
+        "`certwright get certificates -A` lists all there are\n"
+    )
 
 
 def test_secrets_are_described_without_their_values(cli: Cli, namespace: str) -> None:
@@ -197,7 +200,7 @@ def test_get_prints_tables(cli: Cli, namespace: str) -> None:
     cli("apply", "-f", "-", *here, stdin=SELF_SIGNED + CERTIFICATE)
     cli("wait", "cert", "--all", "--for=condition=Ready", *PATIENT, *here)
     lines = cli("get", "certificates", *here).out.splitlines()
-    assert lines[0].split() == ["NAME", "READY", "SECRET", "AGE"]
+    assert re.split(r" {3,}", lines[0]) == ["NAME", "READY", "SECRET", "NOT AFTER", "RENEWS AT", "AGE"]
     assert lines[1].split()[:3] == ["web", "True", "web-tls"]
     wide = cli("get", "certificates", *here, "-o", "wide").out.splitlines()
     assert wide[0].split()[:5] == ["NAME", "READY", "SECRET", "ISSUER", "STATUS"]

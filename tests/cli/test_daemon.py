@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from certwright.cli.main import program
 from certwright.pki.certificates import read_chain
 from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process
 from support.real import require
+from support.waiting import until_so
 
 Start = Callable[..., Process]
 NO_ISSUER = """
@@ -117,7 +122,7 @@ def test_run_once_issues_exports_and_ends(start: Start, tmp_path: Path) -> None:
     for name in ("example-ca", "web", "alice"):
         assert f"default/{name}" in outcome.out
     web = tmp_path / "certwright-export" / "default" / "web"
-    assert {path.name for path in web.iterdir()} == {"tls.crt", "tls.key", "ca.crt"}
+    assert {path.name for path in web.glob("[!.]*")} == {"tls.crt", "tls.key", "ca.crt"}
     assert stat.S_IMODE((web / "tls.key").stat().st_mode) == 0o600
     command = [openssl, "verify", "-x509_strict", "-purpose", "sslserver", "-CAfile", "ca.crt", "tls.crt"]
     assert (
@@ -143,11 +148,28 @@ def test_run_once_waits_for_what_a_changed_manifest_asks_for(start: Start, tmp_p
         assert read_chain(pem)[0].dns_names == ("web.example.test", name)
 
 
+def in_readme(tmp_path: Path) -> list[str]:
+    """What `make run` prints after the installation, in the README."""
+    text = (EXAMPLES.parent / "README.md").read_text()
+    block = text.partition("```console\n$ make run\n")[2].partition("```")[0]
+    shown = block.replace("/home/you/certwright/", f"{tmp_path}/")
+    return [line for line in shown.splitlines() if not line.endswith("…")]
+
+
+def undated(lines: Iterable[str]) -> set[str]:
+    """The lines without times, widths of columns and the port."""
+    plain = (re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d|(?<=127\.0\.0\.1:)\d+", "…", line) for line in lines)
+    called = re.compile(r"^\s*\S+(?: -m certwright)?(?= status certificate)")
+    return {" ".join(called.sub("certwright", line).split()) for line in plain}
+
+
 def test_run_keeps_serving_until_it_is_told_to_end(start: Start, tmp_path: Path) -> None:
     process = start("run", str(EXAMPLES / "quickstart.yaml"), "--listen", "127.0.0.1:0", *PATIENT)
     lines = process.lines_until("Ctrl-C ends it")
     assert any(line.split()[:2] == ["default/web", "yes"] for line in lines)
     assert f"  export KUBECONFIG={tmp_path}/certwright-data/kubeconfig" in lines
+    # A slow machine also prints the steps before Ready.
+    assert not undated(in_readme(tmp_path)) - undated(lines)
     renew = start("renew", "web", "-n", "default").rest()
     assert (renew.status, renew.err) == (0, "")
     told = process.lines_until("revision 2 is valid until")
@@ -215,7 +237,9 @@ def test_the_server_ends_in_time_while_controllers_watch_it(start: Start, tmp_pa
 def test_all_examples_run_as_they_are(start: Start, tmp_path: Path) -> None:
     openssl = require("openssl")
     outcome = start("run", str(EXAMPLES), "--once", "--listen", "127.0.0.1:0", *PATIENT).rest()
-    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.status == 0, outcome.err
+    # Of many objects, a summary; nothing else.
+    assert re.fullmatch(r"(\d+ (created|unchanged|configured)(, )?)*\n", outcome.err), outcome.err
     exported = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "certwright-export").glob("*/*")}
     assert exported >= {"default/web", "default/alice", "default/ed25519", "default/rsa-3072", "shop/web"}
     command = [openssl, "verify", "-CAfile", "ca.crt", "-untrusted", "tls.crt", "tls.crt"]
@@ -300,7 +324,7 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
     assert (second.status, second.err.partition(taken)[0]) == (1, "error: cannot serve metrics on ")
     third = start("controllers", *kubeconfig, "--metrics-listen-address", "here").rest()
     assert third.status == 2
-    assert "write HOST:PORT" in third.err
+    assert "is not HOST:PORT" in third.err
     controllers.end()
     server.end()
 
@@ -327,3 +351,67 @@ def test_of_two_controllers_the_second_waits_for_the_lease_of_the_first(start: S
     fourth = start("controllers", *flags, "--kube-api-qps", "60").rest()
     assert "--kube-api-burst not below it" in fourth.err
     server.end()
+
+
+def test_a_daemon_with_a_json_log_from_start_to_stop(start: Start, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text("first-token,auditor,1\n")
+    words = ("--token-auth-file", str(tokens), "--tls-san", "pki.example.test", "--tls-san", "192.0.2.9")
+    process = start("serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--log-level", "info", *words)
+    ready = json.loads(process.line())
+    assert ready["msg"].startswith(f"certwright is ready at {ready['address']};")
+    assert "https://pki.example.test:" in json.loads(process.line())["msg"]
+    port = int(ready["address"].rpartition(":")[2])
+    folder = tmp_path / "certwright-data"
+    facts = read_chain((folder / "pki" / "server.crt").read_bytes())[0]
+    assert "pki.example.test" in facts.dns_names
+    assert {"192.0.2.9", "127.0.0.1"} <= set(facts.ip_addresses)
+
+    assert status(port, "/readyz") == 200
+    assert is_healthy(port)
+    assert status(port, "/version") == 401
+    assert status(port, "/version", "first-token") == 200
+    tokens.write_text("second-token,auditor,1\n")
+    process.kill(signal.SIGHUP)
+    until_so(lambda: status(port, "/version", "second-token") == 200)
+    assert status(port, "/version", "first-token") == 401
+
+    admin = (folder / "pki" / "admin.token").read_text()
+    assert status(port, "/api/v1/secrets", admin) == 200
+    assert CliRunner().invoke(program, ["user", "rotate-admin", "--data-dir", str(folder)]).exit_code == 0
+    another = (folder / "pki" / "admin.token").read_text()
+    assert another in (folder / "kubeconfig").read_text()
+    until_so(lambda: status(port, "/api/v1/secrets", another) == 200)
+    assert status(port, "/api/v1/secrets", admin) == 401
+
+    process.kill(signal.SIGTERM)
+    outcome = process.rest()
+    assert not is_healthy(port)
+    assert outcome.status == 0
+    lines = [json.loads(line) for line in outcome.err.splitlines()]
+    messages = [line["msg"] for line in lines]
+    assert messages[0] == "started"
+    assert messages[-1] == "stopping"
+    assert lines[0]["dataDir"] == "certwright-data"
+    assert any(message.startswith("SIGHUP: reloaded the token files") for message in messages)
+    assert "the administrator's token was replaced; the former one is no longer accepted" in messages
+    assert not any(token in outcome.err for token in (admin, another, "second-token"))
+
+
+def is_healthy(port: int) -> bool:
+    """What the HEALTHCHECK of the image says of the server."""
+    text = (EXAMPLES.parent / "deploy" / "Containerfile").read_text()
+    (line,) = (line for line in text.splitlines() if line.startswith("HEALTHCHECK"))
+    command = [sys.executable, *json.loads(line.partition(" CMD ")[2])[1:]]
+    url = f"https://127.0.0.1:{port}/livez"
+    return not subprocess.run(
+        command, env={**os.environ, "CERTWRIGHT_HEALTH_URL": url}, check=False
+    ).returncode
+
+
+def status(port: int, path: str, token: str = "") -> int:
+    context = ssl._create_unverified_context()  # noqa: S323
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+    with closing(connection):
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        return connection.getresponse().status

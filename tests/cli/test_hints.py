@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certwright.cli.hints import explain
-from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, NotFound
+from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, NotFound, TooLarge
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -132,6 +132,11 @@ def wrong_type(field: str, expected: str, found: str) -> ApiError:
             NotFound('namespaces "shop" not found', details=Details(name="shop", kind="namespaces")),
             'metadata.namespace: namespaces "shop" not found; create it first, or name another',
             id="a namespace that is not there",
+        ),
+        pytest.param(
+            TooLarge("Request entity too large: limit is 3145728"),
+            "the object is too large: the server takes at most 3 MiB in one request; split it",
+            id="an object that is too large",
         ),
         pytest.param(BadRequest("no"), "no", id="anything else stays as it is"),
     ],

@@ -81,18 +81,27 @@ def test_help_works_for_every_command(path: str) -> None:
         (["renew"], "name the certificates: NAME…, -l SELECTOR, or --all"),
         (["renew", "web", "--all"], "name the certificates"),
         (["wait", "cert", "web", "--for=tea"], "`tea` is not one of condition=TYPE"),
+        (["wait", "cert", "web", "--for=Ready"], "did you mean condition=Ready?"),
+        (["revoke", "web", "--reason", "foo"], "'foo' is not one of unspecified, keyCompromise, aff"),
+        (["backup", "-"], "a backup is written to a file"),
         (["wait", "cert", "web", "--for=delete", "--timeout=soon"], "'soon' is not a duration"),
         (["serve", "--listen", "8443"], "`8443` is not HOST:PORT"),
         (["serve", "--listen", "::1:8443"], "write an IPv6 address in brackets"),
-        (["serve", "--listen", "127.0.0.1:99999"], "is not HOST:PORT"),
+        (["serve", "--listen", "127.0.0.1:99999"], "port 99999 is too large (65535 at most)"),
         (["run"], "Missing argument"),
         (["run", "nothing.yaml", "--timeout=soon"], "'soon' is not a duration"),
         (["delete", "cert", "web", "--timeout=-5s"], "'-5s' cannot be negative"),
-        (
-            ["status", "web"],
-            "there is no command `certwright status web`, but `certwright status certificate`",
-        ),
-        (["inspect", "web-tls"], "but `certwright inspect secret`"),
+        (["list"], "there is no command `list`; did you mean `get`?"),
+        (["status", "issuer"], "which issuer? Give its name, e.g. `issuer/web`"),
+        (["status", "pod", "web"], "`pod` is not one of the kinds certificate, issuer, clusterissuer"),
+        (["status", "cert", "web", "api"], "name one object: NAME, KIND NAME or KIND/NAME"),
+        (["create", "cert"], "but `certwright create ca` or `certwright create certificate`"),
+        (["create", "certificate", "web", "--issuer", "ca"], "a certificate needs a name: --dns, --ip"),
+        (["create", "certificate", "web", "--issuer", "ca", "--dns", "10.0.0.1"], "use --ip 10.0.0.1"),
+        (["create", "certificate", "web", "--issuer", "ca", "--ip", "a.b"], "use --dns for DNS names"),
+        (["help", "gett"], "did you mean `get`?"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
+        (["inspect", "pod/web"], "`pod` is not one of the kinds secret, certificate"),
         (["encryption", "turn"], "but `certwright encryption rotate` or `certwright encryption status`"),
         (["serve", "--event-ttl=-5h"], "'-5h' cannot be negative"),
         (["controllers", "--certificate-request-minimum-backoff-duration", "64h"], "longer than the maximum"),
@@ -150,7 +159,12 @@ def test_a_server_that_does_not_answer_is_told_with_the_file_that_named_it(
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
-    [("{", "cannot be used"), ("", "cannot be used"), (None, "does not exist")],
+    [
+        ("{", "cannot be used"),
+        ("", "cannot be used: not a kubeconfig: there is no context in it\n"),
+        ("some text", "cannot be used: not a kubeconfig\n"),
+        (None, "does not exist"),
+    ],
 )
 def test_a_kubeconfig_that_cannot_be_used_is_told(tmp_path: Path, content: str | None, sentence: str) -> None:
     path = tmp_path / "kubeconfig"
@@ -199,6 +213,7 @@ def test_crds_prints_all_definitions() -> None:
         "clusterissuers.cert-manager.io",
         "issuersets.certwright.io",
         "clusterissuersets.certwright.io",
+        "deliveries.certwright.io",
         "orders.acme.cert-manager.io",
         "challenges.acme.cert-manager.io",
     }
@@ -215,6 +230,31 @@ def test_help_loads_none_of_the_libraries_that_make_start_slow() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("name", ["get", "status", "apply"])
+def test_commands_that_are_clients_load_no_server_and_no_large_library(name: str) -> None:
+    """They have 150 ms of processor time: scripts, prompts and dashboards call them often."""
+    code = (
+        f"import sys, certwright.cli.main, certwright.cli.commands.{name}\n"
+        "slow = {'aiohttp', 'uvloop', 'cryptography', 'rich', 'certwright.app', 'urllib.request', 'google'}\n"
+        "sys.exit(' '.join(slow & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_a_url_is_not_taken_for_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(_kubeconfig(tmp_path)))
+    _, _, err = invoke("apply", "-f", "https://example.com/x.yaml")
+    assert "URLs are not read; use `curl -L https://example.com/x.yaml | certwright apply -f -`" in err
+
+
+def test_a_backup_replaces_no_file_unless_forced(tmp_path: Path) -> None:
+    (tmp_path / "all.backup").write_text("earlier")
+    status, _, err = invoke("backup", str(tmp_path / "all.backup"), "--data-dir", str(tmp_path))
+    assert (status, (tmp_path / "all.backup").read_text()) == (1, "earlier")
+    assert err.endswith("all.backup exists; name another file, or replace it with --force\n")
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

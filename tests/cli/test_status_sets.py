@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certwright.cli import related, set_status
-from certwright.cli.commands.status import report
+from certwright.cli.certificate_status import report
 from certwright.cli.related import Json
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind

@@ -33,8 +33,8 @@ def test_a_server_is_checked(cli: Cli, namespace: str) -> None:
 def test_a_cluster_is_read_before_the_switch(cli: Cli, namespace: str) -> None:
     assert cli("apply", "-f", "-", stdin=ISSUER.replace("NAMESPACE", namespace)).status == 0
     found = cli("check", "switch")
-    assert found.status == 1
-    assert f"STOPS   Issuer {namespace}/le: spec.acme.solvers[0]: HTTP-01 is answered by" in found.out
+    assert found.status == 0
+    assert f"change  Issuer {namespace}/le: spec.acme.solvers[0]: HTTP-01 is answered by" in found.out
     assert cli("delete", "issuer", "le", "-n", namespace).status == 0
     assert f"{namespace}/le" not in cli("check", "switch").out
 
@@ -67,11 +67,11 @@ def test_issuers_that_need_a_flag_stop() -> None:
     assert found.text.endswith("start certwright with --allow-http-servers")
 
 
-def test_http01_behind_an_ingress_stops_and_dns01_does_not() -> None:
+def test_http01_behind_an_ingress_changes_and_dns01_does_not() -> None:
     http01 = {"http01": {"ingress": {"ingressClassName": "nginx"}}}
     dns01 = {"dns01": {"cloudflare": {"apiTokenSecretRef": {"name": "a", "key": "b"}}}}
     spec = acme("https://ca.example/directory", http01)
-    assert only(Cluster(cluster_issuers=[cluster_issuer(spec)])).verdict == "stops"
+    assert only(Cluster(cluster_issuers=[cluster_issuer(spec)])).verdict == "changes"
     spec = acme("https://ca.example/directory", dns01)
     assert only(Cluster(issuers=[issuer(spec)])) == Finding("works", "1 Issuers", "sign as before")
 

@@ -108,7 +108,7 @@ async def _open_store(form: str, oracle: Oracle, folder: Path) -> Store:
 
 @asynccontextmanager
 async def _behind_https(server: ApiServer, oracle: Oracle, folder: Path) -> AsyncIterator[Peer]:
-    identity = tls_identity.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    identity = tls_identity.load_or_make(tls_identity.Settings(folder, "127.0.0.1"), now=datetime.now(UTC))
     face = await serve_https(
         server.handle,
         host="127.0.0.1",

@@ -80,7 +80,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     folder: Path = tmp_path_factory.mktemp("recorded")
     store, identity = (
         MemoryStore(),
-        tls_identity.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC)),
+        tls_identity.load_or_make(tls_identity.Settings(folder, "127.0.0.1"), now=datetime.now(UTC)),
     )
     server = ApiServer(store, TestClock(), authenticator=lambda _: None, extensions=certificate_kinds())
     await server.start(custom_resource_definitions())

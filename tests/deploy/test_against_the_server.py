@@ -15,7 +15,7 @@ from deploy.files import DEPLOY, Json, documents, render
 from support.real import require
 
 # Kinds of programs that our server has nothing to do with: it runs no pods.
-ELSEWHERE = {"Deployment", "PodDisruptionBudget", "ServiceMonitor", "PodMonitor"}
+ELSEWHERE = {"NetworkPolicy", "PodDisruptionBudget", "ServiceMonitor", "PodMonitor"}
 ACCOUNT = Identity(
     "system:serviceaccount:certwright:certwright",
     groups=("system:serviceaccounts", "system:serviceaccounts:certwright", "system:authenticated"),
@@ -39,7 +39,9 @@ def dry_run(daemon: Daemon, objects: list[Json]) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.parametrize("name", ["crds.yaml", "kubernetes.yaml", "kubernetes-one-namespace.yaml"])
+@pytest.mark.parametrize(
+    "name", ["crds.yaml", "kubernetes.yaml", "kubernetes-one-namespace.yaml", "admission-policies.yaml"]
+)
 def test_the_server_takes_the_plain_manifests(daemon: Daemon, name: str) -> None:
     objects = [one for one in documents((DEPLOY / name).read_text()) if one["kind"] not in ELSEWHERE]
     # The definitions are there already, as the server's own: applied with the fields of somebody else.
@@ -50,7 +52,7 @@ def test_the_server_takes_the_plain_manifests(daemon: Daemon, name: str) -> None
 
 @pytest.mark.parametrize(
     "words",
-    [(), ("--set", "namespace=certwright"), ("--set", "shards=4,replicaCount=4,crds.enabled=true")],
+    [(), ("--set", "watchNamespace=certwright"), ("--set", "shards=4,replicaCount=4,crds.enabled=true")],
     ids=["as it is", "one namespace", "shards and definitions"],
 )
 def test_the_server_takes_what_the_chart_renders(daemon: Daemon, words: tuple[str, ...]) -> None:
@@ -60,8 +62,23 @@ def test_the_server_takes_what_the_chart_renders(daemon: Daemon, words: tuple[st
     assert len(done.stdout.splitlines()) == len(objects)
 
 
+def test_the_server_takes_the_chart_with_values_of_clusters(daemon: Daemon) -> None:
+    folder = Path(__file__).parent / "values"
+    words = [("--values", str(path), "--set", "crds.enabled=false") for path in sorted(folder.glob("*.yaml"))]
+    texts = [
+        render(*each, *(("--set", "installCRDs=false") if "of-old" in each[1] else ())) for each in words
+    ]
+    objects = [one for text in texts for one in documents(text) if one["kind"] not in ELSEWHERE]
+    assert len(texts) >= 6
+    for namespace in ("team", "team-certificates", "cert-manager"):
+        assert daemon.run("kubectl", "create", "namespace", namespace).returncode == 0
+    done = dry_run(daemon, objects)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == len(objects)
+
+
 def test_a_replica_of_one_namespace_signs_no_kubernetes_requests() -> None:
-    text = render("--set", "certificateSigningRequests.enabled=true,namespace=certwright")
+    text = render("--set", "certificateSigningRequests.enabled=true,watchNamespace=certwright")
     assert "certificatesigningrequests" not in text
 
 

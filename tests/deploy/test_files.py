@@ -46,6 +46,20 @@ def test_the_plain_manifests_are_what_the_chart_renders(name: str) -> None:
     assert rendered == path.read_text(), f"{path} is old: run `make deploy`"
 
 
+def test_the_admission_policies_are_what_the_chart_renders() -> None:
+    served = ("--api-versions", "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy")
+    shown = render(*served, "--show-only", "templates/admission-policies.yaml")
+    assert shown == (DEPLOY / "admission-policies.yaml").read_text(), "it is old: run `make deploy`"
+    # A cluster that does not serve the kind gets none.
+    assert "AdmissionPolicy" not in render()
+    later = ("--api-versions", "admissionregistration.k8s.io/v1beta1/MutatingAdmissionPolicy")
+    newest = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+    for versions, version in ((later, "v1beta1"), (later + newest, "v1")):
+        objects = documents(render(*served, *versions))
+        found = {one["apiVersion"] for one in objects if one["kind"].startswith("MutatingAdmissionPolicy")}
+        assert found == {f"admissionregistration.k8s.io/{version}"}
+
+
 def test_the_chart_passes_helms_own_checks() -> None:
     assert "0 chart(s) failed" in helm("lint", "deploy/helm/certwright")
 
@@ -55,8 +69,9 @@ def _flags(command: Any) -> set[str]:
 
 
 def test_every_flag_that_the_chart_gives_is_one_of_the_program() -> None:
-    used = set(re.findall(r"- (--[a-z0-9-]+)", (CHART / "templates" / "deployment.yaml").read_text()))
-    assert used
+    text = (CHART / "templates" / "_flags.tpl").read_text()
+    used = set(re.findall(r'(?:printf|append \$flags|list)\s+"(--[a-z0-9-]+)', text))
+    assert len(used) > 15
     assert used <= _flags(controllers.command)
 
 
@@ -200,7 +215,8 @@ def test_values_reach_what_they_are_about() -> None:
     assert spec["replicas"] == 3
     assert container["image"] == "certwright@sha256:abc"
     pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    assert container["env"] == [pod_name, {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    pod_ips = {"name": "POD_IPS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIPs"}}}
+    assert container["env"] == [pod_name, pod_ips, {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
     wanted = {
         "--leader-election-lease-duration=30s",
         "--shards=3",
@@ -211,10 +227,11 @@ def test_values_reach_what_they_are_about() -> None:
     assert wanted <= set(container["args"])
     assert by_kind["PodDisruptionBudget"]["spec"]["minAvailable"] == 1
     assert by_kind["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["path"] == "/metrics"
-    assert "Service" not in by_kind
+    assert by_kind["Service"]["metadata"]["name"] == "certwright-http01"
     rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
     assert not [rule for rule in rules if rule["resources"] == ["signers"]]
-    leases = [rule for rule in by_kind["Role"]["rules"] if "resourceNames" in rule]
+    roles = [rule for one in objects if one["kind"] == "Role" for rule in one["rules"]]
+    leases = [rule for rule in roles if "resourceNames" in rule]
     shards = [f"cert-manager-controller-shard-{n}" for n in range(3)]
     assert leases[0]["resourceNames"] == ["cert-manager-controller", *shards]
 

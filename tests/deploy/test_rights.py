@@ -12,14 +12,15 @@ import pytest
 from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
-from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions, ClusterListener
+from certwright.controllers.acme.routes.objects import HTTP_ROUTES
 from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.cainjector.targets import untyped as untyped_target
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import Kind
-from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources import names
@@ -44,7 +45,7 @@ from controllers.acme.fake_world import Shown
 from controllers.cainjector.test_cainjector import make as make_target
 from controllers.scene import make_certificate, make_cluster_issuer, make_issuer
 from controllers.shims.shim_scene import GATEWAY_KINDS, INGRESSES, listener, serve, untyped
-from deploy.acme import create_issuer
+from deploy.acme import create_issuer, prove_by_routes
 from deploy.files import DEPLOY, render
 from deploy.rights import NAMESPACE, Work, install, record, unneeded
 from issuers.authority import new_root
@@ -57,11 +58,14 @@ MANIFESTS = pytest.mark.parametrize(
     ("name", "namespace", "lease"),
     [("kubernetes.yaml", None, "kube-system"), ("kubernetes-one-namespace.yaml", NAMESPACE, NAMESPACE)],
 )
+REPLICAS = ObjectKey(NAMESPACE, "certwright-http01")
 KEPT = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
 
 # Asked for by Kubernetes where the admission plugin OwnerReferencesPermissionEnforcement is on: who makes an
 # object that its owner waits for must be allowed to change the owner's finalizers. Our server has none.
 NEEDED_ELSEWHERE = {
+    # OpenShift's own admission.
+    ("create", "discovery.k8s.io/endpointslices/restricted"),
     ("update", "cert-manager.io/certificates/finalizers"),
     ("update", "cert-manager.io/certificaterequests/finalizers"),
     ("update", "acme.cert-manager.io/orders/finalizers"),
@@ -80,7 +84,7 @@ async def installed(text: str, patches: pytest.MonkeyPatch) -> AsyncIterator[Wor
     """A world in which the manifests are installed."""
     async with make_world(controllers=False) as world:
         await install(world, text)
-        await serve(world, *GATEWAY_KINDS)
+        await serve(world, *GATEWAY_KINDS, HTTP_ROUTES)
         work = Work(world)
         record(patches, work)
         yield work
@@ -277,7 +281,12 @@ async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
     text = (DEPLOY / name).read_text()
     async with installed(text, monkeypatch) as work:
         world, ca, shown = work.world, FakeCa(work.world.clock.now), Shown()
-        acme = AcmeOptions(make_transport=ca.transport, responder=shown, limits={"ca.example": LIMITS})
+        acme = AcmeOptions(
+            make_transport=ca.transport,
+            responder=shown,
+            cluster_listener=ClusterListener(addresses=("10.0.0.5",), port=8089, service=REPLICAS),
+            limits={"ca.example": LIMITS},
+        )
         work.loses_answers = True
         async with work.at_work(namespace, lease, acme=acme):
             if namespace is None:
@@ -288,6 +297,7 @@ async def test_the_rights_in_the_manifests_are_enough_and_each_is_needed(
             await issue_for_ingresses(world)
             await issue_from_sets(world, also_of_the_cluster=namespace is None)
             await prove(world, ca, shown)
+            await prove_by_routes(world, ca, NAMESPACE)
             await outlast(world, ca, "Issuer")
             if namespace is None:
                 await inject_ca(world)

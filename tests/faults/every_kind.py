@@ -13,6 +13,7 @@ from cryptography.x509.oid import NameOID
 Json = dict[str, Any]
 
 _ISSUER = {"name": "i"}
+_OURS = "certwright.io"
 _RBAC = "rbac.authorization.k8s.io"
 _ACCOUNT = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
 _HOOK = {
@@ -64,6 +65,16 @@ _SPECS: dict[tuple[str, str], Json] = {
             "key": "t.k",
             "solver": {"http01": {"ingress": {}}},
             "issuerRef": _ISSUER,
+        }
+    },
+    (_OURS, "issuersets"): {"spec": {"issuers": [_ISSUER, {"name": "j"}]}},
+    (_OURS, "clusterissuersets"): {"spec": {"issuers": [_ISSUER | {"kind": "ClusterIssuer"}]}},
+    (_OURS, "deliveries"): {
+        "spec": {
+            "root": "r",
+            "path": "a",
+            "secretRef": {"name": "s"},
+            "outputs": [{"name": "tls.crt", "format": "CertificateChain"}],
         }
     },
     ("", "configmaps"): {"data": {"a": "b"}},
@@ -160,8 +171,17 @@ def valid_object(group: str, plural: str, kind: str, number: int) -> Json:
         fields = {"spec": {"group": "absent.test.dev", "version": f"v{number + 1}"}}
         fields["spec"] |= {"groupPriorityMinimum": 1000, "versionPriority": 15}
     assert fields is not None, f"{group}/{plural} has no object in this table"
-    version = f"{group}/v1" if group else "v1"
-    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+    return {"apiVersion": api_version_of(group), "kind": kind, "metadata": metadata, **fields}
+
+
+def api_version_of(group: str) -> str:
+    """The only version of a group that is served."""
+    return "v1" if not group else f"{group}/v1alpha1" if group == _OURS else f"{group}/v1"
+
+
+def root_of(group: str) -> str:
+    """The path of that version."""
+    return f"/apis/{api_version_of(group)}" if group else "/api/v1"
 
 
 def _definition(number: int) -> Json:

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from certwright.kube.apiserver.protobuf import codec
-from faults.every_kind import resources, valid_object
+from faults.every_kind import resources, root_of, valid_object
 from faults.server import Server, running
 from faults.test_first_writes import connect, resources_of
 
@@ -28,7 +28,7 @@ _WITHIN_S = 200.0
 _JSON, _PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
 _META = ";as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
 _TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
-_CUSTOM = frozenset({"cert-manager.io", "acme.cert-manager.io"})
+_CUSTOM = frozenset({"cert-manager.io", "acme.cert-manager.io", "certwright.io"})
 _NAMED_BY_SPEC = frozenset({"customresourcedefinitions", "apiservices"})
 """The spec decides the name of these: they cannot have a generated one."""
 _ORDERS, _CONTROLLERS = ("in step", "mixed"), ("", "*")
@@ -225,7 +225,7 @@ async def subjects(server: Server) -> list[Subject]:
             resource = served[plural]
             if "watch" not in resource["verbs"]:
                 continue
-            root = f"/apis/{group}/v1" if group else "/api/v1"
+            root = root_of(group)
             path = f"{root}/namespaces/default/{plural}" if resource["namespaced"] else f"{root}/{plural}"
             for number in range(_CONNECTIONS):
                 body = valid_object(group, plural, resource["kind"], number)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from faults.every_kind import resources, valid_object
+from faults.every_kind import resources, root_of, valid_object
 from faults.server import Server, running
 
 _CONNECTIONS = 4
@@ -36,7 +36,7 @@ async def connect(server: Server) -> None:
 async def create(server: Server, group: str, plural: str) -> list[int]:
     """The status codes of several creates that are sent together."""
     resource = (await resources_of(server, group))[plural]
-    root = f"/apis/{group}/v1" if group else "/api/v1"
+    root = root_of(group)
     path = f"{root}/namespaces/default/{plural}" if resource["namespaced"] else f"{root}/{plural}"
     bodies = [valid_object(group, plural, resource["kind"], number) for number in range(_CONNECTIONS)]
     answers = await asyncio.gather(*(server.ask("POST", path, body) for body in bodies))
@@ -55,7 +55,7 @@ async def create_first_objects_of_new_kinds(server: Server) -> None:
 
 async def resources_of(server: Server, group: str) -> dict[str, dict[str, Any]]:
     """The resources of a group that can be created, by plural."""
-    document = (await server.ask("GET", f"/apis/{group}/v1" if group else "/api/v1")).json
+    document = (await server.ask("GET", root_of(group))).json
     found = [one for one in document["resources"] if "create" in one["verbs"] and "/" not in one["name"]]
     return {one["name"]: one for one in found}
 
@@ -63,6 +63,5 @@ async def resources_of(server: Server, group: str) -> dict[str, dict[str, Any]]:
 async def served(server: Server) -> set[tuple[str, str]]:
     """Everything that the server lets clients create."""
     groups = [one["name"] for one in (await server.ask("GET", "/apis")).json["groups"]]
-    # Those of sets have a version of their own, and are written by the tests of sets.
-    known = [group for group in ("", *groups) if group not in ("test.dev", "certwright.io")]
+    known = [group for group in ("", *groups) if group != "test.dev"]
     return {(group, plural) for group in known for plural in await resources_of(server, group)}

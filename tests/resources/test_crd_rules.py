@@ -65,6 +65,12 @@ CASES: dict[str, tuple[str, Json, Json | None]] = {
         {"spec": {**CERTIFICATE, "literalSubject": "CN=a", "commonName": "a"}},
         None,
     ),
+    "a Delivery of nothing": ("Delivery", {"spec": {"root": "web", "path": "web"}}, None),
+    "a Delivery of two things": (
+        "Delivery",
+        {"spec": {"root": "web", "path": "web", "certificateRef": {"name": "a"}, "secretRef": {"name": "a"}}},
+        None,
+    ),
     "two times of renewal": (
         "Certificate",
         {"spec": {**CERTIFICATE, "renewBefore": "24h", "renewBeforePercentage": 20}},

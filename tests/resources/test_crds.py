@@ -101,6 +101,7 @@ def test_names_and_scope_are_those_of_cert_manager() -> None:
         # Not of cert-manager.
         "issuersets.certwright.io": ("Namespaced", [], ours),
         "clusterissuersets.certwright.io": ("Cluster", [], ours),
+        "deliveries.certwright.io": ("Namespaced", [], ours),
     }
 
 
@@ -168,6 +169,7 @@ def test_metadata_and_spec_are_required_where_cert_manager_requires_them() -> No
         "Challenge": ["metadata", "spec"],
         "IssuerSet": ["spec"],
         "ClusterIssuerSet": ["spec"],
+        "Delivery": ["spec"],
     }
 
 

@@ -35,6 +35,7 @@ _GROUPS = {
     "Namespace": "v1",
     "Event": "v1",
     "ConfigMap": "v1",
+    "Role": "rbac.authorization.k8s.io/v1",
     "RoleBinding": "rbac.authorization.k8s.io/v1",
 }
 
@@ -202,12 +203,24 @@ class Server:
         for name in _TENANTS:
             admin = self.admin(name)
             await admin.create("Namespace", name)
-            await admin.create(
-                "RoleBinding",
-                "edit",
-                roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"},
-                subjects=[{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
-            )
+            await self._bind(name, "ClusterRole", "edit")
+
+    async def allow_challenges(self) -> None:
+        """Let tenants write Challenges, as `edit` did in older versions."""
+        verbs = ["create", "patch", "update"]
+        rule = {"apiGroups": ["acme.cert-manager.io"], "resources": ["challenges"], "verbs": verbs}
+        for name in _TENANTS:
+            await self.admin(name).create("Role", "challenges", rules=[rule])
+            await self._bind(name, "Role", "challenges")
+
+    async def _bind(self, user: str, kind: str, role: str) -> None:
+        group = "rbac.authorization.k8s.io"
+        await self.admin(user).create(
+            "RoleBinding",
+            role,
+            roleRef={"apiGroup": group, "kind": kind, "name": role},
+            subjects=[{"apiGroup": group, "kind": "User", "name": user}],
+        )
 
 
 @asynccontextmanager

@@ -103,12 +103,14 @@ async def test_a_tenants_issuer_runs_no_program(server: Server, tmp_path: Path) 
 
 
 async def test_a_tenants_challenge_runs_no_program(server: Server, tmp_path: Path) -> None:
+    await server.allow_challenges()
     told = await refusal(server.tenant().create("Challenge", "evil", spec=challenge(program(tmp_path))))
     assert "spec.solver.exec.command" in told
     assert "--exec-solver" in told
 
 
 async def test_a_tenant_writes_no_file(server: Server, tmp_path: Path) -> None:
+    await server.allow_challenges()
     solver = {"waitInsteadOfSelfCheck": "1h", "http01": {"webroot": {"path": str(tmp_path / "new")}}}
     for kind, spec in (
         ("Issuer", acme("https://ca.invalid/dir", b"", solver)),

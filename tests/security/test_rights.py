@@ -71,6 +71,21 @@ async def test_a_tenant_composes_no_issuer_set(server: Server) -> None:
         await server.tenant()._send("POST", path, {"metadata": {"name": "evil"}, "spec": members})
 
 
+async def test_a_tenant_delivers_nothing_to_the_machine(server: Server) -> None:
+    spec = {"root": "nginx", "path": "web", "certificateRef": {"name": "web"}, "hook": "reload"}
+    path = "/apis/certwright.io/v1alpha1/namespaces/team-a/deliveries"
+    assert (await server.tenant()._send("GET", path))["items"] == []
+    with pytest.raises(Forbidden):
+        await server.tenant()._send("POST", path, {"metadata": {"name": "evil"}, "spec": spec})
+
+
+async def test_a_tenant_writes_no_order_and_no_challenge(server: Server) -> None:
+    """As since cert-manager 1.21: they use the account and the solvers of an issuer."""
+    for kind in ("Order", "Challenge"):
+        with pytest.raises(Forbidden):
+            await server.tenant().create(kind, "evil", spec={})
+
+
 async def test_a_tenant_gives_nobody_rights(server: Server) -> None:
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     with pytest.raises(Forbidden):

@@ -19,11 +19,14 @@ class Etcd:
     """Debian's etcd (`/usr/bin/etcd`), or another one of its command line. `tls`: flags for the listener of
     clients, which then speaks TLS. `cluster`: all members, where there are others."""
 
-    def __init__(self, folder: Path, *, name: str = "one", tls: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, folder: Path, *, name: str = "one", tls: tuple[str, ...] = (), flags: tuple[str, ...] = ()
+    ) -> None:
         self._program = require("etcd")
         self._folder = folder
         self._name = name
         self._tls = tls
+        self._flags = flags
         self.peers = f"{name}=http://127.0.0.1:{free_port()}"
         self.cluster = self.peers
         self.port = free_port()
@@ -62,6 +65,7 @@ class Etcd:
             f"--max-request-bytes={MAX_REQUEST_BYTES}",
             "--logger=zap",
             *self._tls,
+            *self._flags,
         ]
         log = self._folder / f"{self._name}.log"
         with log.open("ab") as out:
@@ -95,9 +99,9 @@ class Etcd:
 
 
 @contextlib.contextmanager
-def running_etcd(folder: Path, *, tls: tuple[str, ...] = ()) -> Iterator[Etcd]:
+def running_etcd(folder: Path, *, tls: tuple[str, ...] = (), flags: tuple[str, ...] = ()) -> Iterator[Etcd]:
     """An etcd over a new folder."""
-    etcd = Etcd(folder, tls=tls)
+    etcd = Etcd(folder, tls=tls, flags=flags)
     try:
         etcd.start()
         yield etcd

@@ -176,6 +176,17 @@ def _prepare(bao: Bao) -> None:
     bao.call("POST", "auth/approle/role/certwright", settings)
 
 
+def acme_directory(bao: Bao, names: str) -> str:
+    """Enable the ACME server of the PKI engine, and return its directory; `names` is the name server that it
+    asks. It validates HTTP-01 at port 80."""
+    headers = ["Last-Modified", "Location", "Replay-Nonce", "Link"]
+    tuned = {"passthrough_request_headers": ["If-Modified-Since"], "allowed_response_headers": headers}
+    bao.call("POST", "sys/mounts/pki/tune", tuned)
+    bao.call("POST", "pki/config/cluster", {"path": f"{bao.url}/v1/pki"})
+    bao.call("POST", "pki/config/acme", {"enabled": True, "dns_resolver": names})
+    return f"{bao.url}/v1/pki/acme/directory"
+
+
 def app_role(bao: Bao) -> tuple[str, str]:
     """The role ID, and a new secret ID, of the AppRole `certwright`."""
     role = bao.call("GET", "auth/approle/role/certwright/role-id")["data"]["role_id"]

@@ -6,19 +6,23 @@
 May import:   every package but cli
 Does not hold:  any `if` about the domain
 Modules:      options (settings of a process), opening (directory, tokens, port), stores (the store of
-              --store), etcd, encryption (the key of the Secrets), shared_files (files that servers on one
-              store share), backup, server (the daemon), controllers (the controllers in any process),
-              revocation, gates (--feature-gates), dns_providers (DNS providers that are packages),
-              closers (shutdown actions), loop (the event loop)
+              --store), users (static tokens), serving (the server's own certificate), etcd, encryption (the
+              key of the Secrets), shared_files (files that servers on one store share), backup, server (the
+              daemon), controllers (the controllers in any process), revocation, notifications, gates
+              (--feature-gates), dns_providers (DNS providers that are packages), closers (shutdown actions),
+              loop (the event loop)
 """
 
 from certwright.app.backup import back_up, restore
 from certwright.app.controllers import RunningControllers, start_controllers
 from certwright.app.dns_providers import lexicon_problem, plugin_problem
 from certwright.app.loop import keep_what_is_there, run
+from certwright.app.notifications import send_test
 from certwright.app.options import ControllerOptions, EtcdOptions, ServeOptions, StartError
-from certwright.app.server import ADMIN, CONTROLLER, RunningServer, start_server
+from certwright.app.server import CONTROLLER, RunningServer, start_server
+from certwright.app.users import ADMIN
 from certwright.controllers.acme.listeners import AcmeSettings
+from certwright.controllers.deliveries.options import DeliveryOptions, Root
 from certwright.controllers.replicas.cluster import ClusterSettings
 from certwright.controllers.shims.options import ShimOptions
 from certwright.kit.outgoing import ServerRules
@@ -32,9 +36,11 @@ __all__ = [
     "AcmeSettings",
     "ClusterSettings",
     "ControllerOptions",
+    "DeliveryOptions",
     "EtcdOptions",
     "InFlight",
     "OperatorPolicy",
+    "Root",
     "RunningControllers",
     "RunningServer",
     "ServeOptions",
@@ -48,6 +54,7 @@ __all__ = [
     "plugin_problem",
     "restore",
     "run",
+    "send_test",
     "start_controllers",
     "start_server",
 ]

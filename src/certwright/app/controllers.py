@@ -8,8 +8,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from certwright.app.gates import controller_gates, operator_policy
+from certwright.app.notifications import read_notifications
 from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
+from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.features import SECRETS_FILTERED_CACHING
 from certwright.controllers.manager import Controllers
@@ -125,6 +127,7 @@ async def start_controllers(
     Raises `StartError` for invalid options, or if a port cannot be listened on.
     """
     gates = controller_gates(options.feature_gates)
+    notifications = read_notifications(options)
     try:
         listeners = await open_listeners(replace(options.acme, policy=operator_policy(options)))
     except CannotListen as error:
@@ -143,7 +146,9 @@ async def start_controllers(
         filtered_secrets=gates[SECRETS_FILTERED_CACHING],
         acme=listeners.options,
         shims=options.shims,
+        deliveries=options.deliveries,
         api_server_ca=options.api_server_ca,
+        notifications=notifications,
     )
 
     def make(client: Client, mine: Mine | None) -> Controllers:
@@ -161,4 +166,10 @@ async def start_controllers(
         executor.close()
         raise StartError(str(error)) from error
     controllers.start()
+    if cluster is not None and (listeners.responder is not None or listeners.listener is not None):
+        client = Client(transport, user_agent=USER_AGENT, clock=clock)
+        scope = Scope(
+            namespace=options.namespace or "", cluster_resource_namespace=options.cluster_resource_namespace
+        )
+        Responses(client, clock, listeners.responder, listeners.listener, scope).start(tasks)
     return RunningControllers(controllers, listeners, executor, transport, tasks)

@@ -38,6 +38,7 @@ class Etcd:
             check=check,
             prefix=self._options.prefix,
             compact_every_s=self._options.compaction_interval.total_seconds(),
+            quota_bytes=self._options.quota_backend_bytes,
             marks=self._mark,
         )
 

@@ -82,9 +82,14 @@ def _cannot_write(path: Path, error: OSError) -> str:
     return f"cannot write to {path}: {what}; choose a directory that this user may write to with --data-dir"
 
 
+def admin_token_path(data_dir: Path) -> Path:
+    """The file of the administrator's bearer token."""
+    return data_dir / "pki" / "admin.token"
+
+
 def admin_token(data_dir: Path) -> str:
     """The administrator's bearer token: the existing one, or a new one."""
-    path = data_dir / "pki" / "admin.token"
+    path = admin_token_path(data_dir)
     if path.exists() and (token := path.read_text().strip()):
         return token
     token = secrets.token_urlsafe(32)

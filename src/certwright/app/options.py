@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from certwright.controllers.acme.listeners import AcmeSettings
+from certwright.controllers.deliveries.options import DeliveryOptions
 from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.apiserver.auth.tokens import DEFAULT_ISSUER
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL
@@ -23,7 +24,8 @@ class ControllerOptions:
     """Settings of the controllers; names and meanings as cert-manager's flags.
 
     `controllers` is the list of `--controllers`; empty means none. `feature_gates` is `A=true,B=false`.
-    `api_server_ca` is the CA of the API server as PEM; empty: unknown.
+    `api_server_ca` is the CA of the API server as PEM; empty: unknown. `notifications` is the operator's file
+    of destinations.
     """
 
     controllers: str = "*"
@@ -36,8 +38,10 @@ class ControllerOptions:
     copied_annotation_prefixes: tuple[str, ...] = COPIED_ANNOTATION_PREFIXES
     feature_gates: str = ""
     api_server_ca: bytes = b""
+    notifications: Path | None = None
     acme: AcmeSettings = field(default_factory=AcmeSettings)
     shims: ShimOptions = field(default_factory=ShimOptions)
+    deliveries: DeliveryOptions = field(default_factory=DeliveryOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +49,7 @@ class EtcdOptions:
     """Connection settings of etcd; meanings as kube-apiserver's flags, and `user` as etcdctl's.
 
     `ca_file` None: the CAs that the system trusts. `compaction_interval` zero: no compaction by this server.
+    `quota_backend_bytes`: etcd's quota, if etcd does not report it (before 3.6).
     """
 
     prefix: str = "/certwright"
@@ -54,12 +59,15 @@ class EtcdOptions:
     user: str | None = None
     password_file: Path | None = None
     compaction_interval: timedelta = timedelta(minutes=5)
+    quota_backend_bytes: int = 2 << 30
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
     """Settings of the daemon. `store` is a path, `memory`, `etcd://HOST:PORT[,HOST:PORT…]` (`etcds://`
     with TLS), or None for a file in `data_dir`.
+
+    `tls_sans` are further names and addresses of the serving certificate.
 
     `token_auth_file`, `client_ca_file` (None: the daemon's own CA), `anonymous_auth` and
     `service_account_issuer` mean what kube-apiserver's flags of these names mean, and so does `feature_gates`
@@ -75,6 +83,7 @@ class ServeOptions:
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 8443
+    tls_sans: tuple[str, ...] = ()
     store: str | None = None
     etcd: EtcdOptions = field(default_factory=EtcdOptions)
     encrypt_secrets: bool = True

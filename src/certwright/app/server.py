@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -18,12 +17,13 @@ from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
 from certwright.app.gates import operator_policy, server_gates
 from certwright.app.options import ServeOptions, StartError
+from certwright.app.serving import Serving
 from certwright.app.stores import open_store
+from certwright.app.users import ADMIN, StaticUsers
 from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
 from certwright.kube.api.errors import ApiError
-from certwright.kube.apiserver.auth.auth import ClientCertificates, FirstOf, StaticTokens
+from certwright.kube.apiserver.auth.auth import ClientCertificates, FirstOf
 from certwright.kube.apiserver.auth.tokens import TokenIssuer, load_or_make_key
-from certwright.kube.apiserver.http import https
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.local import LocalTransport
@@ -40,7 +40,6 @@ _log = logging.getLogger(__name__)
 # However much data there is, some of it arrives within this time.
 _PATIENCE_S = 60.0
 
-ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 CONTROLLER = Identity(
     "system:serviceaccount:cert-manager:cert-manager",
     groups=("system:serviceaccounts", "system:serviceaccounts:cert-manager", "system:authenticated"),
@@ -51,18 +50,43 @@ CONTROLLER = Identity(
 class RunningServer:
     """The running daemon."""
 
-    def __init__(self, api: ApiServer, address: str, kubeconfig_path: Path, closers: Closers) -> None:
+    def __init__(self, api: ApiServer, users: StaticUsers, options: ServeOptions, closers: Closers) -> None:
         self._api = api
+        self._users = users
         self._closers = closers
         self._tasks = TaskSet()
         closers.add(self._tasks.close)
-        self.address = address
-        self.kubeconfig = kubeconfig_path
+        self._serving: Serving | None = None
+        self.options = options
+        self.address = ""
+        self.kubeconfig = options.data_dir / "kubeconfig"
         self.controllers: RunningControllers | None = None
 
     def client(self, user_agent: str) -> Client:
         """A client inside this process, with the administrator's rights."""
         return Client(LocalTransport(self._api.handle, ADMIN), user_agent=user_agent)
+
+    def serve(self, serving: Serving, port: int) -> None:
+        """Renew the certificate of the front end for as long as the daemon runs."""
+        self._serving = serving
+        self.address = f"https://{opening.in_url(self.options.host)}:{port}"
+        self.watch_over(serving.keep(), name="serving certificate")
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The URLs by which other machines reach the server."""
+        return self._serving.others if self._serving is not None else ()
+
+    def reload(self) -> str:
+        """Read the files of the options again: tokens, clients' CAs, the serving certificate. Returns a
+        sentence; after an error, which it names, the former content stays in use."""
+        try:
+            self._users.reload()
+            if self._serving is not None:
+                self._serving.reload()
+        except (StartError, OSError, ssl.SSLError) as error:
+            return f"not everything could be reloaded, and the former files stay in use: {error}"
+        return "reloaded the token files, the CAs of clients and the server's own certificate"
 
     def watch_over(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
         """Run a background task for as long as the daemon runs."""
@@ -110,13 +134,14 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     store = await open_store(options)
     closers.add(store.close)
     own = await _files(store, options, clock)
-    identity, token = own.identity, own.token
+    identity, users = (
+        own.identity,
+        StaticUsers(opening.admin_token_path(options.data_dir), lambda: opening.tokens(options), clock),
+    )
     api = ApiServer(
         store,
         clock,
-        authenticator=FirstOf(
-            ClientCertificates(clock), StaticTokens(opening.tokens(options) | {token: ADMIN})
-        ),
+        authenticator=FirstOf(ClientCertificates(clock), users),
         tokens=TokenIssuer(own.signing_key, options.service_account_issuer),
         anonymous=options.anonymous_auth,
         gates=gates,
@@ -134,11 +159,11 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     face = await opening.listen(api, options, identity)
     closers.add(face.close)
     await api.publish(host=options.host, port=face.port)
-    address = f"https://{opening.in_url(options.host)}:{face.port}"
-    server = RunningServer(api, address, options.data_dir / "kubeconfig", closers)
-    server.watch_over(_keep_serving(face, identity, options, clock), name="serving certificate")
+    server = RunningServer(api, users, options, closers)
+    server.serve(Serving(face, identity, options, clock), face.port)
     if isinstance(store, Shared):
         server.watch_over(_fail_when_lost(store), name="events of the store")
+        server.watch_over(shared_files.follow_token(store, options.data_dir, clock), name="shared token")
     if options.controllers.controllers:
         local = LocalTransport(api.handle, CONTROLLER)
         cluster = _cluster(options)
@@ -149,7 +174,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
         await _wait_at_work(server.controllers, options, is_alone=not isinstance(store, Shared))
     api.collect_garbage()
     with opening.writing(options.data_dir):
-        write_atomically(server.kubeconfig, kubeconfig.render(address, identity.ca_pem, token))
+        write_atomically(server.kubeconfig, kubeconfig.render(server.address, identity.ca_pem, own.token))
     return server
 
 
@@ -174,7 +199,7 @@ async def _files(store: Store, options: ServeOptions, clock: Clock) -> _Files:
 
     def make() -> _Files:
         return _Files(
-            tls_identity.load_or_make(folder, host=options.host, now=clock.now()),
+            tls_identity.load_or_make(tls_identity.settings_of(options), now=clock.now()),
             opening.admin_token(options.data_dir),
             load_or_make_key(folder / "sa.key"),
         )
@@ -229,16 +254,3 @@ async def _wait_synced(controllers: RunningControllers) -> None:
             f"the controllers could not read what the store holds: nothing came for {_PATIENCE_S:.0f} s; "
             "the log lines above say why"
         ) from None
-
-
-async def _keep_serving(
-    face: https.HttpsFace, identity: tls_identity.ServingIdentity, options: ServeOptions, clock: Clock
-) -> None:
-    """Renew the server's own certificate in time, without dropping a connection."""
-    while True:
-        await clock.sleep_until(max(identity.renew_at, clock.now() + timedelta(minutes=1)))
-        try:
-            identity = tls_identity.load_or_make(options.data_dir / "pki", host=options.host, now=clock.now())
-            face.reload(identity.cert_path, identity.key_path)
-        except OSError as error:
-            _log.warning("the server's own certificate could not be renewed: %s; trying again", error)

@@ -6,20 +6,25 @@ write as well. The first server stores its own; later ones, with an empty direct
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
 from certwright.app.options import StartError
-from certwright.kube.store.contract import Exists, Key, Row, Store
+from certwright.kube.store.contract import Exists, Key, Row, Store, StoreError
+from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
 
 # No resource has this bucket, so no API path leads to it.
 KEY = Key("certwright.internal/servers", "", "identity")
-_CA = "pki/ca.crt"
-_FILES = (_CA, "pki/ca.key", "pki/sa.key", "pki/admin.token")
+_CA, _TOKEN = "pki/ca.crt", "pki/admin.token"
+_FILES = (_CA, "pki/ca.key", "pki/sa.key", _TOKEN)
+_FOLLOW_EVERY_S = 30.0
+_log = logging.getLogger(__name__)
 
 _Contents = dict[str, bytes]
 _decode = json_decoder(_Contents).decode
@@ -44,6 +49,45 @@ async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> Non
                 (data_dir / name).unlink()
     if row is not None:
         _adopt(row, data_dir)
+
+
+async def follow_token(store: Store, data_dir: Path, clock: Clock) -> None:
+    """Keep the administrator's token the same in the directory and in the store, for ever: a token that
+    `certwright user rotate-admin` has replaced here is stored, and one that was replaced elsewhere is written
+    here, into the kubeconfig too."""
+    path = data_dir / _TOKEN
+    synced = await asyncio.to_thread(path.read_bytes)
+    while True:
+        await clock.sleep(_FOLLOW_EVERY_S)
+        try:
+            synced = await _follow_once(store, data_dir, synced)
+        except (StoreError, OSError) as error:
+            _log.warning("the administrator's token is not compared with that of the store: %s", error)
+
+
+async def _follow_once(store: Store, data_dir: Path, synced: bytes) -> bytes:
+    row = await store.get(KEY)
+    own = await asyncio.to_thread((data_dir / _TOKEN).read_bytes)
+    if row is None or not own:
+        return synced
+    contents = _decode(row.body)
+    stored = contents[_TOKEN]
+    if stored == own:
+        return own
+    if stored == synced:
+        changed = msgspec.json.encode({**contents, _TOKEN: own})
+        # Another server that writes at the same moment makes this fail, and the next turn follows it.
+        await store.put(KEY, lambda _: (b"", changed), expect=row.revision)
+        return own
+    await asyncio.to_thread(_replace_token, data_dir, own, stored)
+    return stored
+
+
+def _replace_token(data_dir: Path, before: bytes, after: bytes) -> None:
+    _put(data_dir / _TOKEN, after, mode=PRIVATE)
+    config = data_dir / "kubeconfig"
+    if config.exists():
+        write_atomically(config, config.read_bytes().replace(before, after))
 
 
 def pack(data_dir: Path) -> bytes | None:

@@ -12,11 +12,13 @@ import ipaddress
 import re
 import socket
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 
+from certwright.app.options import ServeOptions
+from certwright.kit import interfaces
 from certwright.kube.util.files import PUBLIC, write_atomically
 from certwright.pki import keys
 from certwright.pki.certificates import CertificateFacts, read_certificate
@@ -29,31 +31,55 @@ CA_LIFE = timedelta(days=3650)
 SERVING_LIFE = timedelta(days=365)
 # A client whose clock is slightly slow must not reject a new certificate.
 _BACKDATED = timedelta(hours=1)
+# A clock that shows an earlier time is wrong, as is one that is a little behind the CA's beginning: without a
+# battery it may start anywhere. A CA that begins later was made by a clock that was ahead.
+_WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
+_MAY_BE_BEHIND = timedelta(days=30)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,60}[A-Za-z0-9])?")
+ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+"""Every address of this machine, as a host to listen on."""
 _PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
 
 
 @dataclass(frozen=True, slots=True)
 class ServingIdentity:
-    """The serving pair's files, the CA that clients trust (PEM, and its file), and when to check again."""
+    """The serving pair's files, the CA that clients trust (PEM, and its file), when to check again, and the
+    names and addresses of the certificate."""
 
     ca_pem: bytes
     ca_path: Path
     cert_path: Path
     key_path: Path
     renew_at: datetime
+    names: tuple[str, ...] = ()
 
 
-def load_or_make(folder: Path, *, host: str, now: datetime) -> ServingIdentity:
-    """Load the identity from `folder`, created or renewed as needed. Raises `OSError`."""
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the identity is kept, the host that the server listens on, and further names and addresses."""
+
+    folder: Path
+    host: str
+    sans: tuple[str, ...] = ()
+
+
+def settings_of(options: ServeOptions) -> Settings:
+    """The settings of a server."""
+    return Settings(options.data_dir / "pki", options.host, options.tls_sans)
+
+
+def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
+    """Load the identity, created or renewed as needed. Raises `OSError`."""
+    folder = settings.folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     ca_cert, ca_key = _ca(folder, now)
     cert_path, key_path = folder / "server.crt", folder / "server.key"
-    names, addresses = _reached_by(host)
+    names, addresses = _reached_by(settings)
     facts = _fitting(cert_path, key_path, ca_cert, (names, addresses), now)
     if facts is None:
         facts = _make_serving(cert_path, key_path, (ca_cert, ca_key), (names, addresses), now)
-    return ServingIdentity(ca_cert.pem, folder / "ca.crt", cert_path, key_path, _renew_at(facts))
+    names = (*facts.dns_names, *facts.ip_addresses)
+    return ServingIdentity(ca_cert.pem, folder / "ca.crt", cert_path, key_path, _renew_at(facts), names)
 
 
 def _renew_at(facts: CertificateFacts) -> datetime:
@@ -62,9 +88,19 @@ def _renew_at(facts: CertificateFacts) -> datetime:
 
 def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
     cert_path, key_path = folder / "ca.crt", folder / "ca.key"
-    pair = _read_pair(cert_path, key_path)
-    if pair is not None and pair[0].may_sign and now < _renew_at(pair[0]):
+    pair, former = _read_pair(cert_path, key_path), (folder / "ca.former.crt", folder / "ca.former.key")
+    if pair is not None and _is_usable(pair[0], now):
         return pair
+    if pair is not None and pair[0].may_sign:
+        if pair[0].not_before > now:
+            before = _read_pair(*former)
+            if before is not None and _is_usable(before[0], now):
+                # The clock was ahead when the CA was replaced; clients still trust the former one.
+                _write_pair(cert_path, key_path, before[0].pem, before[1])
+                return before
+            if now < _WRITTEN or pair[0].not_before - now < _MAY_BE_BEHIND:
+                return pair
+        _write_pair(*former, pair[0].pem, pair[1])
     key = keys.generate(_PLAN)
     plan = CsrPlan(common_name="certwright API server", is_ca=True, usages=("digital signature", "cert sign"))
     pem = self_sign(
@@ -77,6 +113,10 @@ def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
     )
     _write_pair(cert_path, key_path, pem, key)
     return read_certificate(pem), key
+
+
+def _is_usable(ca: CertificateFacts, now: datetime) -> bool:
+    return ca.may_sign and ca.not_before <= now < _renew_at(ca)
 
 
 def _make_serving(
@@ -150,16 +190,20 @@ def _write_pair(cert_path: Path, key_path: Path, pem: bytes, key: PrivateKey) ->
     write_atomically(cert_path, pem, mode=PUBLIC)
 
 
-def _reached_by(host: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names and addresses for clients: loopback always, and those that the server listens on."""
-    names, addresses = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"], []
-    addresses += ["127.0.0.1", "::1"]
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        names.append(host)
+def _reached_by(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names and addresses for clients: loopback always, those that the server listens on, and those that
+    the operator has given."""
+    found = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
+    if settings.host in ANY_ADDRESS:
+        found += interfaces.own_addresses()
+        if _HOST_NAME.fullmatch(socket.gethostname()):
+            found.append(socket.gethostname())
     else:
-        addresses.append(str(address))
-        if address.is_unspecified and _HOST_NAME.fullmatch(socket.gethostname()):
-            names.append(socket.gethostname())
+        found.append(settings.host)
+    names, addresses = [], []
+    for text in (*found, *settings.sans):
+        try:
+            addresses.append(str(ipaddress.ip_address(text)))
+        except ValueError:
+            names.append(text)
     return tuple(dict.fromkeys(names)), tuple(dict.fromkeys(addresses))

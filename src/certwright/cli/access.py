@@ -132,7 +132,10 @@ def connect(choice: Choice, access: ClusterAccess) -> Transport:
 
 
 def _unusable(choice: Choice, error: KubeconfigError) -> str:
-    return f"the kubeconfig {choice} cannot be used: {error}"
+    sentence = str(error)
+    for path in choice.paths:
+        sentence = sentence.removeprefix(f"{path}: ")
+    return f"the kubeconfig {choice} cannot be used: {sentence}"
 
 
 def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
@@ -144,6 +147,6 @@ def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
 
 def _untrusted(choice: Choice, error: Untrusted) -> str:
     return (
-        f"{error}; if the kubeconfig {choice} is that of another server, take the one that this server "
-        "wrote at startup, or name another with --kubeconfig"
+        f"{str(error).rstrip('.')}; if the kubeconfig {choice} is that of another server, take the one that "
+        "this server wrote at startup, or name another with --kubeconfig"
     )

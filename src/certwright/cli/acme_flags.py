@@ -10,9 +10,8 @@ from pathlib import Path
 import click
 
 from certwright.cli import daemon, lazy, policy_flags
+from certwright.cli.listen_flags import Address, parse_address
 from certwright.cli.options import TRUTH, Decorator, gathered
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,20 +40,10 @@ class AcmeFlags(SolverFlags):
     """The ACME settings, and what the operator allows issuers."""
 
     max_concurrent_challenges: int
+    http01_cluster_addresses: tuple[str, ...]
+    http01_cluster_service: str | None
     dns01_check_period: timedelta
     limits_file: Path | None
-
-
-def parse_address(_context: click.Context, _option: click.Parameter, value: str | None) -> Address | None:
-    """Parse `HOST:PORT`, `[IPV6]:PORT` or `:PORT`, which is every address of this machine."""
-    if value is None:
-        return None
-    host, colon, port = value.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"`{value}` is not HOST:PORT, e.g. :80 or 127.0.0.1:5002")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, e.g. [::1]:80")
-    return host.strip("[]"), int(port)
 
 
 def parse_servers(
@@ -133,6 +122,21 @@ _OPTIONS = (
         help="Maximum number of concurrent challenges per CA.",
     ),
     *_SOLVER_OPTIONS,
+    click.option(
+        "--http01-cluster-address",
+        "http01_cluster_addresses",
+        metavar="IP,…",
+        multiple=True,
+        callback=parse_servers,
+        help="Addresses of this replica that proxies of the cluster connect to for HTTP-01: solvers then "
+        "create Ingresses or HTTPRoutes that lead there.  [default: none are created]",
+    ),
+    click.option(
+        "--http01-cluster-service",
+        metavar="NAMESPACE/NAME",
+        help="Service that selects all replicas: proxies are led to the ready ones, too, as each answers "
+        "every challenge.  [default: to this replica only]",
+    ),
     click.option(
         "--dns01-check-retry-period",
         "dns01_check_period",

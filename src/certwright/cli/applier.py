@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from certwright.cli.errors import report_warning
+from certwright.cli.format import reference
 from certwright.cli.hints import explain
 from certwright.cli.merge import LAST_APPLIED, last_applied, three_way_patch, with_last_applied
 from certwright.kube.api import errors
@@ -50,9 +52,16 @@ class Applied:
         return f"{reference(self.kind, self.name)} {self.verb}"
 
 
-def reference(kind: Kind[Any], name: str) -> str:
-    """`certificate.cert-manager.io/web`, `secret/web-tls`."""
-    return f"{kind.singular}.{kind.group}/{name}" if kind.group else f"{kind.singular}/{name}"
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What applying a document would change."""
+
+    kind: Kind[Json]
+    namespace: str
+    name: str
+    before: Json | None
+    """The live object; None if there is none."""
+    after: Json
 
 
 def where(document: Document) -> str:
@@ -69,7 +78,7 @@ def what(content: Mapping[str, Any]) -> str:
 
 
 class Applier:
-    """Applies documents in sequence to one server."""
+    """Applies documents to one server, one after the other or several at the same time."""
 
     def __init__(
         self,
@@ -90,6 +99,8 @@ class Applier:
         self._dry_run = dry_run
         self._kinds: dict[tuple[str, str], Kind[Json]] = {}
         self._defined_kinds = False
+        self._is_new: dict[Kind[Json], bool] = {}
+        self._preparing = asyncio.Lock()
 
     async def apply(self, document: Document) -> Applied:
         """Create or update the object in `document`. Raises `Refused`, and `errors.Unreachable`."""
@@ -109,6 +120,28 @@ class Applier:
         self._defined_kinds |= kind.kind == "CustomResourceDefinition"
         return applied
 
+    async def preview(self, document: Document) -> Preview:
+        """The live object, and the result of applying `document` as a dry run. Raises as `apply`.
+
+        Source: Kubernetes API concepts, "Dry-run".
+        """
+        content = document.content
+        kind = await self._kind(content)
+        name = _name_of(content)
+        namespace = self._namespace_of(content) if kind.namespaced else ""
+        wanted = _placed(content, namespace)
+        try:
+            live = await self._live(kind, name, namespace)
+            if live is None:
+                after = await self._client.create(kind, with_last_applied(wanted), dry_run=True, strict=True)
+            else:
+                patch = three_way_patch(last_applied(live) or {}, with_last_applied(wanted), live)
+                after = await self._client.patch(kind, name, namespace, patch, dry_run=True, strict=True)
+        except errors.ApiError as error:
+            shown = None if kind.kind == "Secret" else content
+            raise Refused(explain(error, await self._schema(kind), shown)) from error
+        return Preview(kind, namespace, name, live, after)
+
     def place(self, applied: Applied) -> str:
         """` (namespace shop)` for an object outside the default namespace."""
         usual = applied.namespace in ("", self._default_namespace)
@@ -116,10 +149,11 @@ class Applier:
 
     async def _create_or_change(self, kind: Kind[Json], namespace: str, name: str, wanted: Json) -> Applied:
         for attempt in range(_CREATE_ATTEMPTS):
-            try:
-                live = await self._client.get(kind, name, namespace)
-            except errors.NotFound:
-                live = None
+            # Where the last object of the kind was new, this one probably is: that saves a request.
+            live = (
+                None if attempt == 0 and self._is_new.get(kind) else await self._live(kind, name, namespace)
+            )
+            self._is_new[kind] = live is None
             try:
                 if live is None:
                     made = await self._create(kind, wanted)
@@ -131,6 +165,12 @@ class Applier:
                 if attempt == _CREATE_ATTEMPTS - 1:
                     raise
         raise AssertionError("the last attempt returns or raises")
+
+    async def _live(self, kind: Kind[Json], name: str, namespace: str) -> Json | None:
+        try:
+            return await self._client.get(kind, name, namespace)
+        except errors.NotFound:
+            return None
 
     async def _create(self, kind: Kind[Json], wanted: Json) -> Json:
         return await self._client.create(kind, with_last_applied(wanted), dry_run=self._dry_run, strict=True)
@@ -164,7 +204,9 @@ class Applier:
                 raise Refused([f"{field}: is missing; every object needs apiVersion and kind"])
         key = (str(api_version), str(kind))
         if key not in self._kinds:
-            self._kinds[key] = await self._discover(*key)
+            async with self._preparing:
+                if key not in self._kinds:
+                    self._kinds[key] = await self._discover(*key)
         return self._kinds[key]
 
     async def _discover(self, api_version: str, kind: str) -> Kind[Json]:
@@ -190,13 +232,12 @@ class Applier:
         if namespace in self._namespaces:
             return
         kind = await self._kind({"apiVersion": "v1", "kind": "Namespace"})
-        try:
-            await self._client.get(kind, namespace)
-        except errors.NotFound:
-            content: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-            await self._create(kind, content)
-            report_warning(f"namespace {namespace} did not exist; it has been created")
-        self._namespaces.add(namespace)
+        async with self._preparing:
+            if namespace not in self._namespaces and await self._live(kind, namespace, "") is None:
+                content: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+                await self._create(kind, content)
+                report_warning(f"namespace {namespace} did not exist; it has been created")
+            self._namespaces.add(namespace)
 
     async def _schema(self, kind: Kind[Json]) -> Json | None:
         """The kind's schema if the server has it as a CRD: only needed for an error."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
+import logging
 import os
 import signal
-import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,12 +16,16 @@ from typing import Any, TypeVar
 
 import click
 
+from certwright import __version__
+from certwright.cli import errors
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, report_warning
 from certwright.cli.options import TRUTH, Decorator, gathered
 from certwright.kit import logs
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
+
+_log = logging.getLogger(__name__)
 
 _CLOSE_S = 1.8
 """The rest of the two seconds within which Ctrl-C has to end the program."""
@@ -93,6 +96,7 @@ class ControllerFlags:
     issuer_attempts_per_hour: int
     certificate_owner_references: bool
     copied_annotation_prefixes: tuple[str, ...]
+    notifications: Path | None
     feature_gates: str
 
     def __post_init__(self) -> None:
@@ -167,6 +171,13 @@ _CONTROLLER_OPTIONS = (
         help="Annotations of a Certificate that its requests get: their beginnings, * for all, - before what "
         "they do not get.",
     ),
+    click.option(
+        "--notifications",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Report failing and expiring certificates and failing issuers to the destinations of this file: "
+        "mail, webhooks, apprise.",
+    ),
 )
 
 controller_options = gathered("flags", ControllerFlags, _CONTROLLER_OPTIONS)
@@ -176,76 +187,66 @@ controller_options = gathered("flags", ControllerFlags, _CONTROLLER_OPTIONS)
 
 @dataclass(frozen=True, slots=True)
 class LogFlags:
-    """The settings of the log."""
+    """The settings of the log. `log_level` None: info with `--log-format json`, else warning."""
 
-    log_level: str
+    log_level: str | None
     log_format: str
 
     def set_up(self) -> None:
-        """Send the log to standard error."""
-        logs.set_up(level=self.log_level, form=self.log_format)
+        """Send the log, and the errors of this command, to standard error."""
+        level = self.log_level or ("info" if self.log_format == "json" else "warning")
+        logs.set_up(level=level, form=self.log_format)
+        errors.use_json(self.log_format == "json")
+
+    def announce(self, sentence: str, **values: logs.Value) -> None:
+        """Print a sentence on standard output; with `--log-format json` as a line of the log with
+        `values`."""
+        is_json = self.log_format == "json"
+        click.echo(logs.json_line(logging.INFO, sentence, **values) if is_json else sentence)
 
 
-def log_options(*, level: str) -> Decorator:
+def log_options(*, level: str | None = "info") -> Decorator:
     """Add `--log-level`, with the default `level`, and `--log-format`, as `log: LogFlags`."""
+    default = level or "warning; info with --log-format json"
     options = (
         click.option(
             "--log-level",
             type=click.Choice(["debug", "info", "warning", "error"]),
             default=level,
-            show_default=True,
-            help="Log level on standard error.",
+            help=f"Log level on standard error.  [default: {default}]",
         ),
         click.option(
             "--log-format",
-            type=click.Choice(["text", "json"]),
+            type=click.Choice(list(logs.FORMATS)),
             default="text",
             show_default=True,
-            help="Log lines for people, or for machines.",
+            help="Log lines for people, or for machines: one JSON object per line.",
         ),
     )
     return gathered("log", LogFlags, options)
 
 
-def parse_listen(
-    _context: click.Context, _option: click.Parameter, value: str | None
-) -> tuple[str, int] | None:
-    """Parse `HOST:PORT`, `[IPV6]:PORT` or `:PORT`."""
-    if value is None:
-        return None
-    host, colon, port = value.rpartition(":")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter(f"`{value}` is not HOST:PORT, e.g. 127.0.0.1:8443, or 127.0.0.1:0")
-    if ":" in host and not (host.startswith("[") and host.endswith("]")):
-        raise click.BadParameter(f"`{value}`: write an IPv6 address in brackets, e.g. [::1]:8443")
-    return host.strip("[]") or "127.0.0.1", int(port)
-
-
-def is_free(host: str, port: int) -> bool:
-    """Whether the port is free now. Another process may take it a moment later."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As servers do, so that lingering connections of the last run do not interfere.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            return error.errno != errno.EADDRINUSE
-    return True
-
-
 class Stop:
-    """Set once by SIGINT or SIGTERM; a second signal ends the program immediately."""
+    """Set once by SIGINT or SIGTERM; a second signal ends the program immediately. SIGHUP calls `reload`,
+    which returns a sentence about what it has done, and never ends the program."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
+        self.signal: signal.Signals | None = None
+        self.reload: Callable[[], str] = lambda: "nothing to reload"
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signalled, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _reload(self) -> None:
+        # At any level: an operator who sends the signal waits for this line.
+        _log.warning("SIGHUP: %s", self.reload())
 
     def _signalled(self, number: signal.Signals) -> None:
         if self.event.is_set():
             os._exit(128 + number)
+        self.signal = number
         self.event.set()
 
     async def unless_stopped(self, start: Coroutine[Any, Any, T]) -> T | None:
@@ -274,6 +275,17 @@ class Stop:
         finally:
             broken.cancel()
             asked.cancel()
+
+
+def log_started(logger: logging.Logger, **values: logs.Value) -> None:
+    """Log the start of a long-running command."""
+    logs.event(logger, logging.INFO, "started", subject="process", version=__version__, **values)
+
+
+def log_stopping(logger: logging.Logger, stop: Stop) -> None:
+    """Log the stop of a long-running command, with its reason."""
+    reason = stop.signal.name if stop.signal is not None else "failure"
+    logs.event(logger, logging.INFO, "stopping", subject="process", reason=reason)
 
 
 async def close(closer: Closer) -> None:

@@ -8,9 +8,20 @@ click.ClickException
 
 from __future__ import annotations
 
+import logging
 from typing import IO, Any
 
 import click
+
+from certwright.kit import logs
+
+_is_json = False
+
+
+def use_json(is_json: bool) -> None:
+    """Whether errors and warnings are lines of the JSON log, for the rest of the process."""
+    global _is_json
+    _is_json = is_json
 
 
 class Failed(click.ClickException):
@@ -33,9 +44,10 @@ class AlreadyReported(click.ClickException):
 
 def report_error(sentence: str, *, file: IO[Any] | None = None) -> None:
     """Print one sentence on standard error, in the format of all errors."""
-    click.echo(f"error: {sentence}", err=True, file=file)
+    line = logs.json_line(logging.ERROR, sentence) if _is_json else f"error: {sentence}"
+    click.echo(line, err=True, file=file)
 
 
 def report_warning(sentence: str) -> None:
     """Print one sentence on standard error about something that did not stop the command."""
-    click.echo(f"warning: {sentence}", err=True)
+    click.echo(logs.json_line(logging.WARNING, sentence) if _is_json else f"warning: {sentence}", err=True)

@@ -23,6 +23,7 @@ class EtcdFlags:
     etcd_user: str | None
     etcd_password_file: Path | None
     etcd_compaction_interval: timedelta
+    etcd_quota_backend_bytes: int
 
     @property
     def options(self) -> lazy.app.EtcdOptions:
@@ -67,6 +68,14 @@ _OPTIONS = (
         show_default=True,
         callback=daemon.parse_duration_option,
         help="Interval of etcd's compaction; 0s: disabled (compaction is handled elsewhere).",
+    ),
+    click.option(
+        "--etcd-quota-backend-bytes",
+        metavar="BYTES",
+        type=click.IntRange(min=1),
+        default=2 << 30,
+        show_default=True,
+        help="etcd's --quota-backend-bytes, for warnings; etcd 3.6 reports it itself.",
     ),
 )
 

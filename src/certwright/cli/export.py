@@ -1,33 +1,51 @@
-"""Export of Secrets as files: `DIR/<namespace>/<certificate>/<key>`, each replaced atomically.
+"""Export of Secrets as files: `DIR/<namespace>/<certificate>/<key>`, the files of a certificate replaced
+together (`kit/versioned_files.py`).
 
-Only the owner can read files other than certificates (`*.crt`), because they are or may contain key material.
-The files of a deleted Secret stay: servers can use them until the next Secret exists.
+Only the owner can read new files other than certificates (`*.crt`), because they are or may contain key
+material. Mode, owner and group of a file are kept when it is replaced. The private key of a CA is not
+exported, unless the operator requests it. The files of a deleted Secret stay: servers can use them until the
+next Secret exists.
 """
 
 from __future__ import annotations
 
+import os
 import re
-import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
+from certwright.kit.directories import open_below
+from certwright.kit.versioned_files import (
+    File,
+    current_version,
+    is_done,
+    mark_done,
+    replace_files,
+    signature,
+)
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.files import AlreadyLocked, FileLock
+from certwright.pki.certificates import read_certificate
+from certwright.pki.errors import PkiError
 
 # RFC 1123 subdomains: names that the API server accepts. Other names never become a path.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 # Kubernetes' `IsConfigMapKey`, without a leading dot, so that no file is hidden and `..` is impossible.
 _KEY = re.compile(r"[-_a-zA-Z0-9][-._a-zA-Z0-9]{0,252}")
+_KEY_FILES = frozenset(("tls.key", "key.der", "tls-combined.pem", "keystore.jks", "keystore.p12"))
+"""The keys of a certificate's Secret that contain the private key."""
 # The possible keys of a certificate's Secret: only files of these are removed.
-_KNOWN = frozenset(
-    (
-        *("tls.crt", "tls.key", "ca.crt", "key.der", "tls-combined.pem"),
-        *("keystore.jks", "truststore.jks", "keystore.p12", "truststore.p12"),
-    )
-)
+_KNOWN = _KEY_FILES | {"tls.crt", "ca.crt", "truststore.jks", "truststore.p12"}
+_LOCK = ".certwright.lock"
 
 
 class UnsafeName(ValueError):
     """A namespace, certificate or key that must not become part of a path; the text is one sentence."""
+
+
+class ExportInUse(Exception):
+    """Another process exports to this directory; the text is one sentence."""
 
 
 def folder_of(root: Path, namespace: str, certificate: str) -> Path:
@@ -38,59 +56,104 @@ def folder_of(root: Path, namespace: str, certificate: str) -> Path:
     return root / namespace / certificate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """The state of a certificate's folder: the names of the files that were changed now, whether a CA's
+    private key was among the removed ones, the version of the files, and whether the hook has succeeded for
+    it."""
+
+    changed: list[str]
+    removed_ca_key: bool
+    version: str
+    is_done: bool
+
+
 class Exporter:
     """Synchronizes folders with their Secrets. Does blocking file I/O: call it in a thread."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, with_ca_keys: bool = False) -> None:
         self.root = root
-        self._written: dict[Path, set[str]] = {}
+        self._with_ca_keys = with_ca_keys
+        self._names: dict[ObjectKey, frozenset[str]] = {}
+        self._signatures: dict[ObjectKey, tuple[object, ...]] = {}
+        self._lock: FileLock | None = None
 
-    def write(self, namespace: str, certificate: str, data: Mapping[str, bytes]) -> list[str]:
-        """Update one certificate's folder, and return the names of the changed files.
+    def lock(self) -> None:
+        """Create the directory, and reserve it for this process. Raises `ExportInUse` and `OSError`."""
+        if self._lock is not None:
+            return
+        self.root.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.root / _LOCK, holder=f"process {os.getpid()}")
+        try:
+            lock.acquire()
+        except AlreadyLocked as error:
+            raise ExportInUse(
+                f"{self.root} is the export directory of another certwright ({error.holder or 'unknown'}); "
+                "stop that one, or choose another directory with --export"
+            ) from error
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let other processes export to the directory."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def write(self, namespace: str, certificate: str, data: Mapping[str, bytes]) -> Exported:
+        """Update one certificate's folder.
 
         Raises `UnsafeName` before anything is written, and `OSError`.
         """
-        folder = folder_of(self.root, namespace, certificate)
-        for key in data:
-            if not _KEY.fullmatch(key):
-                raise UnsafeName(f"key {key!r} of {namespace}/{certificate} is not exported: not a file name")
-        folder.mkdir(parents=True, exist_ok=True)
-        # The key is written first: a server that reloads both when the certificate changes gets the new pair.
-        order = sorted(data, key=lambda key: (key.endswith(".crt"), key))
-        changed = [key for key in order if _replace(folder / key, data[key])]
-        gone = (_KNOWN | self._written.get(folder, set())) - set(data)
-        changed += [key for key in sorted(gone) if _remove(folder / key)]
-        self._written[folder] = set(data)
-        return changed
+        key, path = ObjectKey(namespace, certificate), folder_of(self.root, namespace, certificate)
+        for name in data:
+            if not _KEY.fullmatch(name):
+                raise UnsafeName(
+                    f"key {name!r} of {namespace}/{certificate} is not exported: not a file name"
+                )
+        withheld = frozenset() if self._with_ca_keys or not _is_ca(data) else _KEY_FILES
+        files = {
+            name: File(content=content, is_private=not name.endswith(".crt"))
+            for name, content in data.items()
+            if name not in withheld
+        }
+        obsolete = _KNOWN | self._names.get(key, frozenset())
+        with open_below(self.root, (namespace, certificate), create=True) as folder:
+            try:
+                changed = replace_files(folder, files, obsolete=obsolete)
+            except OSError as error:
+                raise OSError(error.errno, error.strerror, str(path)) from error
+            self._names[key] = frozenset(files)
+            self._signatures[key] = signature(folder, files)
+            return Exported(
+                changed=changed,
+                removed_ca_key=not withheld.isdisjoint(changed),
+                version=current_version(folder) or "",
+                is_done=is_done(folder),
+            )
 
-    def names(self, folder: Path) -> list[str]:
+    def mark_done(self, namespace: str, certificate: str, version: str) -> None:
+        """Record that the hook has succeeded for this version. Raises `OSError`."""
+        with open_below(self.root, (namespace, certificate)) as folder:
+            mark_done(folder, version)
+
+    def changed_by_others(self) -> list[ObjectKey]:
+        """The certificates whose files were changed or deleted since they were written."""
+        return [key for key, signed in self._signatures.items() if self._signature(key) != signed]
+
+    def names(self, namespace: str, certificate: str) -> list[str]:
         """The names of the files written to one certificate's folder."""
-        return sorted(self._written.get(folder, ()))
+        return sorted(self._names.get(ObjectKey(namespace, certificate), ()))
+
+    def _signature(self, key: ObjectKey) -> tuple[object, ...] | None:
+        try:
+            with open_below(self.root, key) as folder:
+                return signature(folder, self._names[key])
+        except OSError:
+            return None
 
 
-def _replace(path: Path, content: bytes) -> bool:
-    mode = PUBLIC if path.suffix == ".crt" else PRIVATE
-    if _is(path, content, mode):
-        return False
-    write_atomically(path, content, mode=mode)
-    return True
-
-
-def _is(path: Path, content: bytes, mode: int) -> bool:
+def _is_ca(data: Mapping[str, bytes]) -> bool:
     try:
-        status = path.lstat()
-        return (
-            stat.S_ISREG(status.st_mode)
-            and stat.S_IMODE(status.st_mode) == mode
-            and path.read_bytes() == content
-        )
-    except OSError:
+        return read_certificate(data.get("tls.crt", b"")).is_ca
+    except PkiError:
         return False
-
-
-def _remove(path: Path) -> bool:
-    try:
-        path.unlink()
-    except FileNotFoundError:
-        return False
-    return True

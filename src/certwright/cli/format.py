@@ -1,10 +1,12 @@
-"""Times and counts as text."""
+"""Times, counts and references to objects as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+
+from certwright.kube.api.kinds import AnyKind
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _YEAR = 365 * _DAY
@@ -89,3 +91,8 @@ def listed(items: Iterable[str], *, last: str = "and") -> str:
 def sentence(text: str) -> str:
     """`text` on one line without its final full stop, so that it fits into another sentence."""
     return " ".join(text.split()).rstrip(".")
+
+
+def reference(kind: AnyKind, name: str) -> str:
+    """`certificate.cert-manager.io/web`, `secret/web-tls`."""
+    return f"{kind.singular}.{kind.group}/{name}" if kind.group else f"{kind.singular}/{name}"

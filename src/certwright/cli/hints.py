@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.api.errors import ApiError, Invalid, NotFound
+from certwright.kube.api.errors import ApiError, Invalid, NotFound, TooLarge
 from certwright.resources.key_algorithms import KEY_ALGORITHMS
 
 _UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
 _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')
 _UNSUPPORTED = re.compile(r'Unsupported value: "((?:[^"\\]|\\.)*)": supported values: (.*)')
+_LIMIT = re.compile(r"limit is (\d+)$")
 _WANTED = re.compile(r"must be of type (\w+)")
 _PART = re.compile(r"[^.\[\]]+")
 _FIX_BY_TYPE = {
@@ -53,6 +54,9 @@ def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] |
             _with_fix(cause.field, _with_value(cause.field, cause.message, content), schema)
             for cause in error.causes
         ]
+    if isinstance(error, TooLarge) and (limit := _LIMIT.search(error.message)):
+        most = int(limit[1]) / 2**20
+        return [f"the object is too large: the server takes at most {most:.4g} MiB in one request; split it"]
     if isinstance(error, NotFound) and error.details is not None and error.details.kind == "namespaces":
         return [f"metadata.namespace: {error.message}; create it first, or name another"]
     return [str(error)]
@@ -80,6 +84,8 @@ def _with_fix(path: str, message: str, schema: Schema | None) -> str:
 
 
 def _fix(path: str, message: str, schema: Schema | None) -> str:
+    if path == "metadata.annotations" and message.startswith("Too long"):
+        return "apply keeps a copy of the object in an annotation, so it may have 256 KiB at most: split it"
     if wanted := _WANTED.search(message):
         described = str(_find(schema, path).get("type", ""))
         return _FIX_BY_TYPE.get(wanted[1]) or _FIX_BY_TYPE.get(described, "")

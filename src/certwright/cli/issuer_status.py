@@ -1,21 +1,17 @@
-"""`certwright status issuer` and `certwright status clusterissuer`."""
+"""The status of an Issuer or ClusterIssuer, for `certwright status`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
-import click
-import msgspec
-
 from certwright.cli import related, sections
-from certwright.cli.access import Session, session
+from certwright.cli.access import Session
 from certwright.cli.diagnosis import OUR_GROUP, condition, issuer_ref, member_ref
 from certwright.cli.format import at, count, from_now, parse_time, sentence
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.resource_args import fetch
+from certwright.cli.output import StatusView
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.resources.breaker import BreakerRecord, read_breaker
@@ -24,9 +20,6 @@ Json = dict[str, Any]
 
 _HOUR = timedelta(hours=1)
 MOST_SHOWN = 10
-output_option = click.option(
-    "-o", "--output", type=click.Choice(["json"]), help="As JSON; without it as text."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,58 +33,20 @@ class IssuerStatus:
     last_success: datetime | None
 
 
-@click.command("issuer", short_help="Whether an Issuer works, and what waits for it.")
-@click.argument("name")
-@output_option
-@namespaced_server_options
-@asynchronous
-async def issuer(*, server: ServerOptions, name: str, output: str | None) -> None:
-    """Show whether an Issuer works, its circuit breaker, and which certificates wait for it.
-
-    \b
-    Examples:
-      certwright status issuer letsencrypt
-      certwright status issuer letsencrypt -n shop -o json
-    """
-    await _show(server, related.ISSUERS, name, output)
+async def view(here: Session, found: Json, now: datetime) -> StatusView:
+    """The status of the Issuer or ClusterIssuer `found`. Lists the Certificates of all namespaces for a
+    ClusterIssuer, or of one namespace if the user may read no other. Raises the client's errors."""
+    is_cluster = found["kind"] == related.CLUSTER_ISSUERS.kind
+    certificates = await list_for(here, related.CERTIFICATES, everywhere=is_cluster)
+    requests = await list_for(here, related.REQUESTS, everywhere=is_cluster)
+    events = await related.events_of(here.client, found)
+    status = status_of(found, certificates, requests)
+    return StatusView(report(status, events[-MOST_SHOWN:], now), as_json(status, now))
 
 
-@click.command("clusterissuer", short_help="Whether a ClusterIssuer works, and what waits for it.")
-@click.argument("name")
-@output_option
-@namespaced_server_options
-@asynchronous
-async def cluster_issuer(*, server: ServerOptions, name: str, output: str | None) -> None:
-    """Show whether a ClusterIssuer works, its circuit breaker, and which certificates wait for it.
-
-    Lists the Certificates of all namespaces, or of one namespace if you may read no other.
-
-    \b
-    Examples:
-      certwright status clusterissuer letsencrypt
-      certwright status clusterissuer letsencrypt -o json
-    """
-    await _show(server, related.CLUSTER_ISSUERS, name, output)
-
-
-async def _show(server: ServerOptions, kind: Kind[Json], name: str, output: str | None) -> None:
-    async with session(server) as here:
-        found = await fetch(here, kind, name)
-        certificates = await list_for(here, related.CERTIFICATES, kind)
-        requests = await list_for(here, related.REQUESTS, kind)
-        events = await related.events_of(here.client, found)
-    found.setdefault("kind", kind.kind)
-    status, now = status_of(found, certificates, requests), datetime.now(UTC)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(as_json(status, now))).decode())
-        return
-    for line in report(status, events[-MOST_SHOWN:], now):
-        click.echo(line)
-
-
-async def list_for(here: Session, wanted: Kind[Json], issuer_kind: Kind[Json]) -> list[Json]:
-    """The objects that may refer to an issuer of that kind."""
-    if issuer_kind.namespaced:
+async def list_for(here: Session, wanted: Kind[Json], *, everywhere: bool) -> list[Json]:
+    """The objects that may refer to an issuer: of all namespaces (`everywhere`) or of its own."""
+    if not everywhere:
         return list((await here.client.list(wanted, here.namespace)).items)
     try:
         return list((await here.client.list(wanted)).items)

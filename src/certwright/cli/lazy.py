@@ -14,18 +14,38 @@ if TYPE_CHECKING:
     from certwright import app as app
     from certwright.app import revocation as revocation
     from certwright.app import solver_check as solver_check
+    from certwright.cli import exporting as exporting
     from certwright.cli import secret_report as secret_report
     from certwright.cli import sources as sources
+    from certwright.kit import tls_scan as tls_scan
 
 _MODULES = {
     "api_errors": "certwright.kube.api.errors",
     "app": "certwright.app",
+    "exporting": "certwright.cli.exporting",
+    "import_acme_sh": "certwright.cli.importing.acme_sh",
+    "import_caddy": "certwright.cli.importing.caddy",
+    "import_certbot": "certwright.cli.importing.certbot",
+    "import_dehydrated": "certwright.cli.importing.dehydrated",
+    "import_files": "certwright.cli.importing.files",
+    "import_lego": "certwright.cli.importing.lego",
+    "import_model": "certwright.cli.importing.model",
+    "import_objects": "certwright.cli.importing.objects",
+    "import_solvers": "certwright.cli.importing.solvers",
+    "import_writing": "certwright.cli.importing.writing",
+    "inventory_cluster": "certwright.cli.inventory.cluster",
+    "inventory_files": "certwright.cli.inventory.files",
+    "inventory_hosts": "certwright.cli.inventory.hosts",
+    "inventory_records": "certwright.cli.inventory.records",
+    "inventory_rendering": "certwright.cli.inventory.rendering",
     "operator_policy": "certwright.resources.operator_policy",
     "outgoing": "certwright.kit.outgoing",
     "revocation": "certwright.app.revocation",
     "secret_report": "certwright.cli.secret_report",
     "solver_check": "certwright.app.solver_check",
     "sources": "certwright.cli.sources",
+    "tls_scan": "certwright.kit.tls_scan",
+    "trust_source": "certwright.cli.trust_source",
 }
 
 

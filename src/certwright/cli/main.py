@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from certwright import __version__
 from certwright.cli import lazy
 from certwright.cli.errors import report_error
 
@@ -25,9 +26,14 @@ COMMANDS: dict[str, dict[str, str]] = {
         "controllers": "Run only the controllers, against a server elsewhere.",
     },
     "Objects": {
+        "create": "Create a certificate or a CA from options, without YAML.",
         "apply": "Create or change the objects that files describe.",
+        "diff": "Show what `apply` would change.",
         "get": "List objects, or print them as YAML or JSON.",
         "describe": "Show one object in full, with its conditions and events.",
+        "edit": "Change an object in an editor.",
+        "events": "List events, oldest first.",
+        "explain": "Describe a kind and its fields.",
         "delete": "Delete objects.",
         "wait": "Wait until objects have a condition, or are gone.",
     },
@@ -38,20 +44,39 @@ COMMANDS: dict[str, dict[str, str]] = {
         "approve": "Allow certificate requests to be signed.",
         "deny": "Forbid certificate requests to be signed.",
         "check": "Check a solver, an API server, or a switch from cert-manager.",
+        "expiring": "List certificates by expiry: of the server, in files, on hosts.",
+        "import": "Import accounts, keys and certificates of other programs.",
         "inspect": "Show what is inside a certificate's Secret.",
         "limits": "Show the rate limits of ACME servers, and their use.",
+        "trust": "Install a CA in the trust stores of this machine.",
     },
     "Store": {
         "backup": "Save all objects of a server's store in a file.",
         "restore": "Fill an empty store from a file that `certwright backup` wrote.",
         "encryption": "Show how Secrets are encrypted in the store; change the keys.",
     },
+    "Users": {
+        "user": "Create, list and delete users of the server, with kubeconfigs.",
+    },
     "More": {
         "crds": "Print the CustomResourceDefinitions for a real Kubernetes cluster.",
+        "completion": "Print the completion script of a shell.",
+        "help": "Show the help of a command.",
         "version": "Print the version.",
     },
 }
 _SHORT = {name: short for section in COMMANDS.values() for name, short in section.items()}
+_MEANT = {
+    "issue": "create certificate",
+    "list": "get",
+    "ls": "get",
+    "new": "create",
+    "rm": "delete",
+    "show": "describe",
+}
+"""What users of other programs type, and the command that does it."""
+_MODULES = {"import": "import_"}
+"""The modules of commands whose name no module can have."""
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
@@ -70,7 +95,7 @@ class Program(click.Group):
         """Import the command's module; None for an unknown name."""
         if cmd_name not in _SHORT:
             return None
-        module = importlib.import_module(f"certwright.cli.commands.{cmd_name}")
+        module = importlib.import_module(f"certwright.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = module.command
         return command
 
@@ -80,7 +105,7 @@ class Program(click.Group):
         """As in click, but the error for an unknown name suggests the nearest one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in _SHORT:
-            near = difflib.get_close_matches(name, _SHORT, n=1)
+            near = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, _SHORT, n=1)
             hint = f"did you mean `{near[0]}`?" if near else "`certwright --help` lists the commands."
             raise click.UsageError(f"there is no command `{name}`; {hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -181,6 +206,9 @@ def _drop_output() -> None:
     epilog="Commands find the server by --kubeconfig, then $KUBECONFIG, then ./certwright-data/kubeconfig. "
     "Exit statuses: 0 done, 1 failed, 2 wrong use.",
 )
+@click.version_option(
+    __version__, "-V", "--version", message="%(prog)s %(version)s", help="Print the version."
+)
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors (as CERTWRIGHT_DEBUG=1 does).")
 def program(*, debug: bool) -> None:
     """Declare X.509 certificates in YAML; have them issued, stored and renewed.
@@ -190,7 +218,7 @@ def program(*, debug: bool) -> None:
     \b
     First steps:
       certwright run examples/quickstart.yaml    certificates from a file, in a minute
-      certwright status certificate web          why is it (not) ready, and what comes next?
+      certwright status web                      why is it (not) ready, and what comes next?
     """
     if debug:
         os.environ["CERTWRIGHT_DEBUG"] = "1"

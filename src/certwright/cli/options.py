@@ -119,6 +119,17 @@ class _Truth(click.types.BoolParamType):
 TRUTH = _Truth()
 
 
+class Words(click.Choice[str]):
+    """A choice in upper or lower case, whose error lists the words as the help does."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(words, case_sensitive=False)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's
+        """See `click.Choice`."""
+        return f"{value!r} is not one of {', '.join(self.choices)}"
+
+
 def timeout_option(*, default: str, text: str) -> Callable[[F], F]:
     """Add `--timeout` as `timeout_s: float`, in seconds."""
     return click.option(

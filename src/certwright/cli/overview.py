@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
 from certwright.cli.diagnosis import Around, Diagnosis, condition, diagnose, issuer_words
-from certwright.cli.errors import Failed, report_warning
-from certwright.cli.export import Exporter, UnsafeName, folder_of
+from certwright.cli.exporting import Exports
 from certwright.cli.format import at, parse_time
 from certwright.cli.live_view import Mirror
 from certwright.cli.progress import Row
-from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
@@ -20,17 +17,14 @@ from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 
-_CERTIFICATE_NAME = "cert-manager.io/certificate-name"
-
 
 class Overview:
     """Reads the informers, and synchronizes the export folder with the Secrets."""
 
-    def __init__(self, mirror: Mirror, export: Path, clock: Clock) -> None:
+    def __init__(self, mirror: Mirror, exports: Exports, clock: Clock) -> None:
         self.mirror = mirror
-        self._export_root = export
+        self._exports = exports
         self._clock = clock
-        self._exporter = Exporter(export)
         self._exported: dict[ObjectKey, str] = {}
         self._applied: dict[ObjectKey, int] = {}
 
@@ -62,22 +56,28 @@ class Overview:
         return f"revision {status.get('revision', 1)} is valid until {at(expires)}{tail}"
 
     async def export_changes(self) -> list[ObjectKey]:
-        """Write the files of every certificate whose Secret has changed; returns which. Raises `Failed`."""
+        """Write the files of every certificate whose Secret has changed; returns which."""
         changed = []
         for key in self.mirror.certificates():
             secret = self.mirror.secret(key)
-            if secret is None or not _belongs(secret, key):
-                continue
-            if self._exported.get(key) == secret.metadata.resource_version:
+            if secret is None or self._exported.get(key) == secret.metadata.resource_version:
                 continue
             self._exported[key] = secret.metadata.resource_version
-            if await self._export(key, secret):
+            if await self._exports.write(key, secret):
                 changed.append(key)
         return changed
 
+    async def export_overdue(self) -> list[ObjectKey]:
+        """Write the files that were changed or deleted by others, or could not be written; returns which."""
+        return [
+            key
+            for key in await self._exports.overdue()
+            if await self._exports.write(key, self.mirror.secret(key))
+        ]
+
     async def export_now(self, client: Client, keys: Iterable[ObjectKey]) -> None:
         """Write the files of these certificates from their Secrets on the server, not from the cache: Ready
-        may be cached before the Secret is. Raises `Failed`."""
+        may be cached before the Secret is."""
         for key in keys:
             around = self.mirror.around(key)
             if around is None:
@@ -86,26 +86,12 @@ class Overview:
                 secret = await client.get(SECRETS, around.certificate["spec"]["secretName"], key.namespace)
             except NotFound:
                 continue
-            if _belongs(secret, key):
-                self._exported[key] = secret.metadata.resource_version
-                await self._export(key, secret)
-
-    async def _export(self, key: ObjectKey, secret: Secret) -> bool:
-        try:
-            return bool(await asyncio.to_thread(self._exporter.write, key.namespace, key.name, secret.data))
-        except UnsafeName as error:
-            report_warning(str(error))
-        except OSError as error:
-            where = error.filename or self._export_root
-            message = (
-                f"cannot write to {where}: {error.strerror or error}; choose another place with --export"
-            )
-            raise Failed(message) from error
-        return False
+            self._exported[key] = secret.metadata.resource_version
+            await self._exports.write(key, secret)
 
     def folder(self, key: ObjectKey) -> Path | None:
         """The folder of the certificate's files, once they exist."""
-        return folder_of(self._export_root, *key) if key in self._exported else None
+        return self._exports.folder(key) if self._exports.names(key) else None
 
     def has_dns_names(self, key: ObjectKey) -> bool:
         """Whether the certificate is for a server."""
@@ -129,13 +115,7 @@ class Overview:
 
     def _files(self, key: ObjectKey) -> str:
         folder = self.folder(key)
-        return f"{folder}/{{{','.join(self._exporter.names(folder))}}}" if folder else ""
-
-
-def _belongs(secret: Secret, key: ObjectKey) -> bool:
-    """Whether it contains a certificate, and not that of another Certificate that names the same Secret."""
-    owner = secret.metadata.annotations.get(_CERTIFICATE_NAME, key.name)
-    return owner == key.name and bool(secret.data.get("tls.crt"))
+        return f"{folder}/{{{','.join(self._exports.names(key))}}}" if folder else ""
 
 
 def _seen(around: Around) -> bool:

@@ -12,7 +12,7 @@ from certwright.cli.access import Session
 from certwright.cli.errors import Failed
 from certwright.cli.options import gathered
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.kinds import Kind
+from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client import discovery
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ T = TypeVar("T")
 class Target:
     """A kind, its namespace, and the requested names (empty: all of them)."""
 
-    kind: Kind[Json]
+    kind: AnyKind
     namespace: str
     names: tuple[str, ...]
 
@@ -71,13 +71,49 @@ def split(words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     return [(kind, tuple(words[1:])) for kind in kinds]
 
 
+def one_object(
+    words: Sequence[str], kinds: Sequence[Kind[Json]], *, default: Kind[Json]
+) -> tuple[Kind[Json], str]:
+    """The kind and the name that `NAME`, `KIND NAME` or `KIND/NAME` mean, without a request to the server.
+
+    Raises `click.UsageError` for a kind that is not one of `kinds`, and for more than one object.
+    """
+    match [part for word in words for part in word.split("/")]:
+        case [name] if (kind := _named(name, kinds)) is None:
+            return default, name
+        case [_]:
+            raise click.UsageError(f"which {words[0]}? Give its name, e.g. `{words[0]}/web`")
+        case [word, name] if word and name:
+            kind = _named(word, kinds)
+            if kind is not None:
+                return kind, name
+            known = ", ".join(one.singular for one in kinds)
+            raise click.UsageError(f"`{word}` is not one of the kinds {known}")
+    raise click.UsageError("name one object: NAME, KIND NAME or KIND/NAME")
+
+
+def _named(word: str, kinds: Sequence[Kind[Json]]) -> Kind[Json] | None:
+    """The kind of that plural, singular or short name, in upper or lower case, with or without its group."""
+    bare, _, group = word.lower().partition(".")
+    return next(
+        (
+            kind
+            for kind in kinds
+            if bare in (kind.plural, kind.singular, *kind.short_names) and group in ("", kind.group)
+        ),
+        None,
+    )
+
+
 async def resolve(session: Session, words: Sequence[str], *, all_namespaces: bool = False) -> list[Target]:
     """The targets of `words` on this server. Raises `click.UsageError` and the errors of discovery."""
     targets = []
-    for word, names in split(words):
-        if names and all_namespaces:
-            raise click.UsageError("a name is only unique within its namespace: use -n NS instead of -A")
-        for kind in await _kinds(session, word):
+    pairs = split(words)
+    if all_namespaces and any(names for _, names in pairs):
+        raise click.UsageError("a name is only unique within its namespace: use -n NS instead of -A")
+    known = await discovery.all_resources(session.client)
+    for word, names in pairs:
+        for kind in await _kinds(session, known, word):
             namespace = session.namespace if kind.namespaced and not all_namespaces else ""
             targets.append(Target(kind, namespace, names))
     return targets
@@ -91,13 +127,19 @@ async def fetch(session: Session, kind: Kind[T], name: str) -> T:
     try:
         return await session.client.get(kind, name, session.namespace)
     except NotFound as error:
-        raise Failed(
-            f"{error} in namespace {session.namespace}; `certwright get {kind.plural} -A` lists all there are"
-        ) from error
+        target = Target(kind, session.namespace if kind.namespaced else "", (name,))
+        raise Failed(not_found(error, target)) from error
 
 
-async def _kinds(session: Session, word: str) -> list[Kind[Json]]:
+def not_found(error: NotFound, target: Target) -> str:
+    """The error with the namespace that was searched, and the command that lists all objects of the kind."""
+    if not target.kind.namespaced:
+        return f"{error}; `certwright get {target.kind.plural}` lists all there are"
+    everywhere = f"`certwright get {target.kind.plural} -A` lists all there are"
+    return f"{error} in namespace {target.namespace}; {everywhere}"
+
+
+async def _kinds(session: Session, known: Sequence[Kind[Json]], word: str) -> list[Kind[Json]]:
     """The kind of that name, or all kinds of that category (`cert-manager`)."""
-    kinds = await discovery.all_resources(session.client)
-    category = [kind for kind in kinds if word.lower() in kind.categories]
-    return category or [await discovery.resolve(session.client, word)]
+    category = [kind for kind in known if word.lower() in kind.categories]
+    return category or [await discovery.resolve(session.client, word, known)]

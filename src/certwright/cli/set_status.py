@@ -1,33 +1,27 @@
-"""`certwright status issuerset` and `certwright status clusterissuerset`."""
+"""The status of an IssuerSet or ClusterIssuerSet, for `certwright status`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-import click
-import msgspec
-
 from certwright.cli import related, sections
-from certwright.cli.access import session
+from certwright.cli.access import Session
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, condition, member_ref
 from certwright.cli.format import age, at, count, from_now, parse_time, sentence
 from certwright.cli.issuer_status import (
     MOST_SHOWN,
     last_success,
     list_for,
-    output_option,
     shortened,
     waiting_for,
 )
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.resource_args import fetch
+from certwright.cli.output import StatusView
 from certwright.cli.tables import lines_of
 from certwright.kube.api.errors import Forbidden
-from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
 from certwright.resources.breaker import read_breaker
 
@@ -59,55 +53,17 @@ class SetStatus:
     waiting: tuple[str, ...]
 
 
-@click.command("issuerset", short_help="Which member of an IssuerSet signs, and what waits.")
-@click.argument("name")
-@output_option
-@namespaced_server_options
-@asynchronous
-async def issuer_set(*, server: ServerOptions, name: str, output: str | None) -> None:
-    """Show which member of an IssuerSet signs, the state of all of them, and which certificates wait.
-
-    \b
-    Examples:
-      certwright status issuerset public -n shop
-      certwright status issuerset public -o json
-    """
-    await _show(server, related.ISSUER_SETS, name, output)
-
-
-@click.command("clusterissuerset", short_help="Which member of a ClusterIssuerSet signs, and what waits.")
-@click.argument("name")
-@output_option
-@namespaced_server_options
-@asynchronous
-async def cluster_issuer_set(*, server: ServerOptions, name: str, output: str | None) -> None:
-    """Show which member of a ClusterIssuerSet signs, the state of all of them, and which certificates wait.
-
-    Lists the Certificates of all namespaces, or of one namespace if you may read no other.
-
-    \b
-    Examples:
-      certwright status clusterissuerset public
-      certwright status clusterissuerset public -o json
-    """
-    await _show(server, related.CLUSTER_ISSUER_SETS, name, output)
-
-
-async def _show(server: ServerOptions, kind: Kind[Json], name: str, output: str | None) -> None:
-    async with session(server) as here:
-        found = await fetch(here, kind, name)
-        found.setdefault("kind", kind.kind)
-        certificates = await list_for(here, related.CERTIFICATES, kind)
-        requests = await list_for(here, related.REQUESTS, kind)
-        members = await members_of(here.client, found, requests)
-        events = await related.events_of(here.client, found)
-    reference = {"name": name, "kind": kind.kind, "group": SETS_GROUP}
-    status, now = SetStatus(found, members, waiting_for(reference, certificates)), datetime.now(UTC)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(as_json(status))).decode())
-        return
-    for line in report(status, events[-MOST_SHOWN:], now):
-        click.echo(line)
+async def view(here: Session, found: Json, now: datetime) -> StatusView:
+    """The status of the IssuerSet or ClusterIssuerSet `found`: which member signs, the state of all of them,
+    and which certificates wait. Raises the client's errors."""
+    is_cluster = found["kind"] == related.CLUSTER_ISSUER_SETS.kind
+    certificates = await list_for(here, related.CERTIFICATES, everywhere=is_cluster)
+    requests = await list_for(here, related.REQUESTS, everywhere=is_cluster)
+    members = await members_of(here.client, found, requests)
+    events = await related.events_of(here.client, found)
+    reference = {"name": found["metadata"]["name"], "kind": str(found["kind"]), "group": SETS_GROUP}
+    status = SetStatus(found, members, waiting_for(reference, certificates))
+    return StatusView(report(status, events[-MOST_SHOWN:], now), as_json(status))
 
 
 async def members_of(client: Client, found: Json, requests: Sequence[Json]) -> tuple[MemberStatus, ...]:

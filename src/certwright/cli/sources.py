@@ -39,6 +39,9 @@ def _read_source(source: str) -> Iterator[Document | DocumentError]:
         yield from manifests.read_documents(sys.stdin.buffer.read(), source=_STDIN)
         return
     path = Path(source)
+    if source.startswith(("http://", "https://")):
+        yield _unreadable(source, f"URLs are not read; use `curl -L {source} | certwright apply -f -`")
+        return
     if not path.is_dir():
         yield from _read_file(path)
         return
@@ -58,5 +61,5 @@ def _read_file(path: Path) -> Iterator[Document | DocumentError]:
     yield from manifests.read_documents(content, source=str(path))
 
 
-def _unreadable(path: Path, why: str) -> DocumentError:
+def _unreadable(path: Path | str, why: str) -> DocumentError:
     return DocumentError(source=str(path), index=0, line=0, column=0, message=why)

@@ -97,11 +97,10 @@ def _of_solvers(about: str, issuer: Issuer | ClusterIssuer) -> list[Finding]:
         path = f"spec.acme.solvers[{number}]"
         if _uses_cluster(solver):
             text = (
-                f"{path}: HTTP-01 is answered by certwright itself, not by pods behind an Ingress or "
-                "Gateway: start it with --http01-listen, and route /.well-known/acme-challenge/ of these "
-                "names to it"
+                f"{path}: HTTP-01 is answered by the controllers instead of solver pods: proxies must be "
+                "able to connect to port 8089 of certwright's pods; podTemplate has no effect"
             )
-            found.append(Finding("stops", about, text))
+            found.append(Finding("changes", about, text))
     return found
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
+from certwright.cli.related import CERTIFICATES
 from certwright.cli.switch_findings import Cluster
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -18,7 +19,6 @@ def _kind(group: str, kind: str, plural: str, *, namespaced: bool) -> Kind[Json]
     return Kind(group, "v1", kind, plural, kind.lower(), namespaced, Json)
 
 
-_CERTIFICATES: Final = _kind(CERTIFICATES.group, CERTIFICATES.kind, CERTIFICATES.plural, namespaced=True)
 _INGRESSES: Final = _kind("networking.k8s.io", "Ingress", "ingresses", namespaced=True)
 _GATEWAYS: Final = _kind("gateway.networking.k8s.io", "Gateway", "gateways", namespaced=True)
 _DEPLOYMENTS: Final = _kind("apps", "Deployment", "deployments", namespaced=True)
@@ -52,7 +52,7 @@ class SwitchReader:
         return Cluster(
             issuers=await self._list(ISSUERS),
             cluster_issuers=await self._list(CLUSTER_ISSUERS),
-            certificates=await self._list(_CERTIFICATES),
+            certificates=await self._list(CERTIFICATES),
             ingresses=await self._list(_INGRESSES),
             gateways=await self._list(_GATEWAYS),
             deployments=await self._list(_DEPLOYMENTS),

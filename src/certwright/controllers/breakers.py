@@ -22,6 +22,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.retry.tries import PERIOD
 from certwright.controllers.toolbox import Toolbox
+from certwright.kit import logs
 from certwright.kube.api.errors import Forbidden, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.controller import Result
@@ -118,9 +119,21 @@ def _log_change(issuer: ObjectKey, stored: BreakerRecord | None, record: Breaker
     """One line when certificates begin to wait for an issuer, and one when they no longer do."""
     was_open, is_open = stored is not None and stored.is_open, record is not None and record.is_open
     if record is not None and is_open and not was_open:
-        _log.warning("issuer fails: issuer=%s cause=%s message=%r", issuer, record.reason, record.message)
+        logs.event(
+            _log,
+            logging.WARNING,
+            "issuer fails",
+            subject=_name(issuer),
+            issuer=_name(issuer),
+            reason=record.reason,
+            cause=record.message,
+        )
     elif was_open and not is_open:
-        _log.info("issuer works again: issuer=%s", issuer)
+        logs.event(_log, logging.INFO, "issuer works again", subject=_name(issuer), issuer=_name(issuer))
+
+
+def _name(issuer: ObjectKey) -> str:
+    return f"{(ISSUERS if issuer.namespace else CLUSTER_ISSUERS).kind}/{issuer}"
 
 
 def _merged(stored: BreakerRecord, record: BreakerRecord, now: datetime, *, owns: bool) -> BreakerRecord:

@@ -20,6 +20,7 @@ from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.retry.backoff import minimum_in
 from certwright.issuers.contract import Checked, IssuerView
 from certwright.issuers.table import ISSUERS, kind_of
+from certwright.kit import logs
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
@@ -208,8 +209,25 @@ class IssuerReconciler(Generic[T]):
             after.message,
         ):
             return
+        self._log_verdict(issuer, checked, was_ready=before is not None and before.status == "True")
         if not checked.ready:
             self._toolbox.recorder.event(self._kind, written, "Warning", FAILED_EVENT, checked.message)
         elif checked.message:
             reason = checked.event or checked.reason
             self._toolbox.recorder.event(self._kind, written, "Normal", reason, checked.message)
+
+    def _log_verdict(self, issuer: T, checked: Checked, *, was_ready: bool) -> None:
+        key = issuer.metadata.key
+        if checked.reason == NOT_ALLOWED:
+            # Logged by `_not_allowed`, once for each start.
+            return
+        logs.event(
+            _log,
+            # A new issuer often waits for a Secret for a moment.
+            logging.WARNING if was_ready and not checked.ready else logging.INFO,
+            "issuer ready" if checked.ready else "issuer not ready",
+            subject=f"{self._kind.kind}/{key}",
+            issuer=f"{self._kind.kind}/{key}",
+            reason=checked.reason,
+            cause=checked.message,
+        )

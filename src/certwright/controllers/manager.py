@@ -7,6 +7,7 @@ from typing import Any
 
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.metrics import ControllerMetrics
+from certwright.controllers.notifications.notifier import Notifier
 from certwright.controllers.parts import Parts, Row
 from certwright.controllers.settings import Settings
 from certwright.controllers.toolbox import Toolbox
@@ -46,6 +47,10 @@ class Controllers:
         toolbox = Toolbox(client, self._recorder, executor, clock.now)
         self._parts = Parts(toolbox, clock, settings or Settings(), mine)
         self._caches = self._parts.caches
+        notifications = self._parts.settings.notifications
+        self._notifier = (
+            Notifier(self._caches, client, clock, mine, notifications) if notifications is not None else None
+        )
         self._controllers = [self._build(row) for row in ROWS if row.runs(self._parts)]
 
     def _build(self, row: Row[Any]) -> Controller:
@@ -108,6 +113,13 @@ class Controllers:
             for controller in self._controllers:
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(self._give_back(), name="memory")
+            if (leftovers := self._parts.acme.leftovers) is not None:
+                namespace = self._parts.settings.namespace or ""
+                group.create_task(leftovers.run(namespace), name="left-over solver objects")
+            if (services := self._parts.acme.services) is not None:
+                group.create_task(services.follow_replicas(), name="replicas that answer challenges")
+            if self._notifier is not None:
+                group.create_task(self._notifier.run(), name="notifications")
 
     async def _give_back(self) -> None:
         """Return the memory of the first pass over all objects to the system."""

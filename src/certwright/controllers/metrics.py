@@ -24,6 +24,7 @@ from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
+from certwright.resources.delivery import Delivery
 from certwright.resources.issuer import ClusterIssuer, Issuer
 
 _STATUSES = ("True", "False", "Unknown")
@@ -57,6 +58,7 @@ class ControllerMetrics:
     def __init__(self, shared: Shared, controllers: Sequence[Controller], traffic: Traffic) -> None:
         self._mine = shared.mine
         self._caches = shared.caches
+        self._deliveries = shared.deliveries
         self._circuits = shared.gate.circuits
         self._traffic = traffic
         self._controllers = controllers
@@ -76,6 +78,7 @@ class ControllerMetrics:
         counts = [(one.name, one.runs, one.failures) for one in self._controllers]
         standings = self._circuits.standings()
         challenges = list(self._caches.challenges.cache.values())
+        deliveries = list(self._deliveries.cache.values()) if self._deliveries is not None else []
         traffic = self._traffic.take()
         now = self._clock.now()
 
@@ -86,6 +89,7 @@ class ControllerMetrics:
                 _certificates(self._of_ours(certificates())),
                 _failing(failing),
                 _challenges(challenges),
+                _deliveries(deliveries),
                 _traffic(traffic),
                 _circuits(standings),
                 _ready_issuers("issuer", "Issuer", issuers),
@@ -198,6 +202,23 @@ def _challenges(challenges: Iterable[Challenge]) -> Iterator[str]:
         )
         for one in _CHALLENGE_STATES:
             yield f'{name}{{status="{one}",{about}}} {int(state == one)}\n'
+
+
+def _deliveries(deliveries: Sequence[Delivery]) -> Iterator[str]:
+    """Not of cert-manager: whether files and servers have the current certificate."""
+    for kind, meaning in (
+        ("Delivered", "Whether the files contain the current certificate and the hook has succeeded."),
+        ("Deployed", "Whether the addresses of servedAt serve the current certificate."),
+    ):
+        name = f"certwright_delivery_{kind.lower()}_status"
+        yield head(name, "gauge", f"{meaning} 1 for the status of the condition.")
+        for delivery in deliveries:
+            meta = delivery.metadata
+            condition = conditions.find(delivery.status.conditions, kind)
+            if condition is not None:
+                text = labels((("name", meta.name), ("namespace", meta.namespace)))
+                for one in _STATUSES:
+                    yield f'{name}{{{text},condition="{one}"}} {int(condition.status == one)}\n'
 
 
 def _traffic(tallies: Sequence[tuple[Kind, Tally]]) -> Iterator[str]:

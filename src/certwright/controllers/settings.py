@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.deliveries.options import DeliveryOptions
+from certwright.controllers.notifications.options import Notifications
 from certwright.controllers.retry.backoff import Limits
 from certwright.controllers.retry.breaker_state import ATTEMPTS_PER_HOUR
 from certwright.controllers.shims.options import ShimOptions
@@ -23,7 +25,8 @@ class Settings:
     """`enabled` is the list of `--controllers`. `namespace` restricts the controllers to one namespace,
     without ClusterIssuers (None: all). The Secrets of ClusterIssuers lie in `cluster_resource_namespace`;
     `filtered_secrets` False caches all Secrets in full. `api_server_ca` is the CA
-    of the API server as PEM; empty: unknown. `suffix` makes the random ends of names."""
+    of the API server as PEM; empty: unknown. `notifications` None: none are sent. `suffix` makes the random
+    ends of names."""
 
     enabled: str = "*"
     cluster_resource_namespace: str = "kube-system"
@@ -36,7 +39,9 @@ class Settings:
     filtered_secrets: bool = True
     acme: AcmeOptions = field(default_factory=AcmeOptions)
     shims: ShimOptions = field(default_factory=ShimOptions)
+    deliveries: DeliveryOptions = field(default_factory=DeliveryOptions)
     api_server_ca: bytes = b""
+    notifications: Notifications | None = None
     workers: int = _WORKERS
     suffix: Callable[[int], str] = random_suffix
 

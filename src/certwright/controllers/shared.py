@@ -9,6 +9,7 @@ from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import share_of
+from certwright.controllers.deliveries.cache import follow_deliveries
 from certwright.controllers.queues import Queues
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.retry.breaker_records import BreakerRecords
@@ -17,7 +18,9 @@ from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.servers import Servers
 from certwright.controllers.settings import Settings
 from certwright.controllers.toolbox import Toolbox
+from certwright.kube.client.informer import Informer
 from certwright.kube.util.clock import Clock
+from certwright.resources.delivery import Delivery
 
 USER_AGENT = "certwright"
 """The User-Agent that servers of issuers see."""
@@ -41,6 +44,10 @@ class Shared:
             filtered_secrets=settings.filtered_secrets,
             mine=mine,
         )
+        self.deliveries: Informer[Delivery] | None = None
+        if table.DELIVERIES in self.enabled and settings.deliveries.roots:
+            self.deliveries = follow_deliveries(toolbox.client, clock, settings.namespace or "")
+            self.caches.add((self.deliveries,))
         self.queues = Queues(clock, self.caches, mine)
         self.issuers = KnownIssuers(self.caches, self.enabled, self.secrets_of_cluster_issuers)
         self.gate = self._gate(settings.issuer_attempts_per_hour)

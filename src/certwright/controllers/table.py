@@ -43,6 +43,7 @@ INGRESS_SHIM: Final = "ingress-shim"
 GATEWAY_SHIM: Final = "gateway-shim"
 LISTENER_SETS: Final = "listenerset"
 CA_INJECTOR: Final = "cainjector"
+DELIVERIES: Final = "deliveries"
 
 _STEPS = "controllers.certificates"
 
@@ -73,6 +74,8 @@ TABLE: Final[tuple[Row, ...]] = (
     Row(LISTENER_SETS, "controllers.shims.reconcile"),
     # A program of its own with cert-manager.
     Row(CA_INJECTOR, "controllers.cainjector.reconcile"),
+    # Not of cert-manager; runs where a root is named.
+    Row(DELIVERIES, "controllers.deliveries.reconcile"),
     Row(f"{CSR_SIGNERS}ca", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}selfsigned", "controllers.requests.signing_requests", default=False),
     Row(f"{CSR_SIGNERS}vault", "controllers.requests.signing_requests", default=False),

@@ -19,6 +19,9 @@ from certwright.controllers.cainjector.targets import Target
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.reconcile import CertificateReconciler
 from certwright.controllers.certificates.steps import enabled_steps
+from certwright.controllers.deliveries.cache import wake_deliveries
+from certwright.controllers.deliveries.hooks import Hooks
+from certwright.controllers.deliveries.reconcile import DeliveryReconciler, Tools
 from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.parts import Parts, Row
 from certwright.controllers.probes import Probes
@@ -236,6 +239,19 @@ def _ca_injector(kind: Kind[Target]) -> Row[CAInjector]:
     )
 
 
+def _deliveries(parts: Parts) -> DeliveryReconciler:
+    assert parts.deliveries is not None
+    options = parts.settings.deliveries
+    tools = Tools(Hooks(options, parts.clock).run)
+    return DeliveryReconciler(parts.deliveries, parts.caches, parts.toolbox, options, tools)
+
+
+def _delivery_handlers(parts: Parts, reconciler: DeliveryReconciler, add: Add) -> None:
+    assert parts.deliveries is not None
+    wake_deliveries(parts.deliveries, parts.caches, add)
+    events.wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
+
+
 def _breakers(parts: Parts) -> BreakerReconciler:
     probes = Probes(parts.issuers, parts.issuer_tools, acme=parts.acme.probe)
     return BreakerReconciler(
@@ -350,6 +366,16 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         runs=lambda parts: parts.ingress_like.experimental_listener_sets is not None,
     ),
     *map(_ca_injector, CA_TARGETS),
+    Row(
+        "deliveries",
+        "Deliveries",
+        _deliveries,
+        _delivery_handlers,
+        runs=lambda parts: parts.deliveries is not None,
+        # The roots are of the machine, not of the shard.
+        is_divided=False,
+        yields_when_idle=False,
+    ),
     Row(
         "circuit-breakers",
         "issuers that fail",

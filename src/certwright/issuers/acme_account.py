@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from certwright.acme.protocol import account, challenges, persistent_records, profiles
 from certwright.acme.protocol.account import Account, ExternalAccount
 from certwright.acme.protocol.client import AcmeClient, Pause, Registry
-from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
+from certwright.acme.protocol.errors import AccountTrouble, AcmeError, Refused, Unreachable, Untrusted
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
 from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault, Problem, Reaction
 from certwright.acme.protocol.transport import TlsOptions
@@ -186,8 +187,7 @@ async def _key(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
             f"{_VERIFY}the ACME issuer config has 'disableAccountKeyGeneration' set to true, but the secret "
             f"was not found: {_missing_key(spec)}",
         )
-    plan = keys.KeyPlan.of("RSA", 2048)
-    made = await tools.executor.run(lambda: keys.generate(plan))
+    made = await tools.executor.run(lambda: keys.generate(keys.KeyPlan.of("RSA", 2048)))
     pem = keys.encode_private_key(made, "PKCS1")
     # Durable before registration: an account whose key is lost is lost. Another writer may have been faster.
     stored = await acme.create_secret(name, {_entry(spec): pem})
@@ -265,13 +265,8 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
         raise Trouble(_NOT_REGISTERED, pause.why, retry_after=pause.until - now)
     try:
         directory = await client.directory(fresh=client.is_lost)
-        if directory.external_account_required and external is None:
-            raise Trouble(
-                _NOT_REGISTERED,
-                f"{_REGISTER}the server demands an external account binding; set "
-                "spec.acme.externalAccountBinding to what your CA gave you",
-            )
-        made = await _make(client, spec, external, tools)
+        is_unbound = directory.external_account_required and external is None
+        made = await (_find_existing(client, spec) if is_unbound else _make(client, spec, external, tools))
     except AcmeError as error:
         trouble = _trouble(error, _NOT_REGISTERED, _REGISTER, spec)
         if isinstance(error, Refused) and error.retry_after is not None:
@@ -287,6 +282,18 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
         )
     client.is_lost = False
     return made
+
+
+async def _find_existing(client: AcmeClient, spec: ACMEIssuer) -> Account:
+    """The account of a key that exists already: only new accounts are bound (RFC 8555 §7.3.4)."""
+    if spec.disable_account_key_generation:
+        with suppress(AccountTrouble):
+            return await client.run(account.find)
+    raise Trouble(
+        _NOT_REGISTERED,
+        f"{_REGISTER}the server demands an external account binding; set "
+        "spec.acme.externalAccountBinding to what your CA gave you",
+    )
 
 
 async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
@@ -366,9 +373,7 @@ async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount 
 
 def _trouble(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Trouble:
     """Convert an error; its type decides whether and when to retry."""
-    if isinstance(error, Untrusted):
-        return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
-    if isinstance(error, Unreachable):
+    if isinstance(error, Unreachable) and not isinstance(error, Untrusted):
         return Trouble(reason, f"{prefix}{error}", retry_after=_SOON)
     if not isinstance(error, Refused):
         return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)

@@ -106,6 +106,14 @@ def read_certificate(pem: bytes) -> CertificateFacts:
     return _checked(bytes(pem))[0]
 
 
+def read_der(der: bytes) -> CertificateFacts:
+    """Parse one certificate in DER. Raises `BadCertificate`."""
+    with border(BadCertificate, "not a certificate that can be read (expected is DER)", detail=True):
+        found = _facts(bytes(der))
+    _check_keys([found])
+    return found
+
+
 def known_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
     """As `read_chain`, for a first certificate whose public key is known to be valid: parsing that too would
     double the time."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 Block = tuple[bytes, bytes]
 """Label and content."""
 
 _BEGIN, _END, _DASHES = b"-----BEGIN ", b"-----END ", b"-----\n"
 _LINE = re.compile(rb".{1,64}")
+_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s[^-]*-----END CERTIFICATE-----")
 
 
 def blocks(text: bytes) -> list[Block]:
@@ -25,6 +26,13 @@ def blocks(text: bytes) -> list[Block]:
     except ValueError:
         return []
     return found if join(found) == text else []
+
+
+def certificates_in(text: bytes) -> Iterator[bytes]:
+    """The certificates of a file as PEM, one by one and unparsed. Keys, parameters and text between them are
+    skipped (RFC 7468 §2: "Data before the encapsulation boundaries are permitted")."""
+    for match in _CERTIFICATE.finditer(text):
+        yield match[0].replace(b"\r", b"") + b"\n"
 
 
 def join(found: Iterable[Block]) -> bytes:

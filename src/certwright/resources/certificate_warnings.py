@@ -8,6 +8,7 @@ change the direction of text.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ def _problem(name: str) -> str:
     """What is unusual about a DNS name; empty for a usual one."""
     if not name.isascii():
         return "is not ASCII: the certificate gets its form with xn--; check that every letter is meant"
+    if mistaken := _mistaken(name):
+        return mistaken
     host = name.removeprefix("*.")
     if "*" in host:
         return "has a * that is not its whole first label: CAs refuse it, and clients do not match it"
@@ -66,6 +69,22 @@ def _problem(name: str) -> str:
         return f"is longer than {_MAX_NAME} characters: it cannot be a DNS name"
     if not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
         return "is not a host name: its parts must be 1 to 63 letters, digits and hyphens"
+    return ""
+
+
+def _mistaken(name: str) -> str:
+    """What a name is instead of a DNS name: an IP address, a URL, or a host with a port; empty for none."""
+    try:
+        ipaddress.ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        pass
+    else:
+        return "is an IP address, which clients do not look for among DNS names: put it under ipAddresses"
+    if "://" in name:
+        return "is a URL, which no client matches: write the host name alone, or put the URL under uris"
+    host, colon, port = name.rpartition(":")
+    if colon and host and port.isdecimal():
+        return "has a port, which no client matches: a certificate is for a host, so leave the port out"
     return ""
 
 

@@ -145,6 +145,14 @@ _CLUSTER_MEMBER: Final = (
     ),
 )
 
+_DELIVERY: Final = (
+    _rule(
+        "has(self.certificateRef) != has(self.secretRef)",
+        "name the Certificate in certificateRef, or a Secret in secretRef, and not both",
+        reason=_REQUIRED,
+    ),
+)
+
 Place = tuple[str, ...]
 _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
     ("Certificate", GROUP): {("spec",): _CERTIFICATE},
@@ -161,6 +169,7 @@ _RULES: Final[Mapping[tuple[str, str], Mapping[Place, tuple[Rule, ...]]]] = {
     },
     ("Issuer", GROUP): {("spec",): _ISSUER},
     ("ClusterIssuer", GROUP): {("spec",): _ISSUER},
+    ("Delivery", SETS_GROUP): {("spec",): _DELIVERY},
     ("IssuerSet", SETS_GROUP): {("spec", "issuers", "items"): _MEMBER},
     ("ClusterIssuerSet", SETS_GROUP): {("spec", "issuers", "items"): _CLUSTER_MEMBER},
     ("Order", ACME_GROUP): {

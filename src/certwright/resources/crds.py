@@ -29,6 +29,7 @@ from certwright.resources.table import (
     CHALLENGES,
     CLUSTER_ISSUER_SETS,
     CLUSTER_ISSUERS,
+    DELIVERIES,
     ISSUER_SETS,
     ISSUERS,
     ORDERS,
@@ -227,6 +228,14 @@ _COLUMNS: Final[Mapping[str, tuple[dict[str, Any], ...]]] = {
     CLUSTER_ISSUERS.kind: (_READY, _STATUS, _AGE),
     ISSUER_SETS.kind: (_READY, _ACTIVE, _STATUS, _AGE),
     CLUSTER_ISSUER_SETS.kind: (_READY, _ACTIVE, _STATUS, _AGE),
+    DELIVERIES.kind: (
+        _condition_column("Delivered", "Delivered", "status"),
+        _condition_column("Deployed", "Deployed", "status"),
+        _column("Root", ".spec.root"),
+        _column("Path", ".spec.path"),
+        _condition_column("Status", "Delivered", "message", priority=1),
+        _AGE,
+    ),
     ORDERS.kind: (_STATE, _ISSUER, _REASON, _AGE),
     CHALLENGES.kind: (_STATE, _column("Domain", ".spec.dnsName"), _REASON, _AGE),
 }

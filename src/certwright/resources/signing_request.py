@@ -22,13 +22,19 @@ from certwright.resources.names import (
 from certwright.resources.reasons import DENIED, FAILED
 
 REQUEST_DURATION: Final = "experimental.cert-manager.io/request-duration"
+"""On a CertificateSigningRequest: the duration of the certificate, e.g. `2160h`."""
 REQUEST_IS_CA: Final = "experimental.cert-manager.io/request-is-ca"
+"""On a CertificateSigningRequest: `true` requests a CA certificate."""
 PRIVATE_KEY_SECRET: Final = "experimental.cert-manager.io/private-key-secret-name"  # noqa: S105 - a name
-"""Settings that Kubernetes' kind has no field for. Values: a Go duration; `true`; the name of a Secret."""
+"""On a CertificateSigningRequest: the Secret with its key, which a `selfSigned` issuer signs with."""
+CUSTOM_FIELDS: Final = "venafi.experimental.cert-manager.io/custom-fields"
+"""On a CertificateSigningRequest: as `venafi.cert-manager.io/custom-fields`."""
+PICKUP_ID: Final = "venafi.experimental.cert-manager.io/pickup-id"
+"""On a CertificateSigningRequest: as `venafi.cert-manager.io/pickup-id`."""
 ISSUER_ANNOTATIONS: Final[Mapping[str, str]] = {
     PRIVATE_KEY_SECRET: PRIVATE_KEY_SECRET_NAME,
-    "venafi.experimental.cert-manager.io/custom-fields": VENAFI_CUSTOM_FIELDS,
-    "venafi.experimental.cert-manager.io/pickup-id": VENAFI_PICKUP_ID,
+    CUSTOM_FIELDS: VENAFI_CUSTOM_FIELDS,
+    PICKUP_ID: VENAFI_PICKUP_ID,
 }
 """The annotations that issuers read and write, and their names on a CertificateRequest."""
 

@@ -78,7 +78,7 @@ class IngressTemplate(Struct, frozen=True, kw_only=True):
 
 
 class HTTP01Ingress(Struct, frozen=True, kw_only=True):
-    """HTTP-01 by a pod behind an Ingress."""
+    """HTTP-01 by an Ingress that leads to certwright's listener."""
 
     service_type: Annotated[
         str, doc("Type of the solver's Service: NodePort (the default) or ClusterIP.")
@@ -90,12 +90,12 @@ class HTTP01Ingress(Struct, frozen=True, kw_only=True):
         str | None, doc("Value of the old annotation kubernetes.io/ingress.class of the Ingress.")
     ] = field(default=None, name="class")
     name: Annotated[str, doc("Name of an existing Ingress that is edited instead of making one.")] = ""
-    pod_template: Annotated[SolverPodTemplate | None, doc("Changes to the solver's pod.")] = None
+    pod_template: Annotated[SolverPodTemplate | None, doc("Has no effect: there is no pod.")] = None
     ingress_template: Annotated[IngressTemplate | None, doc("Changes to the solver's Ingress.")] = None
 
 
 class HTTP01Gateway(Struct, frozen=True, kw_only=True):
-    """HTTP-01 by a pod behind a Gateway."""
+    """HTTP-01 by an HTTPRoute that leads to certwright's listener."""
 
     service_type: Annotated[
         str, doc("Type of the solver's Service: NodePort (the default) or ClusterIP.")
@@ -104,7 +104,7 @@ class HTTP01Gateway(Struct, frozen=True, kw_only=True):
         default_factory=dict
     )
     parent_refs: Annotated[tuple[ParentRef, ...], doc("Gateways that the HTTPRoute is attached to.")] = ()
-    pod_template: Annotated[SolverPodTemplate | None, doc("Changes to the solver's pod.")] = None
+    pod_template: Annotated[SolverPodTemplate | None, doc("Has no effect: there is no pod.")] = None
 
 
 class HTTP01WebRoot(Struct, frozen=True, kw_only=True):
@@ -116,11 +116,12 @@ class HTTP01WebRoot(Struct, frozen=True, kw_only=True):
 class HTTP01Solver(Struct, frozen=True, kw_only=True):
     """Answers HTTP-01 challenges: the token is served at a well-known path on port 80.
 
-    Outside a Kubernetes cluster `ingress` and `gatewayHTTPRoute` both mean the listener of certwright itself.
+    certwright's own listener responds. With --http01-cluster-address, `ingress` and `gatewayHTTPRoute` make
+    objects that lead there; without it, your network must.
     """
 
-    ingress: Annotated[HTTP01Ingress | None, doc("By a pod behind an Ingress.")] = None
-    gateway_http_route: Annotated[HTTP01Gateway | None, doc("By a pod behind a Gateway.")] = field(
+    ingress: Annotated[HTTP01Ingress | None, doc("By an Ingress.")] = None
+    gateway_http_route: Annotated[HTTP01Gateway | None, doc("By an HTTPRoute of a Gateway.")] = field(
         default=None, name="gatewayHTTPRoute"
     )
     webroot: Annotated[

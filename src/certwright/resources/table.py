@@ -7,6 +7,7 @@ from typing import Final
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
+from certwright.resources.delivery import Delivery
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
 from certwright.resources.names import ACME_GROUP, GROUP, SETS_GROUP
@@ -53,6 +54,10 @@ CLUSTER_ISSUER_SETS: Final = Kind(
     _OURS,
 )
 
+DELIVERIES: Final = Kind(
+    SETS_GROUP, "v1alpha1", "Delivery", "deliveries", "delivery", True, Delivery, (), _OURS
+)
+
 CERTIFICATE_SIGNING_REQUESTS: Final = Kind(
     "certificates.k8s.io",
     "v1",
@@ -74,5 +79,6 @@ OUR_KINDS: Final[tuple[AnyKind, ...]] = (
     CHALLENGES,
     ISSUER_SETS,
     CLUSTER_ISSUER_SETS,
+    DELIVERIES,
 )
-"""The six kinds of cert-manager's API, and the sets of issuers."""
+"""The six kinds of cert-manager's API, the sets of issuers, and deliveries."""

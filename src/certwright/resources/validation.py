@@ -14,6 +14,7 @@ from certwright.kube.api.kinds import AnyKind
 from certwright.resources import (
     certificate_rules,
     certificate_warnings,
+    delivery_rules,
     issuer_rules,
     issuer_set_rules,
     operator_policy,
@@ -48,6 +49,7 @@ _RULES: Final[dict[tuple[str, str], Callable[[Any], list[FieldError]]]] = {
     ("CertificateRequest", GROUP): request_rules.validate,
     ("Issuer", GROUP): _issuer,
     ("ClusterIssuer", GROUP): _issuer,
+    ("Delivery", SETS_GROUP): delivery_rules.validate,
     ("IssuerSet", SETS_GROUP): _issuer_set,
     ("ClusterIssuerSet", SETS_GROUP): _cluster_issuer_set,
 }

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.bind import running_bind
+from support.go_modules import GATEWAY_API, folder_of
 from support.pebble import running_pebble
 from support.programs import free_port, spawn, stop
 from support.real import require
@@ -23,6 +24,7 @@ _GATES = (
     "AdditionalCertificateOutputFormats",
     "ServerSideApply",
     "ExperimentalCertificateSigningRequestControllers",
+    "ExperimentalGatewayAPISupport",
 )
 _SIGNING_REQUESTS = (
     "certificatesigningrequests-issuer-ca",
@@ -88,7 +90,9 @@ def _certwright(folder: Path, http_port: int, names: str) -> Iterator[Path]:
         process = spawn([sys.executable, "-m", "certwright", "serve", *flags], out)
         try:
             _wait_until_ready(process, log)
-            _create_namespace(kubeconfig)
+            _kubectl(kubeconfig, "create", "namespace", _NAMESPACE)
+            definitions = folder_of(GATEWAY_API) / "config" / "crd" / "standard"
+            _kubectl(kubeconfig, "apply", "--server-side", "-f", str(definitions))
             yield kubeconfig
         finally:
             stop(process)
@@ -102,8 +106,10 @@ def _wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.05)
 
 
-def _create_namespace(kubeconfig: Path) -> None:
-    command = ["kubectl", "create", "namespace", _NAMESPACE]
+def _kubectl(kubeconfig: Path, *arguments: str) -> None:
     subprocess.run(
-        command, env={**os.environ, "KUBECONFIG": str(kubeconfig)}, check=True, capture_output=True
+        [require("kubectl"), *arguments],
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+        check=True,
+        capture_output=True,
     )

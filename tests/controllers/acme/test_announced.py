@@ -75,10 +75,6 @@ async def test_trouble_names_the_next_step(fake: FakeWorld, status: int, state: 
     moment, asked = next_step(order.status.reason), fake.ca.counted()[Action.NEW_ORDER]
     assert next_step(await fake.message_of()) == moment
     await fake.world.advance_to(moment + timedelta(seconds=2))
-    (order,) = await fake.orders()
-    if (limited := re.match(r"Waiting until (\S+):", order.status.reason)) is not None:
-        # Its turn at the breaker has come; the limit that the CA has named ends later, and is announced.
-        await fake.world.advance_to(datetime.fromisoformat(limited[1]) + timedelta(seconds=2))
     assert fake.ca.counted()[Action.NEW_ORDER] > asked
 
 

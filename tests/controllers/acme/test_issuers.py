@@ -90,6 +90,23 @@ async def test_an_account_must_be_bound_rightly(
 
 
 @pytest.mark.asyncio(loop_scope="module")
+async def test_an_imported_account_needs_no_binding(world: AcmeWorld) -> None:
+    await verdict(world, "customer", **binding("right"))
+    same_key = {"privateKeySecretRef": {"name": "customer-account"}, "disableAccountKeyGeneration": True}
+    assert (await verdict(world, "imported", **same_key))[1] == "ACMEAccountRegistered"
+    issuers = [await world.client.get(CLUSTER_ISSUERS, name) for name in ("customer", "imported")]
+    first, second = (one.status.acme for one in issuers)
+    assert first is not None
+    assert second is not None
+    assert first.uri == second.uri
+    # A key without an account.
+    _, reason, message = await verdict(world, "new", disableAccountKeyGeneration=False)
+    assert (reason, "set spec.acme.externalAccountBinding" in message) == ("ErrRegisterACMEAccount", True)
+    unknown = {"privateKeySecretRef": {"name": "new-account"}, "disableAccountKeyGeneration": True}
+    assert "set spec.acme.externalAccountBinding" in (await verdict(world, "unknown-key", **unknown))[2]
+
+
+@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     ("acme", "reason", "words"),
     [

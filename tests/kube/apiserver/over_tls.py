@@ -83,7 +83,7 @@ async def served(
 ) -> AsyncIterator[Served]:
     """`options`: those of `serve_https`."""
     api = await start_api(authenticator=USERS)
-    identity = tls_identity.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    identity = tls_identity.load_or_make(tls_identity.Settings(folder, "127.0.0.1"), now=datetime.now(UTC))
     face = await serve_https(
         around(api.server.handle),
         host="127.0.0.1",

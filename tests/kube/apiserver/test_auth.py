@@ -73,7 +73,7 @@ def test_a_client_certificate_names_user_and_groups() -> None:
 async def test_strangers_are_not_let_in(start_api: StartApi) -> None:
     api = await start_api(authenticator=FirstOf(ClientCertificates(), TOKENS), user=None)
     for headers in ({}, {"authorization": "Bearer wrong"}):
-        for path in (SECRETS, "/api", "/healthz", "/nothing"):
+        for path in (SECRETS, "/api", "/version", "/healthz/etcd", "/nothing"):
             answer = await api.call("GET", path, None, **headers)
             assert (answer.status, answer.json["reason"], answer.message) == (
                 401,

@@ -112,7 +112,7 @@ def expressions() -> Iterator[str]:
 def value_of(expression: Any) -> Any:
     """The value, or that there is none."""
     result = expression.eval(data={})
-    return "an error" if result.type() == library.Type.ERROR else str(result.value())
+    return "an error" if result.type() == library.Type.ERROR else str(result.plain_value())
 
 
 def test_replaced_functions_return_what_those_of_the_library_do() -> None:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from certwright.kube.apiserver.cel import rules as cel_rules
-from support.real import require
+from support.go_modules import GATEWAY_API, folder_of
 
 MODULES = {
-    "sigs.k8s.io/gateway-api@v1.6.0": "config/crd/*/*.yaml",
+    GATEWAY_API: "config/crd/*/*.yaml",
     "github.com/cert-manager/trust-manager@v0.25.0": "deploy/crds/*.yaml",
 }
 """Go modules that hold the definitions. Those of Argo CD have no rules."""
 _FEW = 3
-
-
-def folder_of(module: str) -> Path:
-    """Where a module of Go lies. Skips the test where it cannot be had."""
-    require("go")
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", module], capture_output=True, text=True, check=False
-    )
-    found = json.loads(done.stdout or "{}")
-    if not found.get("Dir"):
-        pytest.skip(f"{module} cannot be downloaded: {found.get('Error') or done.stderr}")
-    return Path(found["Dir"])
 
 
 def filled(schema: dict[str, Any]) -> Any:

@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -188,6 +189,19 @@ async def test_dependents_follow_their_owner(api: Api) -> None:
     await api.ok("DELETE", f"{CERTIFICATES}/web")
     await api.settle()
     assert [s["metadata"]["name"] for s in (await api.ok("GET", SECRETS))["items"]] == ["free"]
+
+
+@pytest.mark.every_store
+async def test_an_owner_that_was_just_written_is_not_looked_up(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = await api.certificate("web")
+    await api.settle()
+    looked_up = AsyncMock()
+    monkeypatch.setattr(api.store, "latest", looked_up)
+    await api.secret("s", ownerReferences=owned_by(owner))
+    await api.settle()
+    looked_up.assert_not_called()
 
 
 @pytest.mark.every_store

@@ -25,7 +25,7 @@ from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.store.sqlite.store import open_sqlite
 from certwright.kube.util import ids
-from faults.every_kind import resources, valid_object
+from faults.every_kind import resources, root_of, valid_object
 from kube.apiserver.callers import CONFIG_MAPS, CRDS, Api, StartApi
 from kube.apiserver.webhook_server import WebhookServer, add_label, patch, register, running
 from support.etcd import Etcd, running_etcd
@@ -320,7 +320,7 @@ async def test_every_kind_gets_a_second_name(start_api: StartApi) -> None:
     suffixes = iter(["taken", "other"] * len(GENERATED))
     api = await start_api(name_suffix=lambda: next(suffixes))
     for group, plural in GENERATED:
-        root = f"/apis/{group}/v1" if group else "/api/v1"
+        root = root_of(group)
         found = (await api.ok("GET", root))["resources"]
         resource = next(one for one in found if one["name"] == plural)
         path = f"{root}/namespaces/default/{plural}" if resource["namespaced"] else f"{root}/{plural}"

@@ -47,7 +47,7 @@ class Served:
 @asynccontextmanager
 async def served(start_api: StartApi, folder: Path, *, is_fair: bool = True) -> AsyncIterator[Served]:
     api = await start_api(authenticator=FirstOf(ClientCertificates(), TOKENS), user=None)
-    identity = tls_identity.load_or_make(folder, host="127.0.0.1", now=datetime.now(UTC))
+    identity = tls_identity.load_or_make(tls_identity.Settings(folder, "127.0.0.1"), now=datetime.now(UTC))
     face = await serve_https(
         api.server.handle,
         host="127.0.0.1",
@@ -186,7 +186,7 @@ async def test_a_port_in_use_is_an_os_error(start_api: StartApi, tmp_path: Path)
 
 async def test_a_client_certificate_opens_the_door(start_api: StartApi, tmp_path: Path) -> None:
     api = await start_api(authenticator=ClientCertificates(), user=None)
-    identity = tls_identity.load_or_make(tmp_path, host="127.0.0.1", now=datetime.now(UTC))
+    identity = tls_identity.load_or_make(tls_identity.Settings(tmp_path, "127.0.0.1"), now=datetime.now(UTC))
     key, pair = tmp_path / "client.key", tmp_path / "client.crt"
     csr, ca = tmp_path / "csr", f"-CA {tmp_path}/ca.crt -CAkey {tmp_path}/ca.key -CAcreateserial"
     _openssl(f"req -newkey rsa:2048 -nodes -keyout {key} -out {csr} -subj /O=system:masters/CN=admin")
@@ -217,7 +217,7 @@ async def test_a_client_certificate_opens_the_door(start_api: StartApi, tmp_path
 async def test_a_certificate_of_another_ca_ends_the_handshake(start_api: StartApi, tmp_path: Path) -> None:
     """Kubernetes would answer 401: Go checks the chain after the handshake, Python's TLS within it."""
     api = await start_api(authenticator=ClientCertificates(), user=None)
-    identity = tls_identity.load_or_make(tmp_path, host="127.0.0.1", now=datetime.now(UTC))
+    identity = tls_identity.load_or_make(tls_identity.Settings(tmp_path, "127.0.0.1"), now=datetime.now(UTC))
     key, pair = tmp_path / "stranger.key", tmp_path / "stranger.crt"
     _openssl(f"req -x509 -newkey rsa:2048 -nodes -keyout {key} -out {pair} -days 1 -subj /CN=stranger")
     face = await serve_https(

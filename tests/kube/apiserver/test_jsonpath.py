@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from certwright.kube.apiserver.base.jsonpath import MISSING, compile_path, simple_keys
+from certwright.kube.util.jsonpath import MISSING, compile_path, simple_keys
 
 OBJECT: dict[str, Any] = {
     "metadata": {"name": "web", "labels": {"app.kubernetes.io/name": "x", "plain": "y"}},

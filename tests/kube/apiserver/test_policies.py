@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from certwright.kube.util.http_messages import Identity
-from kube.apiserver.callers import CONFIG_MAPS, MERGE, Answer, Api
+from kube.apiserver.callers import CONFIG_MAPS, CRDS, MERGE, THINGS, Answer, Api, thing_crd
 
 Json = dict[str, Any]
 GROUP = "/apis/admissionregistration.k8s.io/v1"
@@ -62,6 +62,25 @@ async def test_what_violates_a_policy_is_denied(api: Api) -> None:
     assert answer.json["reason"] == "Invalid"
     assert answer.json["details"] == {"name": "one", "kind": "configmaps", "causes": [{"message": message}]}
     assert (await write(api, 1)).status == 201
+
+
+@pytest.mark.parametrize(
+    ("variable", "demand"),
+    [
+        ("object.data.map(k, k)", "size(variables.found) == 1 && variables.found.all(k, k == 'k0')"),
+        ("{'a': object.data}", "variables.found.a.k0 == 'v'"),
+        ("[1, {'c': [2]}]", "variables.found[1].c == [2]"),
+        ("request.userInfo.groups", "'system:masters' in variables.found"),
+        ("timestamp('2020-01-01T00:00:00Z')", "variables.found.getFullYear() == 2020"),
+        ("[duration('90m'), duration('1h')]", "variables.found[0] > variables.found[1]"),
+        ("{'x': b'abc'}", "variables.found.x == b'abc'"),
+    ],
+)
+async def test_variables_have_values_of_any_type(api: Api, variable: str, demand: str) -> None:
+    variables = [{"name": "found", "expression": variable}]
+    await enforce(api, policy(variables=variables, validations=[{"expression": demand}]))
+    answer = await write(api, 1)
+    assert answer.status == 201, answer.message
 
 
 async def test_a_policy_without_a_binding_does_nothing(api: Api) -> None:
@@ -302,3 +321,54 @@ async def test_an_expression_that_takes_too_long_is_stopped(api: Api) -> None:
     answer = await write(api, 400)
     assert answer.status == 422
     assert "resulted in error" in answer.message
+
+
+def thing_rule(version: str, **more: Any) -> Json:
+    """A rule for one version of Things."""
+    return {
+        "apiGroups": ["test.dev"],
+        "apiVersions": [version],
+        "resources": ["things"],
+        "operations": ["*"],
+        **more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy_version", "binding_match", "denied"),
+    [
+        ("v1", {"resourceRules": [thing_rule("v1")]}, True),
+        ("v1", {"resourceRules": [thing_rule("v3")]}, True),
+        ("v2", {"resourceRules": [thing_rule("v3")]}, True),
+        ("v1", {"resourceRules": [thing_rule("v3")], "matchPolicy": "Exact"}, False),
+        ("v1", {"resourceRules": [thing_rule("v1", resourceNames=["b"]), thing_rule("v3")]}, True),
+        ("v1", {"resourceRules": [thing_rule("v1", resourceNames=["b"])]}, False),
+        ("v1", {"resourceRules": [thing_rule("*")], "excludeResourceRules": [thing_rule("v3")]}, False),
+        (
+            "v1",
+            {
+                "resourceRules": [thing_rule("*")],
+                "excludeResourceRules": [thing_rule("v3", resourceNames=["b"])],
+            },
+            True,
+        ),
+    ],
+)
+async def test_policy_and_binding_may_match_by_different_versions(
+    api: Api, policy_version: str, binding_match: Json, *, denied: bool
+) -> None:
+    crd = thing_crd()
+    (version,) = crd["spec"]["versions"]
+    others = [{**version, "name": name, "storage": False} for name in ("v2", "v3")]
+    crd["spec"]["versions"] = [version, *others]
+    await api.ok("POST", CRDS, crd)
+    constraints = {"resourceRules": [thing_rule(policy_version)]}
+    check = {"expression": f"object.apiVersion != 'test.dev/{policy_version}'"}
+    await enforce(
+        api,
+        policy(matchConstraints=constraints, validations=[check]),
+        binding(matchResources=binding_match),
+    )
+    thing = {"apiVersion": "test.dev/v2", "kind": "Thing", "metadata": {"name": "a"}, "spec": {"size": 1}}
+    answer = await api.call("POST", THINGS.replace("v1", "v2"), thing)
+    assert answer.status == (422 if denied else 201), answer.message

@@ -132,7 +132,7 @@ async def test_strangers_may_look_at_health_where_they_are_let_in(api: Api, star
     tokens = StaticTokens({"good": EVE})
     for anonymous in (False, True):
         open_api = await start_api(authenticator=tokens, anonymous=anonymous, user=None)
-        assert (await open_api.call("GET", "/healthz")).status == (200 if anonymous else 401)
+        assert (await open_api.call("GET", "/version")).status == (200 if anonymous else 401)
     refused = await open_api.call("GET", SECRETS)
     assert 'User "system:anonymous" cannot list resource "secrets"' in refused.message
     assert (await open_api.call("GET", "/api")).message == (
@@ -140,6 +140,29 @@ async def test_strangers_may_look_at_health_where_they_are_let_in(api: Api, star
     )
     # Wrong credentials are not the same as none.
     assert (await open_api.call("GET", "/healthz", None, authorization="Bearer bad")).status == 401
+
+
+async def test_health_needs_no_credentials_and_says_strangers_no_reasons(start_api: StartApi) -> None:
+    api = await start_api(authenticator=StaticTokens({"good": ADMIN}), user=None)
+    for path in ("/healthz", "/livez", "/readyz", "/readyz?verbose"):
+        assert (await api.call("GET", path)).status == 200
+    for path in ("/readyz/etcd", "/livez/ping", "/readyz/../api", "/metrics", "/version"):
+        assert (await api.call("GET", path)).status in (401, 404)
+    await api.server.close()
+    shown = {}
+    for name, headers in (("anonymous", {}), ("admin", {"authorization": "Bearer good"})):
+        answer = await api.call("GET", "/readyz?verbose", None, **headers)
+        assert answer.status == 500
+        shown[name] = answer.body.decode()
+    assert "[-]shutdown failed: reason withheld" in shown["anonymous"]
+    assert "[-]shutdown failed: process is shutting down" in shown["admin"]
+
+
+async def test_the_operator_can_close_the_health_paths(start_api: StartApi) -> None:
+    api = await start_api(authenticator=StaticTokens({"good": ADMIN}), user=None)
+    binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/system:public-info-viewer"
+    assert (await api.call("DELETE", binding, None, authorization="Bearer good")).status == 200
+    assert (await api.call("GET", "/livez")).status == 403
 
 
 def test_a_token_file_is_read_as_kubernetes_reads_it(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import aiohttp
 import pytest
 import trustme
 from aiohttp import web
@@ -21,6 +20,7 @@ from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import close_stream
+from certwright.kube.runtime.fence import FencedTransport
 from certwright.kube.util.tls import BadCredentials, tls_context
 
 CA = trustme.CA()
@@ -37,6 +37,7 @@ class Heard:
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
     client_names: tuple[str, ...] = ()
+    transports: list[object] = field(default_factory=list)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -54,6 +55,8 @@ def _names(request: web.Request) -> tuple[str, ...]:
 def _handler(heard: Heard) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         heard.method, heard.path = request.method, request.raw_path
+        if request.transport not in heard.transports:
+            heard.transports.append(request.transport)
         heard.headers = {name.lower(): value for name, value in request.headers.items()}
         heard.body, heard.client_names = await request.read(), _names(request)
         if "watch=true" in request.raw_path:
@@ -137,10 +140,7 @@ async def test_connections_are_kept(server: Server) -> None:
     async with connected(HttpsTransport(server.address, tls=trusting())) as transport:
         for _ in range(5):
             await transport.request("GET", "/x", headers={})
-        assert transport._session is not None
-        connector = transport._session.connector
-        assert connector is not None
-        assert sum(len(idle) for idle in connector._conns.values()) == 1
+    assert len(server.heard.transports) == 1
 
 
 async def test_a_client_certificate_from_memory_is_shown(server: Server) -> None:
@@ -269,8 +269,29 @@ def test_a_proxy_is_taken_from_the_environment_but_never_for_this_machine(
 
 
 async def test_a_dead_machine_is_noticed_while_nothing_is_sent() -> None:
-    from certwright.kube.client.https import _keepalive_socket
+    from certwright.kube.client.dial import keepalive_socket
 
-    address: aiohttp.AddrInfoType = (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", 1))
-    with _keepalive_socket(address) as sock:
+    with keepalive_socket(socket.AF_INET) as sock:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+async def test_a_write_that_waits_for_a_connection_is_not_sent_once_the_lease_is_lost(server: Server) -> None:
+    holds_lease = True
+    transport = HttpsTransport(server.address, tls=trusting(), connections=1)
+    fenced = FencedTransport(transport, lambda: holds_lease)
+    watch = await transport.request("GET", "/x?watch=true", headers={})
+    waiting = [asyncio.create_task(fenced.request("PATCH", f"/x/{n}", headers={})) for n in range(20)]
+    reading = asyncio.create_task(fenced.request("GET", "/read", headers={}))
+    await asyncio.sleep(0)
+    holds_lease = False
+    assert watch.stream is not None
+    await close_stream(watch.stream)
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {str(result) for result in results} == {
+        "another replica may have taken over: nothing is changed from here"
+    }
+    assert (await reading).status == 200
+    assert server.heard.path == "/read"
+    holds_lease = True
+    assert (await fenced.request("PATCH", "/x/again", headers={})).status == 200
+    await transport.close()

@@ -165,7 +165,7 @@ def test_files_that_are_no_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="not YAML at line 2, column 1: did not find"):
         load(path)
     path.write_text("")
-    with pytest.raises(KubeconfigError, match="current-context is not set; choose one of: none"):
+    with pytest.raises(KubeconfigError, match="not a kubeconfig: there is no context in it"):
         load(path)
     path.write_text("kind: Secret")
     with pytest.raises(KubeconfigError, match='not a kubeconfig: its kind is "Secret", not "Config"'):

@@ -21,8 +21,10 @@ app.kubernetes.io/component: controller
 {{- define "certwright.labels" -}}
 {{ include "certwright.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- if eq .Values.creator "helm" }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
 {{- with .Values.global.commonLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -36,16 +38,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- define "certwright.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
-{{- else -}}
-{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
-{{- end -}}
+{{/* Where the objects of the chart are. */}}
+{{- define "certwright.namespace" -}}
+{{- .Values.namespace | default .Release.Namespace -}}
 {{- end -}}
 
+{{/* The Service whose EndpointSlices name the ready replicas, for HTTP-01. */}}
+{{- define "certwright.http01Service" -}}
+{{- printf "%s-http01" (include "certwright.fullname" . | trunc 56 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* The image, as cert-manager's charts put it together. */}}
+{{- define "certwright.image" -}}
+{{- $image := .Values.image -}}
+{{- $parts := list .Values.imageRegistry .Values.imageNamespace $image.name -}}
+{{- if $image.repository }}{{ $parts = list $image.repository }}{{ end -}}
+{{- join "/" (compact (prepend $parts $image.registry)) -}}
+{{- with $image.tag }}:{{ . }}{{ end -}}
+{{- with $image.digest }}@{{ . }}{{ end -}}
+{{- if not (or $image.tag $image.digest) }}:{{ .Chart.AppVersion }}{{ end -}}
+{{- end -}}
+
+{{/* The one namespace that is watched; empty: all. */}}
+{{- define "certwright.watchNamespace" -}}
+{{- $found := .Values.watchNamespace | default .Values.config.namespace | default "" -}}
+{{- range .Values.extraArgs }}{{ if hasPrefix "--namespace=" . }}{{ $found = trimPrefix "--namespace=" . }}{{ end }}{{ end -}}
+{{- $found -}}
+{{- end -}}
+
+{{/* With cert-manager's own settings of one namespace the Lease is where cert-manager has it. */}}
 {{- define "certwright.leaseNamespace" -}}
-{{- default (default "kube-system" .Values.namespace) .Values.global.leaderElection.namespace -}}
+{{- .Values.global.leaderElection.namespace | default .Values.watchNamespace | default "kube-system" -}}
 {{- end -}}
 
 {{/* What the controllers may do where their objects are. One list for the ClusterRole and for the Role. */}}
@@ -56,11 +79,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [certificates]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [networking.k8s.io]
+  # get, create, patch, delete: those of HTTP-01 challenges, and edits in place; also below.
   resources: [ingresses]
-  verbs: [list, watch]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [gateway.networking.k8s.io]
   resources: [gateways, listenersets]
   verbs: [list, watch]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [httproutes]
+  verbs: [list, create, patch, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [list, create, patch, delete]
+- apiGroups: [discovery.k8s.io]
+  resources: [endpointslices]
+  verbs: [create, patch]
+- apiGroups: [discovery.k8s.io]
+  # OpenShift: addresses of pods.
+  resources: [endpointslices/restricted]
+  verbs: [create]
+- apiGroups: [""]
+  # Solver pods that cert-manager has left behind.
+  resources: [pods]
+  verbs: [list, delete]
 - apiGroups: [gateway.networking.x-k8s.io]
   resources: [xlistenersets]
   verbs: [list, watch]
@@ -118,15 +159,3 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [events]
   verbs: [create, patch]
 {{- end -}}
-
-{{/* The controllers to run, where those are not just all that run by default. */}}
-{{- define "certwright.controllers" -}}
-*
-{{- if .Values.disableAutoApproval }},-certificaterequests-approver{{ end }}
-{{- if not .Values.cainjector.enabled }},-cainjector{{ end }}
-{{- if and .Values.certificateSigningRequests.enabled (not .Values.namespace) -}}
-,certificatesigningrequests-issuer-acme,certificatesigningrequests-issuer-ca,certificatesigningrequests-issuer-selfsigned
-{{- /* One line in the output. */ -}}
-,certificatesigningrequests-issuer-vault,certificatesigningrequests-issuer-venafi
-{{- end }}
-{{- end }}

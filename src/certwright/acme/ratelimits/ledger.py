@@ -92,6 +92,11 @@ class Ledger:
             self.is_changed = True
         return ADMIT
 
+    def limit_of(self, asking: Asking, now: datetime) -> WaitUntil | None:
+        """What the order would have to wait for now; changes nothing."""
+        free, key = self._free_at(asking, self.keys_of(asking)[0], micros(now))
+        return None if key is None else WaitUntil(moment_of(free), self._sentence(key, free))
+
     def expect(self, asking: Asking, now: datetime) -> None:
         """Queue an order before it requests admission, if it will have to wait."""
         at = micros(now)

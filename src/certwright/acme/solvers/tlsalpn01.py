@@ -17,12 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from certwright.acme.protocol.challenges import ACME_IDENTIFIER_OID, ALPN_PROTOCOL, server_name, tls_digest
 from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
 from certwright.acme.solvers.contract import Task
-from certwright.kit.loop_thread import SideLoop
+from certwright.acme.solvers.side_listener import Shown, SideListener
 
-_ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _TIMEOUT_S = 10.0
 _CHUNK = 64 * 1024
-_TURNS_TO_OPEN = 4
 EXTENSION = x509.ObjectIdentifier(ACME_IDENTIFIER_OID)
 # An ASN.1 OCTET STRING of 32 bytes (RFC 8737 §3).
 _OCTETS_32 = b"\x04\x20"
@@ -30,90 +28,42 @@ _OCTETS_32 = b"\x04\x20"
 
 class Listener:
     """One listener for all tasks. Passes other connections unread to `backend` (host, port), or closes them
-    without one. It has a separate thread: neither a CA nor clients of the backend wait while this program is
-    busy."""
+    without one. `shown` has the TLS contexts by server name."""
 
     def __init__(self, *, backend: tuple[str, int] | None = None) -> None:
+        self.shown: Shown[ssl.SSLContext] = Shown()
         self._backend = backend
-        self._shown: dict[str, dict[str, ssl.SSLContext]] = {}
-        self._servers: list[asyncio.Server] = []
-        self._open: set[asyncio.Task[None]] = set()
-        self._beside = SideLoop("tls-alpn-01")
+        self._listener = SideListener("tls-alpn-01", self._serve)
 
     async def listen(self, host: str, port: int) -> int:
-        """Listen, and return the port (0 picks a free one); an empty host is every address of this machine.
-
-        Raises `OSError` if the port is in use or not permitted.
-        """
-        return await self._beside.begin(self._listen(host, port))
+        """See `SideListener`."""
+        return await self._listener.listen(host, port)
 
     async def close(self) -> None:
-        """Stop listening, and close open connections."""
-        if self._servers:
-            await self._beside.run(self._end())
-        self._beside.close()
-
-    async def _listen(self, host: str, port: int) -> int:
-        for number, address in enumerate((host,) if host else _ANY_HOST):
-            try:
-                server = await asyncio.start_server(self._accept, address, port)
-            except OSError:
-                if number == 0:
-                    raise
-                break  # A machine without IPv6.
-            self._servers.append(server)
-            port = port or int(server.sockets[0].getsockname()[1])
-        return port
-
-    async def _end(self) -> None:
-        for server in self._servers:
-            server.close()
-        # A connection that was just accepted is not registered yet, or its task has not started: cancelled
-        # before that, it would never be closed.
-        for _ in range(_TURNS_TO_OPEN):
-            await asyncio.sleep(0)
-        for task in self._open:
-            task.cancel()
-        await asyncio.gather(*self._open, return_exceptions=True)
-        self._servers.clear()
+        """See `SideListener`."""
+        await self._listener.close()
 
     async def present(self, task: Task) -> None:
         """See `Solver`."""
         context = await asyncio.to_thread(_context_for, task)
-        name = server_name(task.identifier).lower()
-        # A single assignment, because another thread reads it.
-        self._shown[name] = {**self._shown.get(name, {}), task.uid: context}
+        self.shown.add(server_name(task.identifier).lower(), task.uid, context)
 
     async def clean_up(self, task: Task) -> None:
         """See `Solver`."""
-        name = server_name(task.identifier).lower()
-        remaining = {uid: context for uid, context in self._shown.get(name, {}).items() if uid != task.uid}
-        if remaining:
-            self._shown[name] = remaining
-        else:
-            self._shown.pop(name, None)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        self.shown.remove(server_name(task.identifier).lower(), task.uid)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 begun, hello = await _first_message(reader)
-            shown = self._shown.get(hello.server_name) if ALPN_PROTOCOL in hello.protocols else None
-            if shown:
+            context = await self.shown.look(hello.server_name) if ALPN_PROTOCOL in hello.protocols else None
+            if context is not None:
                 async with asyncio.timeout(_TIMEOUT_S):
-                    await _shake_hands(next(iter(shown.values())), begun, reader, writer)
+                    await _shake_hands(context, begun, reader, writer)
             elif self._backend is not None:
                 await _pass_through(self._backend, begun, reader, writer)
         except (OSError, TimeoutError, NotTls, asyncio.IncompleteReadError):
             pass
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError, TimeoutError):
-                await writer.wait_closed()
 
 
 async def _first_message(reader: asyncio.StreamReader) -> tuple[bytes, ClientHello]:

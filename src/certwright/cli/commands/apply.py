@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+
 import click
 
 from certwright.cli.access import session
 from certwright.cli.applier import Applied, Applier, Refused, refuse_at
+from certwright.cli.bulk import Order, Tally, each_in_order
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
 from certwright.cli.sources import Manifests
-from certwright.kube.api.manifests import DocumentError
+from certwright.kube.api.manifests import Document, DocumentError
 
 
 @click.command(short_help="Create or change the objects that files describe.")
@@ -22,6 +25,9 @@ async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool)
 
     Fields that the file no longer contains are removed; fields that other clients have set stay. The
     annotation is the one of `kubectl apply`, so you can use both commands on the same objects.
+
+    More than twenty objects are sent many at a time (Namespaces, CustomResourceDefinitions, roles and
+    admission rules in their order), and a summary is printed at the end.
 
     A document that cannot be applied is reported with its file, line, field and fix; all others are applied,
     and the exit status is 1.
@@ -45,22 +51,38 @@ async def command(*, server: ServerOptions, manifests: Manifests, dry_run: bool)
 
 
 async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -> tuple[list[Applied], int]:
-    """Apply every document, print the results, and return the applied ones and the number of failures."""
+    """Apply every document, print the results, and return the applied ones and the number of failures.
+
+    Many documents are applied at the same time, except those that others may depend on (`bulk.Order`).
+    """
     applied: list[Applied] = []
-    failures = 0
-    for document in manifests.documents:
-        if isinstance(document, DocumentError):
-            report_error(str(document))
-            failures += 1
-            continue
-        try:
-            applied.append(await applier.apply(document))
-            click.echo(f"{applied[-1]}{applier.place(applied[-1])}{tail}")
-        except Refused as refusal:
-            failures += 1
-            for sentence in refuse_at(document, refusal):
-                report_error(sentence)
+    order, tally = Order(len(manifests.documents)), Tally(len(manifests.documents))
+    results = each_in_order(
+        manifests.documents,
+        lambda document: _apply(applier, document),
+        alone=lambda document: isinstance(document, Document) and order.alone(document.content),
+    )
+    async with aclosing(results):
+        async for _, result in results:
+            if isinstance(result, Applied):
+                applied.append(result)
+                click.echo(f"{result}{applier.place(result)}{tail}")
+            else:
+                for sentence in result:
+                    report_error(sentence)
+            tally.add(result.verb if isinstance(result, Applied) else "failed")
+    tally.summarize()
     if not manifests.documents:
         report_error(f"{', '.join(manifests.names)} contains no objects")
-        failures = 1
-    return applied, failures
+        return [], 1
+    return applied, len(manifests.documents) - len(applied)
+
+
+async def _apply(applier: Applier, document: Document | DocumentError) -> Applied | list[str]:
+    """What was applied, or the sentences that say why not."""
+    if isinstance(document, DocumentError):
+        return [str(document)]
+    try:
+        return await applier.apply(document)
+    except Refused as refusal:
+        return refuse_at(document, refusal)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import click
 
 from certwright.cli import acme_flags, lazy
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.commands import check_cluster
-from certwright.cli.errors import Failed
+from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.options import (
     Folder,
     ServerOptions,
@@ -106,6 +107,33 @@ async def solver(
             )
         except (lazy.solver_check.SolverCheckFailed, lazy.app.StartError) as error:
             raise Failed(str(error)) from error
+
+
+@command.command(short_help="Send a test message to the destinations of --notifications.")
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
+@asynchronous
+async def notifications(*, file: Path) -> None:
+    """Check FILE, as `certwright serve --notifications FILE` does, and send a test message to each
+    destination.
+
+    Exit status 0: all were sent. 1: one was not; the error has the server's own reason.
+
+    \b
+    Example:
+      certwright check notifications /etc/certwright/notifications.yaml
+    """
+    failed = False
+    try:
+        async for name, problem in lazy.app.send_test(file):
+            if problem:
+                failed = True
+                report_error(f"{name}: {problem}")
+            else:
+                click.echo(f"{name}: sent")
+    except lazy.app.StartError as error:
+        raise Failed(str(error).removeprefix("--notifications: ")) from error
+    if failed:
+        raise AlreadyReported
 
 
 command.add_command(check_cluster.api)

@@ -3,39 +3,62 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import click
 
-from certwright.cli import access, acme_flags, cluster_flags, daemon, lazy, shim_flags
+from certwright.cli import (
+    access,
+    acme_flags,
+    cluster_flags,
+    daemon,
+    delivery_flags,
+    lazy,
+    listen_flags,
+    shim_flags,
+)
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, server_options
+from certwright.kit.service_manager import ServiceManager
 from certwright.kube.client.kubeconfig import ClusterAccess
 from certwright.kube.util.ids import random_suffix
 
 _SOON_S = 2.0
 """How long to wait for the lease before a message."""
+_log = logging.getLogger(__name__)
 
 
-def _address(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, int] | None:
-    if value in ("", "0"):
-        return None
-    host, _, port = value.rpartition(":")
-    if not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise click.BadParameter("write HOST:PORT, e.g. 127.0.0.1:9402")
-    # Without a host: all addresses, as in cert-manager's :9402.
-    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - only if the user asks for it
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The API server, and why it was chosen."""
+
+    choice: access.Choice
+    found: ClusterAccess
+
+    def __str__(self) -> str:
+        return f"{self.found.server} (kubeconfig {self.choice})"
 
 
-async def _serve_metrics(running: lazy.app.RunningControllers, address: tuple[str, int]) -> None:
+def _metrics_address(
+    context: click.Context, option: click.Parameter, value: str
+) -> listen_flags.Address | None:
+    # As cert-manager's flag: 0 is none.
+    return None if value in ("", "0") else listen_flags.parse_address(context, option, value)
+
+
+async def _serve_metrics(
+    running: lazy.app.RunningControllers, address: listen_flags.Address, log: daemon.LogFlags
+) -> None:
+    host = address[0] or listen_flags.ANY_ADDRESS
     try:
-        port = await running.serve_metrics(*address)
+        port = await running.serve_metrics(host, address[1])
     except lazy.app.StartError as error:
         raise Failed(str(error)) from error
-    click.echo(f"metrics are at http://{address[0]}:{port}/metrics")
+    log.announce(f"metrics are at http://{host}:{port}/metrics")
 
 
 def _settings(flags: cluster_flags.ClusterFlags) -> lazy.app.ClusterSettings:
@@ -50,22 +73,23 @@ def _settings(flags: cluster_flags.ClusterFlags) -> lazy.app.ClusterSettings:
     )
 
 
-async def _report_leading(running: lazy.app.RunningControllers, where: str) -> None:
+async def _report_leading(running: lazy.app.RunningControllers, where: str, log: daemon.LogFlags) -> None:
     """Report when the controllers lead, and that they wait, if they do."""
     try:
         async with asyncio.timeout(_SOON_S):
             await running.wait_leading()
     except TimeoutError:
         others = f"{running.holder} is" if running.holder else "another replica may be"
-        click.echo(f"waiting for the lease: {others} at work on {where}")
+        log.announce(f"waiting for the lease: {others} at work on {where}")
         await running.wait_leading()
-    click.echo(f"certwright's controllers are at work on {where}")
+    log.announce(f"certwright's controllers are at work on {where}")
 
 
 @click.command(short_help="Run only the controllers, against a server elsewhere.")
 @daemon.controller_options
 @acme_flags.acme_options
 @shim_flags.shim_options
+@delivery_flags.delivery_options
 @cluster_flags.cluster_options
 @daemon.FEATURE_GATES
 @click.option(
@@ -78,10 +102,10 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str) -> N
     "metrics_address",
     metavar="HOST:PORT",
     default="",
-    callback=_address,
+    callback=_metrics_address,
     help="Serve Prometheus metrics there, at /metrics over plain HTTP; without it, disabled.",
 )
-@daemon.log_options(level="info")
+@daemon.log_options()
 @server_options
 def command(
     *,
@@ -89,9 +113,10 @@ def command(
     flags: daemon.ControllerFlags,
     acme: acme_flags.AcmeFlags,
     shims: shim_flags.ShimFlags,
+    deliveries: delivery_flags.DeliveryFlags,
     cluster: cluster_flags.ClusterFlags,
     namespace: str | None,
-    metrics_address: tuple[str, int] | None,
+    metrics_address: listen_flags.Address | None,
     log: daemon.LogFlags,
 ) -> None:
     """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
@@ -113,22 +138,23 @@ def command(
         api_server_ca=found.ca_pem,
         acme=acme.settings,
         shims=shims.settings,
+        deliveries=deliveries.settings,
         **asdict(flags),
     )
-    lazy.app.run(_work(choice, found, options, _settings(cluster), metrics_address))
+    lazy.app.run(_work(_Target(choice, found), options, _settings(cluster), metrics_address, log))
     daemon.leave()
 
 
 async def _work(
-    choice: access.Choice,
-    found: ClusterAccess,
+    target: _Target,
     options: lazy.app.ControllerOptions,
     cluster: lazy.app.ClusterSettings,
-    metrics_address: tuple[str, int] | None,
+    metrics_address: listen_flags.Address | None,
+    log: daemon.LogFlags,
 ) -> None:
-    stop = daemon.Stop()
+    stop, service = daemon.Stop(), ServiceManager()
     try:
-        transport = access.connect(choice, found)
+        transport = access.connect(target.choice, target.found)
         running = await stop.unless_stopped(lazy.app.start_controllers(transport, options, cluster=cluster))
     except lazy.app.StartError as error:
         raise Failed(str(error)) from error
@@ -136,11 +162,17 @@ async def _work(
         return
     try:
         if metrics_address is not None:
-            await _serve_metrics(running, metrics_address)
-        reporting = asyncio.ensure_future(_report_leading(running, f"{found.server} (kubeconfig {choice})"))
+            await _serve_metrics(running, metrics_address, log)
+        reporting = asyncio.ensure_future(_report_leading(running, str(target), log))
+        daemon.log_started(_log, server=target.found.server)
+        service.ready(f"controllers of {target.found.server}")
+        alive = asyncio.ensure_future(service.keep_alive())
         try:
             await stop.wait_or(running.wait_failed())
         finally:
+            alive.cancel()
             reporting.cancel()
     finally:
+        daemon.log_stopping(_log, stop)
+        service.stopping()
         await daemon.close(running.close)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import click
 
 from certwright.cli.access import Session, session
-from certwright.cli.applier import reference, what, where
+from certwright.cli.applier import what, where
+from certwright.cli.bulk import Order, Tally, each_in_order
 from certwright.cli.errors import AlreadyReported, report_error
+from certwright.cli.format import reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -82,8 +85,24 @@ async def command(
         raise AlreadyReported
 
 
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """An object to delete, or the reason why it is none."""
+
+    kind: Kind[Json] | None = None
+    namespace: str = ""
+    name: str = ""
+    problem: str = ""
+
+    @property
+    def content(self) -> Json:
+        """As much of the object as `bulk.Order` needs."""
+        metadata = {"namespace": self.namespace, "name": self.name}
+        return {"kind": self.kind.kind if self.kind is not None else "", "metadata": metadata}
+
+
 class _Deleter:
-    """Deletes objects in sequence and records failures."""
+    """Deletes objects, many of them at the same time, and records failures."""
 
     def __init__(self, here: Session, deletion: Deletion) -> None:
         self.here = here
@@ -93,51 +112,71 @@ class _Deleter:
 
     async def delete_selected(self, selected: Selection) -> None:
         """Delete the selected objects."""
-        for target in await selected.targets(self.here):
-            for namespace, name in await selected.keys(self.here, target):
-                await self._delete(target.kind, namespace, name)
+        await self._delete_all(
+            [
+                _Item(target.kind, namespace, name)
+                for target in await selected.targets(self.here)
+                for namespace, name in await selected.keys(self.here, target)
+            ]
+        )
 
     async def delete_all(self, manifests: Manifests) -> None:
         """Delete the objects in the documents, in reverse order: dependents before their dependencies."""
+        known: dict[tuple[str, str], Kind[Json] | str] = {}
+        items = []
         for document in reversed(manifests.documents):
             if isinstance(document, Document):
-                await self._delete_document(document)
+                items.append(await self._item(document, known))
             else:
-                self._fail(str(document))
+                items.append(_Item(problem=str(document)))
+        await self._delete_all(items)
 
-    async def _delete_document(self, document: Document) -> None:
+    async def _item(self, document: Document, known: dict[tuple[str, str], Kind[Json] | str]) -> _Item:
         content = document.content
         metadata = content.get("metadata")
-        try:
-            kind = await discovery.kind_for(
-                self.here.client, str(content.get("apiVersion", "")), str(content.get("kind", ""))
-            )
-        except (errors.ApiError, discovery.UnknownKind) as error:
-            self._fail(f"{where(document)}: {what(content)}: {error}")
-            return
+        key = str(content.get("apiVersion", "")), str(content.get("kind", ""))
+        if key not in known:
+            try:
+                known[key] = await discovery.kind_for(self.here.client, *key)
+            except (errors.ApiError, discovery.UnknownKind) as error:
+                known[key] = str(error)
+        kind, place = known[key], f"{where(document)}: {what(content)}"
+        if isinstance(kind, str):
+            return _Item(problem=f"{place}: {kind}")
         if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            self._fail(f"{where(document)}: {what(content)}: metadata.name: is missing")
-            return
+            return _Item(problem=f"{place}: metadata.name: is missing")
         namespace = str(metadata.get("namespace") or self.here.namespace) if kind.namespaced else ""
-        await self._delete(kind, namespace, metadata["name"])
+        return _Item(kind, namespace, metadata["name"])
 
-    async def _delete(self, kind: Kind[Json], namespace: str, name: str) -> None:
+    async def _delete_all(self, items: Sequence[_Item]) -> None:
+        order, tally = Order(len(items)), Tally(len(items))
+        results = each_in_order(items, self._delete, alone=lambda item: order.alone(item.content))
+        async with aclosing(results):
+            async for item, problem in results:
+                tally.add("failed" if problem else "deleted")
+                if problem:
+                    self._fail(problem)
+                elif problem is None and item.kind is not None:
+                    click.echo(f"{reference(item.kind, item.name)} deleted")
+        tally.summarize()
+
+    async def _delete(self, item: _Item) -> str | None:
+        """None once the object is deleted, else why not; empty for one that did not exist and need not."""
+        if item.kind is None:
+            return item.problem
+        kind, namespace, name = item.kind, item.namespace, item.name
         try:
-            await self.here.client.delete(kind, name, namespace, propagation="Background")
+            gone = await self.here.client.delete(kind, name, namespace, propagation="Background")
         except errors.NotFound as error:
-            if not self._ignore_not_found:
-                self._fail(str(error))
-            return
+            return "" if self._ignore_not_found else str(error)
         except errors.ApiError as error:
-            self._fail(str(error))
-            return
-        if self._wait_s is not None and not await self._await_deletion(kind, namespace, name, self._wait_s):
-            self._fail(
-                f"{reference(kind, name)} is marked for deletion but still exists after {self._wait_s:g} s; "
-                "its metadata.finalizers name the components that must clean up first"
-            )
-            return
-        click.echo(f"{reference(kind, name)} deleted")
+            return str(error)
+        if gone or self._wait_s is None or await self._await_deletion(kind, namespace, name, self._wait_s):
+            return None
+        return (
+            f"{reference(kind, name)} is marked for deletion but still exists after {self._wait_s:g} s; "
+            "its metadata.finalizers name the components that must clean up first"
+        )
 
     async def _await_deletion(self, kind: Kind[Json], namespace: str, name: str, wait_s: float) -> bool:
         try:

@@ -22,7 +22,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.resource_args import Target, resolve
+from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.kube.api import errors
 
 Json = dict[str, Any]
@@ -74,7 +74,7 @@ async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Jso
         try:
             objects.append(await here.client.get(target.kind, name, target.namespace))
         except errors.NotFound as error:
-            report_error(str(error))
+            report_error(not_found(error, target))
     return objects, len(objects) < len(target.names)
 
 

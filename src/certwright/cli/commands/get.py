@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -12,8 +13,9 @@ import click
 import msgspec
 
 from certwright.cli.access import Session, session
-from certwright.cli.applier import reference
 from certwright.cli.errors import AlreadyReported, report_error
+from certwright.cli.format import reference
+from certwright.cli.get_output import Output, OutputType, PathType
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -21,14 +23,29 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.resource_args import Target, resolve
+from certwright.cli.resource_args import Target, not_found, resolve
+from certwright.cli.table_columns import sort_key, with_dates, with_labels
 from certwright.cli.tables import TABLE, ServerTable, aligned
 from certwright.kube.api import errors
 from certwright.kube.api.yaml_writer import write_yaml
 from certwright.kube.client.transport import close_stream, whole_body
 from certwright.kube.client.watch import LineReader, before_error
+from certwright.kube.util.jsonpath import Find
+from certwright.resources.table import CERTIFICATES
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shown:
+    """The options on what is shown, and how."""
+
+    selector: str
+    output: Output
+    sort_by: Find | None
+    show_labels: bool
+    namespaces: bool
+    several: bool
 
 
 @click.command(short_help="List objects, or print them as YAML or JSON.")
@@ -38,9 +55,14 @@ Json = dict[str, Any]
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["wide", "yaml", "json", "name"]),
-    help="More columns, the objects as YAML or JSON, or only `kind/name`; without it a table.",
+    type=OutputType(),
+    metavar="FORM",
+    default="",
+    help="wide (more columns), yaml, json, name (only `kind/name`), jsonpath=TEMPLATE or "
+    "custom-columns=HEADER:PATH,…; without it a table.",
 )
+@click.option("--sort-by", metavar="PATH", type=PathType(), help="Sort by a field, e.g. `.status.notAfter`.")
+@click.option("--show-labels", is_flag=True, help="Add a column with the labels.")
 @click.option("-w", "--watch", is_flag=True, help="Keep running, and print every change as it happens.")
 @namespaced_server_options
 @asynchronous
@@ -50,13 +72,15 @@ async def command(
     words: tuple[str, ...],
     all_namespaces: bool,
     selector: str,
-    output: str | None,
+    output: Output,
+    sort_by: Find | None,
+    show_labels: bool,
     watch: bool,
 ) -> None:
     """List objects of a kind, or print one or several.
 
     KIND is a plural, a singular, a short name or a category: certificates, certificate, cert, cert-manager.
-    KIND/NAME works too.
+    KIND/NAME works too. A table of certificates shows when they end and when they are renewed.
 
     \b
     Examples:
@@ -65,18 +89,28 @@ async def command(
       certwright get issuers,clusterissuers
       certwright get secret -l controller.cert-manager.io/fao=true
       certwright get certificates -w
+      certwright get certificates -A --sort-by .status.notAfter
+      certwright get cert web -o jsonpath='{.status.notAfter}'
+      certwright get cert -o jsonpath='{range .items[*]}{.metadata.name}{"\\n"}{end}'
+      certwright get cert -o custom-columns=NAME:.metadata.name,ISSUER:.spec.issuerRef.name
     """
+    if watch and sort_by is not None:
+        raise click.UsageError("--sort-by sorts a list; leave out --watch")
+    if show_labels and not output.is_table:
+        raise click.UsageError("--show-labels adds a column to a table; leave out -o, or use -o wide")
     async with session(server) as here:
         targets = await resolve(here, words, all_namespaces=all_namespaces)
         if watch and (len(targets) > 1 or len(targets[0].names) > 1):
             raise click.UsageError("--watch follows one kind, or one object")
-        if output in ("yaml", "json", "name"):
-            getter: _Getter = _Objects(here, selector, output)
-        else:
-            several = len(targets) > 1
-            getter = _Tables(
-                here, selector, wide=output == "wide", namespaces=all_namespaces, several=several
-            )
+        shown = _Shown(
+            selector=selector,
+            output=output,
+            sort_by=sort_by,
+            show_labels=show_labels,
+            namespaces=all_namespaces,
+            several=len(targets) > 1,
+        )
+        getter: _Getter = _Tables(here, shown) if output.is_table else _Objects(here, shown)
         await getter.show(targets)
         if watch:
             await getter.follow(targets[0])
@@ -87,9 +121,10 @@ async def command(
 class _Getter(ABC):
     """Base class of both output forms."""
 
-    def __init__(self, here: Session, selector: str) -> None:
+    def __init__(self, here: Session, shown: _Shown) -> None:
         self._client = here.client
-        self._selector = selector
+        self._selector = shown.selector
+        self._sort_by = shown.sort_by
         self.missing = False
 
     @abstractmethod
@@ -103,27 +138,33 @@ class _Getter(ABC):
     def _fields(self, target: Target) -> str:
         return f"metadata.name={target.names[0]}" if target.names else ""
 
-    def _report_missing(self, error: errors.NotFound) -> None:
-        report_error(str(error))
+    def _report_missing(self, target: Target, error: errors.NotFound) -> None:
+        report_error(not_found(error, target))
         self.missing = True
 
 
 class _Objects(_Getter):
-    """Whole objects as YAML or JSON, or their names."""
+    """Whole objects as YAML or JSON, or their names, or the user's template or columns."""
 
-    def __init__(self, here: Session, selector: str, form: str) -> None:
-        super().__init__(here, selector)
-        self._form = form
+    def __init__(self, here: Session, shown: _Shown) -> None:
+        super().__init__(here, shown)
+        self._output = shown.output
+        self._form = shown.output.form
         self._revision = ""
+        self._widths: list[int] = []
 
     async def show(self, targets: list[Target]) -> None:
         objects: list[tuple[Target, Json]] = []
         for target in targets:
             objects += [(target, obj) for obj in await self._fetch(target)]
+        if (find := self._sort_by) is not None:
+            objects.sort(key=lambda pair: sort_key(find, pair[1]))
         single = len(targets) == 1 and len(targets[0].names) == 1
         if self._form == "name":
             for target, obj in objects:
                 click.echo(reference(target.kind, obj["metadata"]["name"]))
+        elif self._output.columns:
+            self._print_rows([obj for _, obj in objects])
         elif not single:
             items = [obj for _, obj in objects]
             self._print({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
@@ -141,11 +182,20 @@ class _Objects(_Getter):
                 found.append(await self._client.get(target.kind, name, target.namespace))
                 self._revision = found[-1]["metadata"].get("resourceVersion", "")
             except errors.NotFound as error:
-                self._report_missing(error)
+                self._report_missing(target, error)
         return found
 
+    def _print_rows(self, objects: list[Json]) -> None:
+        columns = self._output.columns
+        header = [] if self._widths else [[column.title for column in columns]]
+        rows = [[column.cell(obj) for column in columns] for obj in objects]
+        lines, self._widths = aligned(header + rows, at_least=self._widths)
+        click.echo("\n".join(lines))
+
     def _print(self, content: Json) -> None:
-        if self._form == "json":
+        if self._output.render is not None:
+            click.echo(self._output.render(content))
+        elif self._form == "json":
             click.echo(msgspec.json.format(msgspec.json.encode(content), indent=2))
         else:
             click.echo(write_yaml(content), nl=False)
@@ -166,6 +216,8 @@ class _Objects(_Getter):
     def _print_change(self, target: Target, obj: Json) -> None:
         if self._form == "name":
             click.echo(reference(target.kind, obj["metadata"]["name"]))
+        elif self._output.columns:
+            self._print_rows([obj])
         elif self._form == "yaml":
             click.echo("---\n" + write_yaml(obj), nl=False)
         else:
@@ -173,13 +225,14 @@ class _Objects(_Getter):
 
 
 class _Tables(_Getter):
-    """Tables with the server's columns."""
+    """Tables with the server's columns, and those of `table_columns`."""
 
-    def __init__(self, here: Session, selector: str, *, wide: bool, namespaces: bool, several: bool) -> None:
-        super().__init__(here, selector)
-        self._wide = wide
-        self._namespaces = namespaces
-        self._several = several
+    def __init__(self, here: Session, shown: _Shown) -> None:
+        super().__init__(here, shown)
+        self._wide = shown.output.form == "wide"
+        self._namespaces = shown.namespaces
+        self._several = shown.several
+        self._show_labels = shown.show_labels
         self._columns: list[Json] = []
         self._widths: list[int] = []
         self._revision = ""
@@ -187,7 +240,10 @@ class _Tables(_Getter):
     async def show(self, targets: list[Target]) -> None:
         empty = True
         for target in targets:
-            rows = [row for table in await self._tables(target) for row in self._rows(target, table)]
+            found = [row for table in await self._tables(target) for row in table.get("rows") or []]
+            if (find := self._sort_by) is not None:
+                found.sort(key=lambda row: sort_key(find, row.get("object")))
+            rows = self._rows(target, {"rows": found})
             if not rows:
                 continue
             if not empty:
@@ -205,15 +261,25 @@ class _Tables(_Getter):
             try:
                 tables.append(await self._request(target, name, {}))
             except errors.NotFound as error:
-                self._report_missing(error)
+                self._report_missing(target, error)
         return tables
 
     async def _request(self, target: Target, name: str, query: dict[str, str]) -> Json:
+        query = {**query, "includeObject": self._include(target)}
         response = await self._client.raw("GET", _path(target, name), query=query, headers={"accept": TABLE})
-        table: Json = msgspec.json.decode(await whole_body(response))
+        table = self._extended(target, msgspec.json.decode(await whole_body(response)))
         self._columns = table.get("columnDefinitions") or self._columns
         self._revision = (table.get("metadata") or {}).get("resourceVersion", "")
         return table
+
+    def _include(self, target: Target) -> str:
+        """How much of each object the server sends with its row."""
+        return "Object" if self._sort_by is not None or _has_dates(target) else "Metadata"
+
+    def _extended(self, target: Target, table: Json) -> Json:
+        if _has_dates(target):
+            table = with_dates(table)
+        return with_labels(table) if self._show_labels else table
 
     def _header(self, target: Target) -> list[str]:
         namespaces = self._namespaces and target.kind.namespaced
@@ -245,6 +311,7 @@ class _Tables(_Getter):
             "resourceVersion": self._revision,
             "labelSelector": self._selector,
             "fieldSelector": self._fields(target),
+            "includeObject": self._include(target),
         }
         response = await self._client.raw("GET", _path(target, ""), query=query, headers={"accept": TABLE})
         assert response.stream is not None
@@ -253,11 +320,15 @@ class _Tables(_Getter):
             async for chunk in response.stream:
                 events, error = before_error(reader.feed(chunk))
                 for event in events:
-                    yield msgspec.json.decode(event.object)
+                    yield self._extended(target, msgspec.json.decode(event.object))
                 if error is not None:
                     raise error
         finally:
             await close_stream(response.stream)
+
+
+def _has_dates(target: Target) -> bool:
+    return target.kind.resource == CERTIFICATES.resource
 
 
 def _path(target: Target, name: str) -> str:

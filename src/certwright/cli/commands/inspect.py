@@ -1,4 +1,4 @@
-"""`certwright inspect secret`."""
+"""`certwright inspect`."""
 
 from __future__ import annotations
 
@@ -6,44 +6,50 @@ from datetime import UTC, datetime
 
 import click
 
-from certwright.cli import lazy
-from certwright.cli.access import session
+from certwright.cli import lazy, related
+from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.options import Folder, ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.resource_args import fetch
+from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.resource_args import fetch, one_object
+from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki.errors import PkiError
 
-
-@click.group(cls=Folder, short_help="Show what is inside a certificate's Secret.")
-def command() -> None:
-    """Show the content of objects with certificates.
-
-    \b
-    Example:
-      certwright inspect secret web-tls -n shop
-    """
+_KINDS = (related.SECRETS, related.CERTIFICATES)
 
 
-@command.command("secret", short_help="The certificates in a Secret, and whether its key fits.")
-@click.argument("name")
+@click.command(short_help="Show what is inside a certificate's Secret.")
+@click.argument("words", nargs=-1, required=True, metavar="[KIND] NAME")
 @namespaced_server_options
 @asynchronous
-async def secret(*, server: ServerOptions, name: str) -> None:
+async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
     """Show the certificates in a Secret, and whether the private key matches them.
 
-    The private key itself is never shown.
+    KIND is secret (the default) or certificate, whose Secret is then shown; KIND/NAME works too. The private
+    key itself is never shown.
 
     \b
-    Example:
-      certwright inspect secret web-tls
+    Examples:
+      certwright inspect web-tls -n shop
+      certwright inspect certificate/web
     """
+    kind, name = one_object(words, _KINDS, default=related.SECRETS)
     async with session(server) as here:
+        if kind is related.CERTIFICATES:
+            name = await _secret_name(here, name)
         found = await fetch(here, SECRETS, name)
-    try:
-        lines = lazy.secret_report.report(found.data, datetime.now(UTC))
-    except PkiError as error:
-        raise Failed(f"secret {here.namespace}/{name}: {error}") from error
-    click.echo(f"Secret {here.namespace}/{name} ({found.type})")
-    for line in lines:
+    for line in _report(found, f"{here.namespace}/{name}"):
         click.echo(line)
+
+
+async def _secret_name(here: Session, certificate: str) -> str:
+    found = await fetch(here, related.CERTIFICATES, certificate)
+    return str((found.get("spec") or {}).get("secretName", ""))
+
+
+def _report(secret: Secret, words: str) -> list[str]:
+    try:
+        lines = lazy.secret_report.report(secret.data, datetime.now(UTC))
+    except PkiError as error:
+        raise Failed(f"secret {words}: {error}") from error
+    return [f"Secret {words} ({secret.type})", *lines]

@@ -18,6 +18,7 @@ from certwright.cli.options import (
     selector_option,
 )
 from certwright.cli.related import CERTIFICATES
+from certwright.cli.resource_args import Target, not_found
 from certwright.kube.api import errors
 
 Json = dict[str, Any]
@@ -98,6 +99,8 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
                 continue
             click.echo(f"{'Retrying' if waits else 'Renewing'} {words}")
             return True
+    except errors.NotFound as error:
+        report_error(not_found(error, Target(CERTIFICATES, namespace, (name,))))
     except errors.ApiError as error:
         report_error(f"{words}: {error}")
     return False

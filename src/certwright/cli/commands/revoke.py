@@ -7,7 +7,7 @@ import click
 from certwright.cli import lazy, policy_flags
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
-from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.options import ServerOptions, Words, asynchronous, namespaced_server_options
 
 # The reasons that CAs accept from subscribers; `app.revocation` maps them to numbers.
 _REASONS = (
@@ -24,7 +24,7 @@ _REASONS = (
 @click.argument("name", metavar="CERTIFICATE|secret/NAME")
 @click.option(
     "--reason",
-    type=click.Choice(_REASONS, case_sensitive=False),
+    type=Words(_REASONS),
     default="unspecified",
     show_default=True,
     metavar="REASON",

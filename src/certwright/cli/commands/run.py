@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import acme_flags, daemon, lazy
+from certwright.cli import acme_flags, daemon, delivery_flags, lazy, listen_flags
 from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
 from certwright.cli.options import gathered, read_manifests, timeout_option
-from certwright.kit import logs
 
 if TYPE_CHECKING:
     from certwright.cli.sources import Manifests
-
-DEFAULT_EXPORT = Path("certwright-export")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +23,9 @@ class RunFlags:
 
     once: bool
     timeout_s: float
-    export: Path
     data_dir: Path
-    listen: tuple[str, int] | None
+    listen: listen_flags.Address | None
+    tls_sans: tuple[str, ...]
     encryption_key_file: Path | None
     feature_gates: str
 
@@ -38,27 +36,25 @@ class RunFlags:
 @timeout_option(
     default="60s", text="How long to wait for the certificates before reporting what they wait for"
 )
-@click.option(
-    "--export",
-    metavar="DIR",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=DEFAULT_EXPORT,
-    show_default=True,
-    help="Export directory: DIR/<namespace>/<certificate>/tls.crt and so on.",
-)
+@export_options(default=DEFAULT_EXPORT)
 @daemon.DATA_DIR
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    callback=daemon.parse_listen,
-    help="Where to listen, with TLS; port 0 picks a free one.  "
-    "[default: 127.0.0.1:8443, or a free port if that is taken]",
-)
+@listen_flags.listen_option("127.0.0.1:8443, or a free port if that is taken")
+@listen_flags.TLS_SAN
 @daemon.ENCRYPTION_KEY_FILE
 @acme_flags.acme_options
+@delivery_flags.delivery_options
 @daemon.FEATURE_GATES
+@daemon.log_options(level=None)
 @gathered("flags", RunFlags)
-def command(*, manifests: Manifests, flags: RunFlags, acme: acme_flags.AcmeFlags) -> None:
+def command(
+    *,
+    manifests: Manifests,
+    flags: RunFlags,
+    acme: acme_flags.AcmeFlags,
+    export: ExportFlags,
+    deliveries: delivery_flags.DeliveryFlags,
+    log: daemon.LogFlags,
+) -> None:
     """Start a server, apply FILEs, issue the certificates in them, and write each as files.
 
     FILE is a YAML or JSON file, a folder of such files, or `-` for standard input. Missing namespaces are
@@ -73,6 +69,7 @@ def command(*, manifests: Manifests, flags: RunFlags, acme: acme_flags.AcmeFlags
       certwright run examples/quickstart.yaml
       certwright run examples/acme.yaml --http01-listen :80
       certwright run manifests/ --once --timeout 30 --export /etc/tls
+      certwright run web.yaml --export /etc/tls --on-change 'systemctl reload nginx'
     """
     if not manifests.readable:
         for document in manifests.documents:
@@ -80,10 +77,19 @@ def command(*, manifests: Manifests, flags: RunFlags, acme: acme_flags.AcmeFlags
         if manifests.documents:
             raise AlreadyReported
         raise Failed(f"{', '.join(manifests.names)} contains no objects")
-    logs.set_up()
+    log.set_up()
     from certwright.cli.commands.runner import Runner, RunOptions  # 0.2 s, which --help does not need
 
-    options = RunOptions(manifests=manifests, acme=acme.settings, **asdict(flags))
+    settings = export.settings
+    assert settings is not None  # It has a default.
+    options = RunOptions(
+        manifests=manifests,
+        acme=acme.settings,
+        export=settings,
+        deliveries=deliveries.settings,
+        log=log,
+        **asdict(flags),
+    )
     succeeded = lazy.app.run(Runner(options).run())
     daemon.leave(0 if succeeded else 1)
     if not succeeded:

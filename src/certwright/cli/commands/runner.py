@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import sys
 from collections.abc import AsyncIterator, Coroutine
@@ -14,13 +15,14 @@ from typing import Any
 import click
 
 from certwright import app
-from certwright.cli import daemon, progress
+from certwright.cli import daemon, listen_flags, progress
 from certwright.cli.access import USER_AGENT
 from certwright.cli.applier import Applier
 from certwright.cli.commands.apply import apply_all
-from certwright.cli.commands.serve import DEFAULT_LISTEN
+from certwright.cli.commands.serve import announce
 from certwright.cli.diagnosis import OUR_GROUP
 from certwright.cli.errors import Failed, report_error
+from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
 from certwright.cli.live_view import Mirror
 from certwright.cli.overview import Overview
 from certwright.cli.sources import Manifests
@@ -28,6 +30,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
 
+_log = logging.getLogger(__name__)
 # Changes within this time are shown together: a certificate passes through all its states in 25 ms.
 _TOGETHER_S = 0.05
 
@@ -39,10 +42,13 @@ class RunOptions:
     manifests: Manifests
     once: bool
     timeout_s: float
-    export: Path
+    export: ExportSettings
     data_dir: Path
-    listen: tuple[str, int] | None
+    listen: listen_flags.Address | None
+    log: daemon.LogFlags
+    tls_sans: tuple[str, ...] = ()
     encryption_key_file: Path | None = None
+    deliveries: app.DeliveryOptions = field(default_factory=app.DeliveryOptions)
     acme: app.AcmeSettings = field(default_factory=app.AcmeSettings)
     feature_gates: str = ""
 
@@ -58,7 +64,12 @@ class Runner:
     async def run(self) -> bool:
         """Run to the end; returns whether all succeeded. Raises `Failed`."""
         stop = daemon.Stop()
-        async with self._server() as server, self._overview(server) as overview:
+        exports = Exports(self._options.export, self._clock)
+        async with (
+            exports.opened(),
+            self._server(stop) as server,
+            self._overview(server, exports) as overview,
+        ):
             client = server.client(USER_AGENT)
             wanted, failures = await self._apply(client, overview)
             all_ready = await self._until_ready(overview, wanted, stop)
@@ -67,31 +78,36 @@ class Runner:
             await overview.export_now(client, wanted)
             self._show_result(server, overview, wanted)
             if self._options.once:
-                return all_ready and not failures
+                return await exports.wait_command() and all_ready and not failures
             await self._keep_until_stopped(server, overview, stop)
         return True
 
     @asynccontextmanager
-    async def _server(self) -> AsyncIterator[app.RunningServer]:
+    async def _server(self, stop: daemon.Stop) -> AsyncIterator[app.RunningServer]:
         server = await self._start()
+        stop.reload = server.reload
         try:
-            click.echo(f"certwright is ready at {server.address}; kubeconfig {server.kubeconfig}")
+            announce(server, self._options.log)
             yield server
         finally:
+            daemon.log_stopping(_log, stop)
             await daemon.close(server.close)
 
     async def _start(self) -> app.RunningServer:
-        host, port = self._options.listen or DEFAULT_LISTEN
-        if self._options.listen is None and not daemon.is_free(host, port):
+        host, port = self._options.listen or listen_flags.DEFAULT_LISTEN
+        if self._options.listen is None and not listen_flags.is_free(host, port):
             click.echo(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
             port = 0
         options = app.ServeOptions(
             data_dir=self._options.data_dir,
             host=host,
             port=port,
+            tls_sans=self._options.tls_sans,
             encryption_key_file=self._options.encryption_key_file,
             controllers=app.ControllerOptions(
-                acme=self._options.acme, feature_gates=self._options.feature_gates
+                acme=self._options.acme,
+                deliveries=self._options.deliveries,
+                feature_gates=self._options.feature_gates,
             ),
             feature_gates=self._options.feature_gates,
         )
@@ -101,11 +117,11 @@ class Runner:
             raise Failed(str(error)) from error
 
     @asynccontextmanager
-    async def _overview(self, server: app.RunningServer) -> AsyncIterator[Overview]:
+    async def _overview(self, server: app.RunningServer, exports: Exports) -> AsyncIterator[Overview]:
         mirror = Mirror(server.client(USER_AGENT), self._clock)
         try:
             await mirror.synced()
-            yield Overview(mirror, self._options.export, self._clock)
+            yield Overview(mirror, exports, self._clock)
         finally:
             await mirror.close()
 
@@ -144,6 +160,7 @@ class Runner:
     async def _keep_until_stopped(
         self, server: app.RunningServer, overview: Overview, stop: daemon.Stop
     ) -> None:
+        server.watch_over(self._repair(overview), name="repair of exported files")
         keeping = asyncio.ensure_future(self._keep(overview))
         try:
             await stop.wait_or(_first_to_fail(keeping, server))
@@ -164,6 +181,13 @@ class Runner:
                 reported[key] = outcome
             await overview.mirror.changed.wait()
             await self._clock.sleep(_TOGETHER_S)
+
+    async def _repair(self, overview: Overview) -> None:
+        """Write files again that others have changed or deleted, for ever."""
+        while True:
+            await self._clock.sleep(RESCAN_S)
+            for key in await overview.export_overdue():
+                click.echo(f"{key}: files in {overview.folder(key)} were written again")
 
     def _show_result(self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]) -> None:
         rows = [row for key in wanted if (row := overview.row(key)) is not None]

@@ -13,8 +13,8 @@ import click
 
 from certwright.cli import diagnosis, related
 from certwright.cli.access import Session, session
-from certwright.cli.applier import reference
 from certwright.cli.errors import AlreadyReported, report_error
+from certwright.cli.format import reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -42,7 +42,9 @@ def parse_goal(_context: click.Context, _option: click.Parameter, value: str) ->
     if match := _CONDITION.fullmatch(value):
         kind, wanted = match[1].lower(), (match[2] or "True").lower()
         return "condition met", lambda obj: _status(obj, kind) == wanted
-    raise click.BadParameter(f"`{value}` is not one of condition=TYPE, condition=TYPE=STATUS, delete, create")
+    hint = f"; did you mean condition={value}?" if value.isalpha() and value[0].isupper() else ""
+    known = "condition=TYPE, condition=TYPE=STATUS, delete, create"
+    raise click.BadParameter(f"`{value}` is not one of {known}{hint}")
 
 
 def _status(obj: Json | None, kind: str) -> str:

@@ -4,6 +4,7 @@
 |---|---|---|---|
 | orders | Order, its Challenges, its issuer, time | Challenges; Order.status | signing |
 | challenges | Challenge, a self-check that has ended, a free slot, time | Challenge.status | orders |
+| responses | Challenge | responses of this process's listeners | challenges |
 
 May import:   what controllers may
 Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
@@ -16,7 +17,8 @@ Modules:      orders (the driver), order_decisions (the next step, pure), order_
               self-checks), priorities (of the work queues), scheduler (of slots at the CA), self_checks, pace
               (of a server's validations), solver_lookup and solver_factory (the solver of a Challenge),
               webhook_calls (to DNS webhooks), challenge_origin, last_names (which enqueue an Order),
-              listeners (for CAs), resolved_issuer (issuer and account), issuer_resolution (of references),
+              listeners (for CAs), responses (of every replica), resolved_issuer (issuer and account),
+              issuer_resolution (of references),
               clients (of this process), client_metrics, rate_limits (of CAs), order_usage (what Orders use of
               them), shared_ledger (of one CA, in its ConfigMap), circuit_gate (for a CA that fails),
               caa_gate, ari_poller (renewal information), issuer_queries (beside Orders), account_secrets,

@@ -8,6 +8,7 @@ from typing import Final
 
 from certwright.controllers.acme.choice import choose
 from certwright.controllers.acme.naming import challenge_name
+from certwright.controllers.acme.routes.overrides import overridden
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources import names
@@ -64,7 +65,9 @@ def _proves(spec: ChallengeSpec) -> tuple[str, ...]:
 def has_outside_state(solver: Solver) -> bool:
     """Whether what the solver presents outlives this process, and must be cleaned up."""
     if solver.http01 is not None:
-        return solver.http01.webroot is not None
+        ingress = solver.http01.ingress
+        # An Ingress or HTTPRoute of its own is owned by the Challenge, and is deleted with it.
+        return solver.http01.webroot is not None or (ingress is not None and bool(ingress.name))
     return solver.tls_alpn01 is None and solver.dns_persist01 is None
 
 
@@ -79,6 +82,7 @@ def _choose(order: Order, authorization: ACMEAuthorization, solvers: Sequence[So
             "spec.acme.solvers, or widen its selector"
         )
     found = offered[solver.challenge_type]
+    solver = overridden(solver, order.metadata.annotations)
     return _Choice(solver, found.url, found.token, found.type)
 
 

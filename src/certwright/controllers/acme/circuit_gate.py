@@ -23,6 +23,8 @@ Admit = Callable[[Order, ResolvedIssuer, bool], Awaitable[Wait | None]]
 """Whether the CA's limits allow a new order now; a `Wait` until they do. The last argument: whether it names
 the certificate that it replaces (RFC 9773 §5)."""
 
+LimitOf = Callable[[Order, ResolvedIssuer, bool], Wait | None]
+"""What `Admit` would answer now; changes nothing."""
 
 Preflight = Callable[[Order, ResolvedIssuer], Awaitable[Wait | None]]
 """Whether the solvers can serve the names of an Order; a `Wait` while they cannot."""
@@ -37,12 +39,14 @@ class CircuitGate:
         gate: IssuerGate,
         preflight: Preflight,
         admit: Admit,
+        limit_of: LimitOf,
         get_request: Callable[[ObjectKey], CertificateRequest | None],
         get_order: Callable[[ObjectKey], Order | None],
     ) -> None:
         self._gate = gate
         self._preflight = preflight
         self._admit = admit
+        self._limit_of = limit_of
         self._get_request = get_request
         self._get_order = get_order
 
@@ -54,7 +58,7 @@ class CircuitGate:
         if applicant is not None:
             if (hold := self._gate.may_attempt(applicant)) is not None:
                 self._gate.hold(applicant, hold)
-                return _wait(hold)
+                return _later(_wait(hold), self._limit_of(order, issuer, replaces))
             self._gate.start_attempt(applicant)
         wait = await self._admit(order, issuer, replaces)
         if wait is not None and applicant is not None:
@@ -126,3 +130,10 @@ def _wait(hold: Hold) -> Wait:
     # Where the time depends on the issuer, none is announced.
     why = f"not asking the CA, {hold.sentence}"
     return Wait(why, hold.until, names_time=not hold.is_exact, is_brief=hold.is_brief)
+
+
+def _later(held: Wait, limited: Wait | None) -> Wait:
+    """The wait to announce: that of the CA's limit, where it is known to end after the breaker's."""
+    if limited is None or limited.until is None or held.until is None or limited.until <= held.until:
+        return held
+    return limited

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from certwright.acme.ratelimits.published import BadLimits, Chosen, read_limits
 from certwright.acme.solvers.addresses import parse_server
+from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
-from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.acme.options import AcmeOptions, ClusterListener
 from certwright.kube.api import yaml_reader
+from certwright.kube.api.meta import ObjectKey
 from certwright.resources.operator_policy import OperatorPolicy
 
-if TYPE_CHECKING:
-    from certwright.acme.solvers.http01 import Responder
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 Address = tuple[str, int]
 """Host and port; an empty host is every address of this machine."""
@@ -28,6 +30,8 @@ class AcmeSettings:
 
     max_concurrent_challenges: int = 60
     http01_listen: Address | None = None
+    http01_cluster_addresses: tuple[str, ...] = ()
+    http01_cluster_service: str | None = None
     http01_check_port: int = 80
     http01_nameservers: tuple[str, ...] = ()
     tlsalpn01_listen: Address | None = None
@@ -66,7 +70,12 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
     if settings.tlsalpn01_backend is not None and settings.tlsalpn01_listen is None:
         raise CannotListen("--tlsalpn01-backend says where other connections go; it needs --tlsalpn01-listen")
     limits = _read_limits(settings.limits_file) if settings.limits_file is not None else {}
-    responder = await _responder(settings.http01_listen) if settings.http01_listen is not None else None
+    addresses, service = _cluster_addresses(settings), _cluster_service(settings)
+    responder, cluster_listener = None, None
+    if settings.http01_listen is not None:
+        responder, port = await _responder(settings.http01_listen)
+        if addresses:
+            cluster_listener = ClusterListener(addresses=addresses, port=port, service=service)
     try:
         listener = await _listener(settings)
     except CannotListen:
@@ -81,6 +90,7 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
         dns01_recursive_only=settings.dns01_recursive_only,
         dns01_check_period=settings.dns01_check_period,
         responder=responder,
+        cluster_listener=cluster_listener,
         listener=listener,
         limits=limits,
         policy=settings.policy,
@@ -100,15 +110,47 @@ def _read_limits(path: Path) -> Chosen:
     raise CannotListen(f"--acme-limits {path}: {why}")
 
 
-async def _responder(address: Address) -> Responder:
-    from certwright.acme.solvers.http01 import Responder  # loads a web server: 12 MB
+def _cluster_addresses(settings: AcmeSettings) -> tuple[str, ...]:
+    flag = "--http01-cluster-address"
+    if not settings.http01_cluster_addresses:
+        return ()
+    if settings.http01_listen is None:
+        raise CannotListen(f"{flag} says where the cluster reaches --http01-listen, which is missing; add it")
+    found = []
+    for text in settings.http01_cluster_addresses:
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            raise CannotListen(f"{flag}: {text!r} is not an IP address; write e.g. 10.0.0.5") from None
+        if address.is_unspecified or address.is_multicast or address.is_link_local:
+            raise CannotListen(
+                f"{flag}: {text} is no address that a proxy can connect to; write that of this host"
+            )
+        found.append(str(address))
+    return tuple(dict.fromkeys(found))
 
+
+def _cluster_service(settings: AcmeSettings) -> ObjectKey | None:
+    flag, text = "--http01-cluster-service", settings.http01_cluster_service
+    if text is None:
+        return None
+    namespace, _, name = text.partition("/")
+    if not (_DNS_LABEL.fullmatch(namespace) and _DNS_LABEL.fullmatch(name)):
+        raise CannotListen(f"{flag}: {text!r} is not NAMESPACE/NAME, e.g. certwright/certwright-http01")
+    if not settings.http01_cluster_addresses:
+        raise CannotListen(
+            f"{flag} names the Service of all replicas; it needs --http01-cluster-address, this one's"
+        )
+    return ObjectKey(namespace, name)
+
+
+async def _responder(address: Address) -> tuple[Responder, int]:
     made = Responder()
     try:
-        await made.listen(*address)
+        port = await made.listen(*address)
     except OSError as error:
         raise _cannot("--http01-listen", address, error) from error
-    return made
+    return made, port
 
 
 async def _listener(settings: AcmeSettings) -> Listener | None:

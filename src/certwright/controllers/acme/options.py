@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from certwright.acme.ratelimits.published import Chosen
+from certwright.kube.api.meta import ObjectKey
 from certwright.resources.operator_policy import OperatorPolicy
 
 if TYPE_CHECKING:
@@ -18,10 +19,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterListener:
+    """Where the cluster reaches the HTTP-01 listener of this process: IP addresses and its port. `service` is
+    the Service of all replicas, which listen on the same port; None: challenges lead to this process only."""
+
+    addresses: tuple[str, ...]
+    port: int
+    service: ObjectKey | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AcmeOptions:
     """The settings of ACME; names and meanings as cert-manager's flags where it has them.
 
     `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
+    With `cluster_listener`, HTTP-01 solvers for Ingresses and Gateways create objects that lead there.
     `make_transport` replaces HTTP to ACME servers in simulations, and `make_check` the self-checks in tests.
     `policy` is what objects may make this process do.
     """
@@ -36,6 +48,7 @@ class AcmeOptions:
     dns01_check_period: timedelta = timedelta(seconds=10)
     dns01_authority_port: int = 53
     responder: Responder | None = None
+    cluster_listener: ClusterListener | None = None
     listener: Listener | None = None
     make_transport: MakeTransport | None = None
     make_check: MakeCheck | None = None

@@ -30,7 +30,7 @@ from certwright.resources.challenge import Challenge, ChallengeSpec
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.order import ACMEAuthorization, Order, OrderSpec
 from certwright.resources.signing_request import signer_of
-from certwright.resources.solver import HTTP01Ingress, HTTP01Solver, Solver
+from certwright.resources.solver import Solver
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS, ORDERS
 
 # RFC 8555 §8.1: a token "MUST NOT contain any characters outside the base64url alphabet". Solvers make file
@@ -241,11 +241,13 @@ def _unfit(spec: ChallengeSpec, solvers: Iterable[Solver], shown_for: ShownFor) 
 
 
 def _essence(solver: Solver) -> Solver:
-    """The solver without its selector, and without what cert-manager changes in the copy: names and classes
-    of an Ingress (annotations `http01-override-…`), all of which our own listener stands for."""
+    """The solver without its selector, and without what annotations of the Certificate may change: name and
+    classes of the Ingress, parents of the HTTPRoute."""
     page = solver.http01
-    if page is not None and page.webroot is None:
-        page = HTTP01Solver(ingress=HTTP01Ingress())
+    if page is not None and (ingress := page.ingress) is not None:
+        page = replace(page, ingress=replace(ingress, name="", class_=None, ingress_class_name=None))
+    if page is not None and (route := page.gateway_http_route) is not None:
+        page = replace(page, gateway_http_route=replace(route, parent_refs=()))
     return replace(solver, selector=None, http01=page)
 
 

@@ -138,6 +138,15 @@ class Ledgers:
         self._look_later(book)
         return Wait(answer.sentence, answer.moment, names_time=True)
 
+    def limit_of(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
+        """What `admit` would answer now, as far as the limits are loaded; changes nothing."""
+        book = self._books.get(issuer.spec.server)
+        if book is None or not book.is_loaded:
+            return None
+        asking = self._usage.asking(order, issuer.client.kid, replaces=replaces)
+        answer = book.shared.ledger.limit_of(asking, self._clock.now())
+        return None if answer is None else Wait(answer.sentence, answer.moment, names_time=True)
+
     def limited(self, order: Order, issuer: ResolvedIssuer, error: Refused) -> bool:
         """The CA has refused a new order because of a limit. Returns whether that concerns orders for other
         names too."""

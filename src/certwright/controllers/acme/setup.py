@@ -24,6 +24,7 @@ from certwright.controllers.acme.provenance import Provenance
 from certwright.controllers.acme.rate_limits import Ledgers
 from certwright.controllers.acme.request_orders import RequestOrders
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.routes.leftovers import Leftovers
 from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.solver_verification import SolverVerification
 from certwright.controllers.cache.event_handlers import enqueues_order
@@ -69,6 +70,9 @@ class Acme:
             sharing=sharing_of(shared.mine, caches),
         )
         lookup = SolverLookup(shared, self.dependents)
+        self.services = lookup.services if self._has_challenges else None
+        """The Services that lead to challenges; None: this process creates no Ingresses or HTTPRoutes."""
+        self.leftovers = self._leftovers(shared)  # removes what solvers have left
         self._solvers = SolverVerification(lookup, options, now)
         self.preflight = Preflight(lookup, options, partial(shared.queues.add, "orders"), now)
         self._find_means = lookup.means_of
@@ -83,6 +87,7 @@ class Acme:
             shared.gate,
             self._check_solvers,
             self.ledgers.admit,
+            self.ledgers.limit_of,
             caches.requests.cache.get,
             caches.orders.cache.get,
         )
@@ -119,6 +124,11 @@ class Acme:
             account_limit=self.ledgers.accounts,
             verify_solvers=partial(self._verify_solvers, secrets_in) if self._has_challenges else None,
         )
+
+    def _leftovers(self, shared: Shared) -> Leftovers | None:
+        if self.services is None:
+            return None
+        return Leftovers(shared.toolbox.client, shared.clock, shared.caches.challenges, self.services)
 
     @property
     def _has_challenges(self) -> bool:

@@ -34,6 +34,7 @@ from certwright.acme.solvers.unpresented import Unpresented
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
 from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
 from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.controllers.acme.routes.solver import RouteCheck, Routes, RouteSolver
 from certwright.controllers.acme.solver_use import NO_HTTP01_LISTENER, NO_TLSALPN01_LISTENER, SolverUse
 from certwright.issuers.contract import GetSecret, GetToken
 from certwright.resources import operator_policy
@@ -53,7 +54,8 @@ class Surroundings:
     """What solvers share in this process. `responder` and `listener` are None where nothing listens;
     `http_names` and `dns_names` are name servers, empty: the system's. `make_check` replaces the self-checks
     of this process, in tests. `asked` is for `_names`, `webroots` for the solvers below them. `policy` is
-    what the operator allows. `hosts` are the DNS hosts in use, `get_token` makes the function that requests
+    what the operator allows. `routes` create Ingresses and HTTPRoutes (None: this process creates none).
+    `hosts` are the DNS hosts in use, `get_token` makes the function that requests
     tokens of the ServiceAccounts in a namespace. `now` is the wall clock."""
 
     now: Callable[[], datetime]
@@ -61,6 +63,7 @@ class Surroundings:
     webroots: WebRoots = field(default_factory=WebRoots)
     responder: Responder | None = None
     listener: Listener | None = None
+    routes: Routes | None = None
     call_webhook: CallWebhook | None = None
     make_check: MakeCheck | None = None
     http_check_port: int = 80
@@ -90,7 +93,7 @@ async def means_of(use: SolverUse, surroundings: Surroundings) -> Means:
     if violations := operator_policy.solver_violations(spec, "spec.solver", surroundings.policy):
         raise SolverNotAllowed(str(violations[0]))
     if spec.http01 is not None:
-        solver = _http01(spec.http01, surroundings)
+        solver = _http01(spec.http01, surroundings, use)
     elif spec.tls_alpn01 is not None:
         solver = _tls_alpn01(surroundings)
     elif spec.dns01 is not None:
@@ -103,7 +106,11 @@ async def means_of(use: SolverUse, surroundings: Surroundings) -> Means:
     else:
         raise SolverError("the challenge names no solver that this version knows")
     check = _check(_check_settings(use, surroundings), surroundings)
-    return Means(solver, AfterChange(solver, check) if isinstance(solver, HostedSolver) else check)
+    if isinstance(solver, HostedSolver):
+        check = AfterChange(solver, check)
+    elif isinstance(solver, RouteSolver):
+        check = RouteCheck(solver, check)
+    return Means(solver, check)
 
 
 def _program(spec: ExecSolver, policy: OperatorPolicy) -> Solver:
@@ -112,13 +119,15 @@ def _program(spec: ExecSolver, policy: OperatorPolicy) -> Solver:
     return Program(command, environment=policy.exec_environment)
 
 
-def _http01(spec: HTTP01Solver, surroundings: Surroundings) -> Solver:
+def _http01(spec: HTTP01Solver, surroundings: Surroundings, use: SolverUse) -> Solver:
     if spec.webroot is not None:
         place = surroundings.policy.webroot_of(spec.webroot.path)
         assert place is not None, "`means_of` has asked the policy"
         return WebRoot(*place, shared=surroundings.webroots)
     if surroundings.responder is None:
         raise SolverError(NO_HTTP01_LISTENER)
+    if surroundings.routes is not None and use.challenge is not None:
+        return RouteSolver(surroundings.routes, surroundings.responder, use.challenge)
     return surroundings.responder
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from certwright.controllers.acme.routes.services import SolverServices
+from certwright.controllers.acme.routes.solver import Routes
 from certwright.controllers.acme.solver_use import SolverUse
 from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.shard_members import Shards, ours
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.shared import Shared
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
@@ -25,10 +29,18 @@ class SolverLookup:
     def __init__(self, shared: Shared, dependents: Dependents[ObjectKey]) -> None:
         self._shared = shared
         self._dependents = dependents
+        self.routes = _routes(shared)
+        """What creates Ingresses and HTTPRoutes for HTTP-01; None: this process does not."""
+
+    @property
+    def services(self) -> SolverServices | None:
+        """The Services that lead to challenges; None: see `routes`."""
+        return self.routes.services if self.routes is not None else None
 
     async def means_of(self, challenge: Challenge) -> Means:
         """The solver and the self-check. Raises `SolverError` where none is possible."""
-        return await self.make(self.use(challenge.spec.solver, challenge.spec.issuer_ref, challenge.metadata))
+        use = self.use(challenge.spec.solver, challenge.spec.issuer_ref, challenge.metadata)
+        return await self.make(replace(use, challenge=challenge))
 
     def use(self, solver: Solver, issuer: IssuerReference, meta: ObjectMeta) -> SolverUse:
         """The use of an issuer's solver by the Order or Challenge with this metadata, which a change of the
@@ -51,4 +63,24 @@ class SolverLookup:
         from certwright.controllers.acme.surroundings import Solvers  # loads DNS and HTTP libraries: 14 MB
 
         shared = self._shared
-        return Solvers(shared.settings.acme, shared.toolbox.client, shared.servers, shared.clock.now)
+        return Solvers(
+            shared.settings.acme, shared.toolbox.client, shared.servers, shared.clock.now, self.routes
+        )
+
+
+def _routes(shared: Shared) -> Routes | None:
+    listener = shared.settings.acme.cluster_listener
+    if listener is None or shared.settings.acme.responder is None:
+        return None
+    toolbox = shared.toolbox
+    return Routes(toolbox.client, toolbox.recorder, shared.clock, listener, partial(_shard_of, shared))
+
+
+def _shard_of(shared: Shared, challenge: Challenge) -> str:
+    """The number of the shard that a Challenge belongs to; empty without shards."""
+    mine, key = shared.mine, challenge.metadata.key
+    if not isinstance(mine, Shards):
+        return ""
+    held = (one for one in sorted(mine.held))
+    is_in = {one: ours("challenges", Shards(frozenset({one}), mine.count), shared.caches) for one in held}
+    return str(next((one for one, has in is_in.items() if has(key)), min(mine.held, default=0)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from certwright.issuers.contract import GetSecret
+from certwright.resources.challenge import Challenge
 from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ NO_TLSALPN01_LISTENER: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SolverUse:
-    """A solver of an issuer. `get_secret` reads the issuer's Secrets, from the namespace `secrets_in`."""
+    """A solver of an issuer. `get_secret` reads the issuer's Secrets, from the namespace `secrets_in`.
+    `challenge` is the Challenge to solve; None: the solver is only verified."""
 
     solver: Solver
     issuer_kind: str
     get_secret: GetSecret
     secrets_in: str
+    challenge: Challenge | None = None
 
 
 def missing_listener(solver: Solver, options: AcmeOptions) -> str:

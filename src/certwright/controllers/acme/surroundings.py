@@ -9,6 +9,7 @@ from functools import partial
 from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.acme.routes.solver import Routes
 from certwright.controllers.acme.solver_factory import Means, Surroundings, means_of
 from certwright.controllers.acme.solver_use import SolverUse
 from certwright.controllers.acme.webhook_calls import call_webhook
@@ -20,7 +21,11 @@ _UNKNOWN_CA = "have the machine's CA certificates updated, or add the API's CA t
 
 
 def surroundings_of(
-    options: AcmeOptions, client: Client, servers: Servers, now: Callable[[], datetime]
+    options: AcmeOptions,
+    client: Client,
+    servers: Servers,
+    now: Callable[[], datetime],
+    routes: Routes | None,
 ) -> Surroundings:
     """The surroundings of all solvers of this process."""
 
@@ -32,6 +37,7 @@ def surroundings_of(
         policy=options.policy,
         responder=options.responder,
         listener=options.listener,
+        routes=routes,
         call_webhook=partial(call_webhook, client),
         make_check=options.make_check,
         http_check_port=options.http01_check_port,
@@ -49,9 +55,14 @@ class Solvers:
     """Makes solvers; what they share is made once."""
 
     def __init__(
-        self, options: AcmeOptions, client: Client, servers: Servers, now: Callable[[], datetime]
+        self,
+        options: AcmeOptions,
+        client: Client,
+        servers: Servers,
+        now: Callable[[], datetime],
+        routes: Routes | None = None,
     ) -> None:
-        self._surroundings = surroundings_of(options, client, servers, now)
+        self._surroundings = surroundings_of(options, client, servers, now, routes)
 
     async def means_of(self, use: SolverUse) -> Means:
         """See `solver_factory.means_of`."""

@@ -7,12 +7,11 @@ is kept, because its decoder reports the error.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import msgspec
 
 from certwright.kube.api.meta import Object, ObjectKey, ObjectMeta, OwnerReference, Struct, controller_of
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import decoded_or_none, json_decoder
 from certwright.resources import names
 from certwright.resources.order import Order
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
@@ -20,8 +19,6 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 Mine = Callable[[ObjectKey], bool]
 """Whether a Certificate or an issuer of that name is one that this replica works on."""
 Keep = Callable[[msgspec.Raw], bool]
-
-T = TypeVar("T")
 
 
 class _Owned(Struct, frozen=True):
@@ -71,7 +68,7 @@ def owning_request(order: Order) -> ObjectKey | None:
 
 def target_of(raw: msgspec.Raw) -> str:
     """`namespace/name` of the target Secret of a Certificate; empty for what cannot be read."""
-    found = _read(_certificate, raw)
+    found = decoded_or_none(_certificate, raw)
     return "" if found is None else f"{found.metadata.namespace}/{found.spec.secret_name}"
 
 
@@ -81,7 +78,7 @@ def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]
     because they show the state of their issuers."""
 
     def keep(raw: msgspec.Raw) -> bool:
-        found = _read(_certificate, raw)
+        found = decoded_or_none(_certificate, raw)
         if found is None or found.status.last_failure_time is not None:
             return True
         meta = found.metadata
@@ -96,7 +93,7 @@ def keep_requests(mine: Mine) -> Keep:
     """Those of Certificates that are `mine`; of those without a Certificate, those whose own name is."""
 
     def keep(raw: msgspec.Raw) -> bool:
-        found = _read(_owned, raw)
+        found = decoded_or_none(_owned, raw)
         return found is None or mine(_belongs_to(found))
 
     return keep
@@ -106,7 +103,7 @@ def keep_secrets(mine: Mine) -> Keep:
     """Those that were made for a Certificate that is `mine`, and those that were made for none."""
 
     def keep(raw: msgspec.Raw) -> bool:
-        found = _read(_owned, raw)
+        found = decoded_or_none(_owned, raw)
         if found is None:
             return True
         named = found.metadata.annotations.get(names.CERTIFICATE_NAME) or owning_certificate(found)
@@ -118,10 +115,3 @@ def keep_secrets(mine: Mine) -> Keep:
 def _belongs_to(obj: Object) -> ObjectKey:
     name = owning_certificate(obj)
     return ObjectKey(obj.metadata.namespace, obj.metadata.name if name is None else name)
-
-
-def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
-    try:
-        return decoder.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None

@@ -28,7 +28,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.controller import Result
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import decoded_or_none, json_decoder
 from certwright.resources.certificate import Certificate
 
 FIELD_MANAGER: Final = "cert-manager-cainjector"
@@ -56,11 +56,9 @@ def targets_of(informer: Informer[Target], certificate: ObjectKey) -> list[Targe
 
 
 def _is_annotated(raw: msgspec.Raw) -> bool:
-    try:
-        return _target.decode(raw).metadata.annotations.is_given
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        # The informer reports it.
-        return True
+    found = decoded_or_none(_target, raw)
+    # The informer reports what cannot be decoded.
+    return found is None or found.metadata.annotations.is_given
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,14 +49,14 @@ async def find_ca(sources: Sources, reads: Reads, api_server_ca: bytes) -> CA:
         return await _of_certificate(sources.certificate, reads)
     if not api_server_ca:
         raise NoCA(
-            "cert-manager.io/inject-apiserver-ca: the kubeconfig contains no CA of the API server; use "
+            f"{names.INJECT_API_SERVER_CA}: the kubeconfig contains no CA of the API server; use "
             "inject-ca-from-secret instead"
         )
     return CA(_parse(api_server_ca, "the CA of the API server"))
 
 
 async def _of_secret(value: str, reads: Reads) -> CA:
-    annotation = "cert-manager.io/inject-ca-from-secret"
+    annotation = names.INJECT_CA_FROM_SECRET
     key = _key(annotation, value)
     secret = await _readable(reads.secret(key), annotation, f"Secret {key}")
     if secret is None:
@@ -72,7 +72,7 @@ async def _of_secret(value: str, reads: Reads) -> CA:
 
 
 async def _of_certificate(value: str, reads: Reads) -> CA:
-    annotation = "cert-manager.io/inject-ca-from"
+    annotation = names.INJECT_CA_FROM
     key = _key(annotation, value)
     certificate = await _readable(reads.certificate(key), annotation, f"Certificate {key}")
     if certificate is None:

@@ -16,6 +16,7 @@ from msgspec import field
 
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
+from certwright.resources.names import INJECT_API_SERVER_CA, INJECT_CA_FROM, INJECT_CA_FROM_SECRET
 
 Json = dict[str, Any]
 Merge = Callable[[bytes], bytes]
@@ -25,9 +26,9 @@ Merge = Callable[[bytes], bytes]
 class Sources(Struct, frozen=True):
     """The annotations that name the source of a CA bundle; the first one given counts."""
 
-    secret: str = field(default="", name="cert-manager.io/inject-ca-from-secret")
-    certificate: str = field(default="", name="cert-manager.io/inject-ca-from")
-    api_server: str = field(default="", name="cert-manager.io/inject-apiserver-ca")
+    secret: str = field(default="", name=INJECT_CA_FROM_SECRET)
+    certificate: str = field(default="", name=INJECT_CA_FROM)
+    api_server: str = field(default="", name=INJECT_API_SERVER_CA)
 
     @property
     def is_given(self) -> bool:

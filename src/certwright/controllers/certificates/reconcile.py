@@ -30,6 +30,7 @@ from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.status_log import log_blocked, log_change
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
@@ -167,6 +168,7 @@ class CertificateReconciler:
         except NotFound:
             # Deleted since the snapshot; its watch event is on its way.
             return snapshot
+        log_change(snapshot.certificate, written)
         for told in draft.events:
             self._effects.tell(written, told.type, told.reason, told.message)
         _apply(draft.notes)
@@ -225,6 +227,7 @@ class CertificateReconciler:
         )
         written = await self._status.commit(CERTIFICATES, certificate, draft.certificate)
         self._effects.tell(written, "Warning", blocked.reason, blocked.message)
+        log_blocked(written, blocked.reason, blocked.message)
 
     def _let_rest(self, snapshot: Snapshot) -> None:
         """Strip from memory what is not needed before the next issuance."""

@@ -58,11 +58,21 @@ class RenewalInformation:
         """The time of the next poll."""
         acme = snapshot.certificate.status.acme
         due = acme.ari.next_check if acme is not None and acme.ari is not None else None
-        if due is None or due > snapshot.now:
+        if due is None:
+            return snapshot.now + _LOOK_AGAIN if self._has_no_answer(snapshot) else None
+        if due > snapshot.now:
             return due
         # A poll is in progress, or impossible: an answer, the end of an issuance and an issuer that becomes
         # ready all wake the key.
         return snapshot.now + _LOOK_AGAIN
+
+    def _has_no_answer(self, snapshot: Snapshot) -> bool:
+        """Whether a poll was impossible so far: the issuer of an imported certificate is not Ready yet."""
+        facts, acme = snapshot.leaf, snapshot.certificate.status.acme
+        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):
+            return False
+        is_unknown = acme is None or acme.ari is None
+        return is_unknown and self._office.answer(snapshot.certificate.metadata.uid, facts) is None
 
     def _is_due(self, snapshot: Snapshot, facts: CertificateFacts) -> bool:
         certificate = snapshot.certificate

@@ -11,7 +11,6 @@ What a restart and other replicas must know of the breaker of an issuer of ours 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from datetime import datetime
 
@@ -22,7 +21,7 @@ from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.breaker import Circuit
 from certwright.controllers.retry.breaker_records import BreakerRecords
 from certwright.controllers.retry.circuits import Circuits
-from certwright.controllers.retry.recovery import History, cause_of_failure, name_of
+from certwright.controllers.retry.recovery import History, cause_of_failure
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition, ObjectKey
@@ -31,8 +30,6 @@ from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUERS
-
-_log = logging.getLogger(__name__)
 
 
 class IssuerGate:
@@ -271,8 +268,6 @@ class IssuerGate:
             if (found := self._circuit_of_certificate(old)) is not None:
                 found.forget(old.metadata.key)
             return
-        if new.status.last_failure_time != old.status.last_failure_time:
-            _log_failure(new)
         before, after = old.status, new.status
         if after.last_failure_time == before.last_failure_time and after.revision == before.revision:
             return
@@ -350,20 +345,6 @@ def _about(reference: IssuerReference, hold: Hold | None) -> Hold | None:
         return None
     kind = reference.kind_or_default
     return hold._replace(sentence=f'because {kind} "{reference.name}" {hold.sentence}')
-
-
-def _log_failure(certificate: Certificate) -> None:
-    """One line for each failed issuance; the backoff limits their number."""
-    status, issuing = certificate.status, _issuing(certificate)
-    if status.last_failure_time is not None and issuing is not None:
-        _log.info(
-            "issuance failed: certificate=%s issuer=%s cause=%s attempts=%d message=%r",
-            certificate.metadata.key,
-            name_of(certificate.spec.issuer_ref, certificate.metadata.namespace),
-            issuing.reason,
-            status.failed_issuance_attempts or 1,
-            issuing.message,
-        )
 
 
 def _issuer_key(applicant: Applicant) -> ObjectKey:

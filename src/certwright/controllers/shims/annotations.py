@@ -20,30 +20,54 @@ from certwright.resources.certificate import CertificateSpec, PrivateKeySpec, Se
 from certwright.resources.issuer_ref import IssuerReference
 
 ISSUER: Final = "cert-manager.io/issuer"
+"""On an Ingress, Gateway or ListenerSet: the Issuer of its Certificates; with `…/issuer-kind` and
+`…/issuer-group` another issuer."""
 CLUSTER_ISSUER: Final = "cert-manager.io/cluster-issuer"
+"""On an Ingress, Gateway or ListenerSet: the ClusterIssuer of its Certificates."""
 DURATION: Final = "cert-manager.io/duration"
+"""On an Ingress, Gateway or ListenerSet: `spec.duration` of its Certificates."""
 RENEW_BEFORE: Final = "cert-manager.io/renew-before"
+"""On an Ingress, Gateway or ListenerSet: `spec.renewBefore` of its Certificates."""
 RENEW_BEFORE_PERCENTAGE: Final = "cert-manager.io/renew-before-percentage"
+"""On an Ingress, Gateway or ListenerSet: `spec.renewBeforePercentage` of its Certificates."""
 USAGES: Final = "cert-manager.io/usages"
+"""On an Ingress, Gateway or ListenerSet: `spec.usages` of its Certificates, with commas between."""
 REVISION_HISTORY_LIMIT: Final = "cert-manager.io/revision-history-limit"
+"""On an Ingress, Gateway or ListenerSet: `spec.revisionHistoryLimit` of its Certificates."""
 KEY_ALGORITHM: Final = "cert-manager.io/private-key-algorithm"
+"""On an Ingress, Gateway or ListenerSet: `spec.privateKey.algorithm` of its Certificates."""
 KEY_ENCODING: Final = "cert-manager.io/private-key-encoding"
+"""On an Ingress, Gateway or ListenerSet: `spec.privateKey.encoding` of its Certificates."""
 KEY_SIZE: Final = "cert-manager.io/private-key-size"
+"""On an Ingress, Gateway or ListenerSet: `spec.privateKey.size` of its Certificates."""
 KEY_ROTATION_POLICY: Final = "cert-manager.io/private-key-rotation-policy"
+"""On an Ingress, Gateway or ListenerSet: `spec.privateKey.rotationPolicy` of its Certificates."""
 SECRET_TEMPLATE: Final = "cert-manager.io/secret-template"  # noqa: S105 - a name, no password
+"""On an Ingress, Gateway or ListenerSet: `spec.secretTemplate` of its Certificates, as JSON."""
 IGNORE_TLS_LISTENERS: Final = "cert-manager.io/ignore-tls-listeners"
+"""On a Gateway or ListenerSet: the names of the listeners that get no Certificate, with commas between."""
 EDIT_IN_PLACE: Final = "acme.cert-manager.io/http01-edit-in-place"
+"""On an Ingress: `true` has HTTP-01 challenges solved by this Ingress, not by one beside it."""
 INGRESS_CLASS: Final = "acme.cert-manager.io/http01-ingress-class"
+"""On an Ingress: the annotation `kubernetes.io/ingress.class` of the Ingress that solves its HTTP-01
+challenges."""
 INGRESS_CLASS_NAME: Final = "acme.cert-manager.io/http01-ingress-ingressclassname"
+"""On an Ingress: `ingressClassName` of the Ingress that solves its HTTP-01 challenges."""
 PARENT_FALLBACK: Final = "acme.cert-manager.io/http01-parentreffallback"
+"""On a ListenerSet: `true` has HTTP-01 challenges solved at its Gateway."""
 
 OVERRIDE_NAME: Final = "acme.cert-manager.io/http01-override-ingress-name"
+"""On a Certificate: the HTTP-01 solver edits the Ingress of this name."""
 OVERRIDE_CLASS: Final = "acme.cert-manager.io/http01-override-ingress-class"
+"""On a Certificate: the HTTP-01 solver creates Ingresses with this class annotation."""
 OVERRIDE_CLASS_NAME: Final = "acme.cert-manager.io/http01-override-ingress-ingressclassname"
+"""On a Certificate: the HTTP-01 solver creates Ingresses with this `ingressClassName`."""
 PARENT_NAME: Final = "acme.cert-manager.io/http01-parentrefname"
+"""On a Certificate: the HTTP-01 solver attaches its route to the parent of this name."""
 PARENT_KIND: Final = "acme.cert-manager.io/http01-parentrefkind"
+"""On a Certificate: the HTTP-01 solver attaches its route to a parent of this kind."""
 PARENT_NAMESPACE: Final = "acme.cert-manager.io/http01-parentrefnamespace"
-"""On Certificates: how their HTTP-01 challenges are solved."""
+"""On a Certificate: the HTTP-01 solver attaches its route to a parent in this namespace."""
 
 _PREFIXES: Final = ("cert-manager.io/", "acme.cert-manager.io/")
 
@@ -121,9 +145,9 @@ _KNOWN: Final = frozenset(
         names.PRIVATE_KEY_SECRET_NAME,
         names.ISSUE_TEMPORARY_CERTIFICATE,
         names.ALLOW_DIRECT_INJECTION,
-        "cert-manager.io/inject-ca-from",
-        "cert-manager.io/inject-ca-from-secret",
-        "cert-manager.io/inject-apiserver-ca",
+        names.INJECT_CA_FROM,
+        names.INJECT_CA_FROM_SECRET,
+        names.INJECT_API_SERVER_CA,
     }
 )
 

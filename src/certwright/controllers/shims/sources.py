@@ -22,7 +22,7 @@ from certwright.kube.client.filtered_informer import PartialInformer
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import decoded_or_none, json_decoder
 from certwright.resources.ingress import (
     EXPERIMENTAL_LISTENER_SETS,
     GATEWAY_GROUP,
@@ -135,12 +135,9 @@ def attached_to(informer: Informer[ListenerSet], gateway: ObjectKey) -> list[Lis
 
 def _keep(auto: Sequence[str]) -> Callable[[msgspec.Raw], bool]:
     def keep(raw: msgspec.Raw) -> bool:
-        try:
-            found = _annotated.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            # The informer reports it.
-            return True
-        return concerns_us(found.metadata.annotations, auto)
+        found = decoded_or_none(_annotated, raw)
+        # The informer reports what cannot be decoded.
+        return found is None or concerns_us(found.metadata.annotations, auto)
 
     return keep
 

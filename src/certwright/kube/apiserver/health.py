@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
+from typing import NamedTuple
 from urllib.parse import parse_qs
 
-from certwright.kube.store.contract import Key, Store, StoreError
+from certwright.kube.store.contract import Key, Limited, Store, StoreError
 from certwright.kube.util.http_messages import Response
 
 _log = logging.getLogger(__name__)
@@ -26,6 +27,13 @@ _CHECKS: Mapping[str, Sequence[str]] = {
     "readyz": (*_ALIVE, "etcd-readiness", "informer-sync", "shutdown"),
 }
 _NOBODY = Key("healthz", "", "healthz")
+
+
+class _Form(NamedTuple):
+    """What a response shows: a line for each check, and the reasons of those that fail."""
+
+    is_verbose: bool
+    gives_reasons: bool
 
 
 class Health:
@@ -41,8 +49,9 @@ class Health:
         self.stopping = False
         self._store = store
 
-    async def respond(self, path: str, query: str) -> Response | None:
-        """The answer for a health path, None for any other. `query` is the text after the `?`."""
+    async def respond(self, path: str, query: str, *, gives_reasons: bool = True) -> Response | None:
+        """The answer for a health path, None for any other. `query` is the text after the `?`.
+        `gives_reasons`: whether the caller may see why a check fails, which can name files."""
         root, _, check = path.strip("/").partition("/")
         checks = _CHECKS.get(root)
         if checks is None or (check and check not in checks):
@@ -51,10 +60,11 @@ class Health:
             problem = await self._problem(check)
             return _text(500, f"internal server error: {problem}\n") if problem else _text(200, "ok")
         asked = parse_qs(query, keep_blank_values=True)
-        return await self._report(root, checks, asked.get("exclude", []), verbose="verbose" in asked)
+        form = _Form(is_verbose="verbose" in asked, gives_reasons="verbose" in asked and gives_reasons)
+        return await self._report(root, checks, asked.get("exclude", []), form)
 
     async def _report(
-        self, root: str, checks: Sequence[str], excluded: Sequence[str], *, verbose: bool
+        self, root: str, checks: Sequence[str], excluded: Sequence[str], form: _Form
     ) -> Response:
         lines: list[str] = []
         failed = False
@@ -68,16 +78,18 @@ class Health:
                 failed = True
                 _log.warning("%s check %s failed: %s", root, check, problem)
                 # Kubernetes withholds the reason here; `/readyz/CHECK` gives it to the same readers.
-                lines.append(f"[-]{check} failed: {problem if verbose else 'reason withheld'}\n")
+                lines.append(f"[-]{check} failed: {problem if form.gives_reasons else 'reason withheld'}\n")
             else:
                 lines.append(f"[+]{check} ok\n")
         if unknown := ", ".join(f'"{name}"' for name in sorted(set(excluded) - set(checks))):
             lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}\n")
-        if verbose:
+        if form.gives_reasons:
             lines += [f"warn: {row}\n" for row in self._store.damage]
+            if isinstance(self._store, Limited) and (usage := self._store.usage) and usage.warning:
+                lines.append(f"warn: {usage.warning}\n")
         if failed:
             return _text(500, f"{''.join(lines)}{root} check failed\n")
-        return _text(200, f"{''.join(lines)}{root} check passed\n" if verbose else "ok")
+        return _text(200, f"{''.join(lines)}{root} check passed\n" if form.is_verbose else "ok")
 
     async def _problem(self, check: str) -> str:
         """The problem; empty when the check passes."""

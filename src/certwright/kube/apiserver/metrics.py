@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from certwright.kube.apiserver.http.fairness import Level
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.store.contract import Store
+from certwright.kube.store.contract import Limited, Store, Usage
 from certwright.kube.util.http_messages import Response
 
 if TYPE_CHECKING:
@@ -195,10 +195,24 @@ class Metrics:
             "certwright_store_revision", "The last committed revision.", value=self._store.revision
         )
         yield _damaged(self._store)
+        if isinstance(self._store, Limited) and self._store.usage is not None:
+            yield from _usage(self._store.usage)
         if isinstance(self._store, _CountsCommits):
             yield CounterMetricFamily(
                 "certwright_store_commits", "Commits of the store.", value=self._store.commits
             )
+
+
+def _usage(usage: Usage) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import GaugeMetricFamily  # see `_render`
+
+    yield GaugeMetricFamily("apiserver_storage_size_bytes", "Size of the database of etcd.", value=usage.size)
+    yield GaugeMetricFamily(
+        "certwright_etcd_in_use_bytes", "The part of etcd's database that is in use.", value=usage.in_use
+    )
+    yield GaugeMetricFamily(
+        "certwright_etcd_quota_bytes", "The size at which etcd refuses writes.", value=usage.quota
+    )
 
 
 def _damaged(store: Store) -> Metric:

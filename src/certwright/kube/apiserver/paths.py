@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from certwright.kube.apiserver import error_responses
+from certwright.kube.apiserver.auth.auth import ANONYMOUS
 from certwright.kube.apiserver.auth.tokens import JWKS_PATH, TokenIssuer
 from certwright.kube.apiserver.encryption import Encryption
 from certwright.kube.apiserver.health import Health
@@ -13,7 +14,7 @@ from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.apiserver.representations import discovery
 from certwright.kube.apiserver.representations.encodings import convert_plain
-from certwright.kube.util.http_messages import Request, Response
+from certwright.kube.util.http_messages import Identity, Request, Response
 
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
 
@@ -36,8 +37,8 @@ class Paths:
         self._encryption = encryption
         self._tokens = tokens
 
-    async def respond(self, request: Request, path: str) -> Response:
-        """The answer to an authorized user; 404 for an unknown path."""
+    async def respond(self, request: Request, path: str, user: Identity) -> Response:
+        """The answer to an authorized `user`; 404 for an unknown path."""
         accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
         query = request.target.partition("?")[2]
         found = discovery.respond(self._registry, path, accept, known, method=request.method)
@@ -48,7 +49,7 @@ class Paths:
         # These ignore the method.
         if path == METRICS_PATH:
             return await self._metrics.respond()
-        if (health := await self._health.respond(path, query)) is not None:
+        if (health := await self._health.respond(path, query, gives_reasons=user != ANONYMOUS)) is not None:
             return health
         if request.method in ("GET", "HEAD") and path.rstrip("/") in _OPENID_PATHS:
             return self._openid(path)

@@ -299,7 +299,7 @@ class ApiServer:
         path, query, route, verb = line
         if route is None:
             self._backend.authorizer.require(user, Action(verb=request.method.lower(), path=path))
-            return await self._paths.respond(request, path)
+            return await self._paths.respond(request, path, user)
         if MASTERS not in user.groups:
             self._backend.authorizer.require(user, _action(verb, route, query))
         definition = self._backend.registry.find(route.group, route.version, route.plural)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from certwright.kube.client.transport import whole_body
 from certwright.kube.util.decoders import json_decoder
 
 DictKind = Kind[dict[str, Any]]
+_AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 
 class UnknownKind(LookupError):
@@ -55,11 +56,83 @@ class _Resources(msgspec.Struct):
     resources: list[_Resource] | None = None
 
 
+class _ResponseKind(msgspec.Struct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _DiscoveredResource(msgspec.Struct, rename="camel"):
+    resource: str
+    response_kind: _ResponseKind | None = None
+    scope: str = ""
+    singular_resource: str = ""
+    short_names: list[str] | None = None
+    categories: list[str] | None = None
+
+
+class _DiscoveredVersion(msgspec.Struct):
+    version: str = ""
+    resources: list[_DiscoveredResource] | None = None
+
+
+class _DiscoveredName(msgspec.Struct):
+    name: str = ""
+
+
+class _DiscoveredGroup(msgspec.Struct):
+    metadata: _DiscoveredName = msgspec.field(default_factory=_DiscoveredName)
+    versions: list[_DiscoveredVersion] | None = None
+
+
+class _Discovered(msgspec.Struct):
+    kind: str = ""
+    items: list[_DiscoveredGroup] | None = None
+
+
 async def all_resources(client: Client) -> list[DictKind]:
     """Every kind of the server, each in its group's preferred version, the core group first.
 
     An unavailable group (its aggregated API server is down) is left out. Raises `ApiError`, `Unreachable`.
     """
+    named = await _aggregated(client, "/apis")
+    if named is None:
+        return await _all_resources_one_by_one(client)
+    # One after the other, on one connection: a second TLS handshake costs more than the round trip.
+    core = await _aggregated(client, "/api")
+    return [*(await _resources(client, "v1") if core is None else core), *named]
+
+
+async def _aggregated(client: Client, path: str) -> list[DictKind] | None:
+    """The kinds of all groups in one response; None from a server before Kubernetes 1.26."""
+    response = await client.raw("GET", path, headers={"accept": _AGGREGATED})
+    found = _decode(await whole_body(response), _Discovered)
+    if found.kind != "APIGroupDiscoveryList":
+        return None
+    preferred = [(group.metadata.name, group.versions[0]) for group in found.items or () if group.versions]
+    return [
+        _discovered_kind(resource, group, version.version)
+        for group, version in preferred
+        for resource in version.resources or ()
+    ]
+
+
+def _discovered_kind(resource: _DiscoveredResource, group: str, version: str) -> DictKind:
+    kind = resource.response_kind or _ResponseKind()
+    return Kind(
+        group,
+        version,
+        kind.kind,
+        resource.resource,
+        resource.singular_resource or kind.kind.lower(),
+        resource.scope == "Namespaced",
+        dict,
+        tuple(resource.short_names or ()),
+        tuple(resource.categories or ()),
+    )
+
+
+async def _all_resources_one_by_one(client: Client) -> list[DictKind]:
     groups, core = await asyncio.gather(_groups(client), _resources(client, "v1"))
     asked = [group.preferred_version or _GroupVersion() for group in groups]
     names = [preferred.group_version for preferred in asked if preferred.group_version]
@@ -67,13 +140,14 @@ async def all_resources(client: Client) -> list[DictKind]:
     return [*core, *(kind for kinds in found for kind in kinds)]
 
 
-async def resolve(client: Client, word: str) -> DictKind:
+async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = None) -> DictKind:
     """The kind that `word` means: its plural, singular, short name or kind, in upper or lower case, or
     `plural.group` (any of these with a group; also `plural.version.group`).
 
-    Raises `UnknownKind`, `ApiError`, `Unreachable`.
+    `kinds` are those of `all_resources`, if the caller has them. Raises `UnknownKind`, `ApiError`,
+    `Unreachable`.
     """
-    kinds = await all_resources(client)
+    kinds = await all_resources(client) if kinds is None else kinds
     wanted = word.lower()
     for matches in (_is_named, _is_short_for):
         for kind in kinds:
@@ -173,11 +247,11 @@ def _is_short_for(kind: DictKind, word: str) -> bool:
     return name in kind.short_names and group in ("", kind.group)
 
 
-def _words(kinds: list[DictKind]) -> Iterator[str]:
+def _words(kinds: Sequence[DictKind]) -> Iterator[str]:
     for kind in kinds:
         yield from (kind.singular, kind.plural, f"{kind.plural}.{kind.group}")
 
 
-def _hint(word: str, kinds: list[DictKind]) -> str:
+def _hint(word: str, kinds: Sequence[DictKind]) -> str:
     close = difflib.get_close_matches(word, list(_words(kinds)), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""

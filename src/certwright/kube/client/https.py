@@ -1,25 +1,29 @@
 """HTTPS transport to an API server.
 
-Import this module only if such a server is used: aiohttp costs 25 MB and a fifth of a second.
+aiohttp would cost every command of the command line 0.2 s to load, see
+docs/decisions/2026-11-23-api-client-by-our-own-http.md.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 import socket
 import ssl
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
-import aiohttp
-import yarl
-
 from certwright.kube.api.errors import Unreachable, Untrusted
+from certwright.kube.client.dial import ProxyFailed, dial, endpoint, proxy_authorization
+from certwright.kube.client.http1 import ClosedEarly, Connection, CutShort, NotHttp
 from certwright.kube.client.login import Credential, Login, LoginFailed
-from certwright.kube.util.connection_errors import unreachable
+from certwright.kube.util.encoding import in_words, one_line
 from certwright.kube.util.http_messages import Response
 from certwright.kube.util.proxies import proxy_for
-from certwright.kube.util.tls import BadCredentials
+from certwright.kube.util.tls import BadCredentials, tls_context
 
 CONNECT_S = 10
 REQUEST_S = 30
@@ -31,8 +35,22 @@ _WATCH_SILENCE_S = 600
 # Every watch occupies a connection (HTTP/1.1).
 _CONNECTIONS = 100
 
-_REQUEST = aiohttp.ClientTimeout(total=REQUEST_S, sock_connect=CONNECT_S)
-_WATCH = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=_WATCH_SILENCE_S)
+# An idle connection is used again for that long: shorter than servers and firewalls keep theirs.
+_IDLE_S = 15.0
+
+_BREAK = re.compile(r"[\r\n\0]")
+
+# RFC 9110 §9.2.2: these may be repeated when a kept connection turns out to be closed.
+_IDEMPOTENT = frozenset(("GET", "PUT", "DELETE"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A connection that waits for its next request, and the TLS settings and time it was kept with."""
+
+    connection: Connection
+    tls: ssl.SSLContext
+    since: float
 
 
 class HttpsTransport:
@@ -58,57 +76,130 @@ class HttpsTransport:
         connections: int = _CONNECTIONS,
     ) -> None:
         self._server = server.rstrip("/")
-        self._tls = tls if tls is not None else True
+        self._endpoint = endpoint(self._server)
+        self._tls = tls or tls_context()
         self._login = login
         self._certified = certified
         self._shown: tuple[bytes, bytes] = (b"", b"")
-        self._server_name = server_name or None
+        self._server_name = server_name
         self._proxy = proxy or proxy_for(self._server)
-        self._connections = connections
-        self._session: aiohttp.ClientSession | None = None
+        self._room = asyncio.Semaphore(connections)
+        self._idle: deque[_Idle] = deque()
+        self.leases: set[_Lease] = set()
         self._closed = False
 
     async def request(
         self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
     ) -> Response:
         """The server's response; that to a watch as a stream. Raises `Unreachable`."""
+        return await self.request_if(_no_check, method, target, headers=headers, body=body)
+
+    async def request_if(
+        self,
+        check: Callable[[], None],
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+    ) -> Response:
+        """See `CheckingTransport.request_if`."""
         if self._closed:
             raise Unreachable(f"the connection to {self._server} has been closed")
         if self._login is None:
-            return await self._exchange(method, target, headers, body)
+            return await self._exchange(check, method, target, headers, body)
         for _ in range(2):
             credential = await self._credential(self._login)
-            response = await self._exchange(method, target, _with_token(headers, credential), body)
+            response = await self._exchange(check, method, target, _with_token(headers, credential), body)
             if response.status != 401 or not self._login_again(self._login, credential):
                 break
         return response
 
-    async def _exchange(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
-        watch = _is_watch(target)
+    async def _exchange(
+        self, check: Callable[[], None], method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Response:
+        message = self._message(method, target, headers, body)
+        is_watch = _is_watch(target)
         with _unreachable(self._server):
-            answer = await self._open_session().request(
-                method,
-                yarl.URL(self._server + target, encoded=True),
-                data=body or None,
-                headers=headers,
-                timeout=_WATCH if watch else _REQUEST,
-                ssl=self._tls,
-                server_hostname=self._server_name,
-                proxy=self._proxy or None,
-                allow_redirects=False,
-            )
-            if watch and answer.status == 200:
-                return Response(200, _headers(answer), stream=_Stream(answer, self._server))
-            async with answer:
-                return Response(answer.status, _headers(answer), await answer.read())
+            async with asyncio.timeout(_WATCH_SILENCE_S if is_watch else REQUEST_S):
+                await self._room.acquire()
+                lease, streams = _Lease(self), False
+                try:
+                    status, found = await self._send(lease, check, method, message)
+                    if is_watch and status == 200:
+                        streams = True
+                        return Response(200, found, stream=_Stream(lease, self._server))
+                    return Response(status, found, await lease.connection.read_all())
+                finally:
+                    if not streams:
+                        lease.end()
+
+    async def _send(
+        self, lease: _Lease, check: Callable[[], None], method: str, message: bytes
+    ) -> tuple[int, dict[str, str]]:
+        """Send the request on a kept connection, or on a new one, if `check` raises nothing."""
+        kept = self._kept()
+        if kept is not None:
+            lease.take(kept, self._tls)
+            check()
+            try:
+                return await kept.response(message)
+            except ClosedEarly:
+                # The server closed it while it was idle.
+                if method not in _IDEMPOTENT:
+                    raise
+        tls = self._tls
+        async with asyncio.timeout(CONNECT_S):
+            connection = await dial(self._endpoint, tls=tls, server_name=self._server_name, proxy=self._proxy)
+        lease.take(connection, tls)
+        check()
+        return await connection.response(message)
+
+    def _kept(self) -> Connection | None:
+        """The connection that was used last, if one is open; drops those of former TLS settings."""
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            idle = self._idle.pop()
+            if idle.connection.is_reusable and idle.tls is self._tls and now - idle.since < _IDLE_S:
+                return idle.connection
+            idle.connection.abort()
+        return None
+
+    def release(self) -> None:
+        """Make room for another connection."""
+        self._room.release()
+
+    def keep(self, connection: Connection, tls: ssl.SSLContext) -> None:
+        """Take a connection back, for the next request if it can be used again."""
+        now = asyncio.get_running_loop().time()
+        while self._idle and now - self._idle[0].since >= _IDLE_S:
+            self._idle.popleft().connection.abort()
+        if connection.is_reusable and not self._closed:
+            self._idle.append(_Idle(connection, tls, now))
+        else:
+            connection.abort()
+
+    def _message(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
+        """The request's bytes (RFC 9112 §3). Raises `ValueError` for a line break in a header or target."""
+        path = f"{self._endpoint.path}{target}"
+        lines = []
+        if self._proxy and not self._endpoint.secure:
+            path = f"http://{self._endpoint.authority}{path}"
+            lines = proxy_authorization(endpoint(self._proxy))
+        fields = {"host": self._endpoint.authority, "accept-encoding": "gzip", **headers}
+        if body or method not in ("GET", "DELETE"):
+            fields["content-length"] = str(len(body))
+        lines = [f"{method} {path} HTTP/1.1", *lines, *(f"{name}: {value}" for name, value in fields.items())]
+        if any(_BREAK.search(line) for line in lines) or " " in path:
+            raise ValueError("a header or the target of a request contains a line break or space")
+        return "\r\n".join((*lines, "", "")).encode("latin-1") + body
 
     async def _credential(self, login: Login) -> Credential:
         try:
             credential = await login.credential()
             pair = credential.cert_pem, credential.key_pem
             if pair != self._shown and credential.cert_pem and self._certified is not None:
-                # Connections are kept per TLS context: new ones use the new certificate, and old ones end
-                # when they have been idle for a while.
+                # Connections are kept per TLS context: new ones use the new certificate.
                 self._tls = self._certified(*pair)
                 self._shown = pair
         except (LoginFailed, BadCredentials) as error:
@@ -121,29 +212,54 @@ class HttpsTransport:
         except LoginFailed:
             return False
 
-    def _open_session(self) -> aiohttp.ClientSession:
-        # Not in __init__, because a session belongs to the loop on which it was made.
-        if self._session is None:
-            connector = aiohttp.TCPConnector(limit=self._connections, socket_factory=_keepalive_socket)
-            self._session = aiohttp.ClientSession(
-                connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=True
-            )
-        return self._session
-
     async def close(self) -> None:
         """Close all connections, also those of watches."""
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        for lease in tuple(self.leases):
+            lease.end()
+        while self._idle:
+            self._idle.pop().connection.abort()
+        # The event loop closes aborted sockets in its next turn.
+        await asyncio.sleep(0)
+
+
+class _Lease:
+    """One of the transport's places for a connection, and the connection that occupies it."""
+
+    def __init__(self, transport: HttpsTransport) -> None:
+        self._transport = transport
+        self._connection: Connection | None = None
+        self._tls: ssl.SSLContext | None = None
+        transport.leases.add(self)
+
+    @property
+    def connection(self) -> Connection:
+        """The connection. There must be one."""
+        assert self._connection is not None
+        return self._connection
+
+    def take(self, connection: Connection, tls: ssl.SSLContext) -> None:
+        """Occupy the place with a connection, and close the one before."""
+        if self._connection is not None:
+            self._connection.abort()
+        self._connection, self._tls = connection, tls
+
+    def end(self) -> None:
+        """Give the place and the connection back, once."""
+        if self not in self._transport.leases:
+            return
+        self._transport.leases.discard(self)
+        self._transport.release()
+        if self._connection is not None and self._tls is not None:
+            self._transport.keep(self._connection, self._tls)
 
 
 class _Stream:
     """The body of a watch. A class, because a generator that was never started would not close the
     response."""
 
-    def __init__(self, answer: aiohttp.ClientResponse, server: str) -> None:
-        self._answer = answer
+    def __init__(self, lease: _Lease, server: str) -> None:
+        self._lease = lease
         self._server = server
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -151,18 +267,18 @@ class _Stream:
 
     async def __anext__(self) -> bytes:
         with _unreachable(self._server):
-            chunk = await self._answer.content.readany()
+            async with asyncio.timeout(_WATCH_SILENCE_S):
+                chunk = await self._lease.connection.read()
         if not chunk:
             raise StopAsyncIteration
         return chunk
 
     async def aclose(self) -> None:
-        # A graceful TLS shutdown would outlive the session and leave its socket open when the loop ends; an
-        # abandoned watch has nothing left to send.
-        connection = self._answer.connection
-        if connection is not None and connection.transport is not None:
-            connection.transport.abort()
-        self._answer.close()
+        self._lease.end()
+
+
+def _no_check() -> None:
+    """The check of an unconditional request."""
 
 
 def _with_token(headers: Mapping[str, str], credential: Credential) -> Mapping[str, str]:
@@ -174,46 +290,35 @@ def _is_watch(target: str) -> bool:
     return "watch=" in query and parse_qs(query).get("watch", [""])[0] in ("true", "1")
 
 
-def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for name, value in answer.headers.items():
-        lower = name.lower()
-        headers[lower] = f"{headers[lower]}, {value}" if lower in headers else value
-    return headers
-
-
-def _keepalive_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """A socket with keepalive, which notices within a minute that the other machine is gone, also when
-    idle."""
-    family, kind, protocol, _, _ = address
-    sock = socket.socket(family, kind, protocol)
-    sock.setblocking(False)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return sock
-
-
 @contextmanager
 def _unreachable(server: str) -> Iterator[None]:
-    """Translate every exception of aiohttp, ssl or socket to `Unreachable`."""
+    """Translate every exception of a connection to `Unreachable`, without a word of what the server sent."""
     try:
         yield
     except TimeoutError as error:
         raise Unreachable(f"{server} did not answer in time") from error
-    except aiohttp.ClientConnectorCertificateError as error:
-        reason = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+    except ssl.SSLCertVerificationError as error:
+        reason = error.verify_message or one_line(str(error))
         raise Untrusted(f"the certificate of {server} is not trusted: {reason}") from error
-    except (aiohttp.ClientError, ssl.SSLError, OSError) as error:
+    except OSError as error:
         raise Unreachable(_sentence(server, error)) from error
 
 
-def _sentence(server: str, error: Exception) -> str:
+def _sentence(server: str, error: OSError) -> str:
     match error:
-        case aiohttp.ClientConnectorError() if isinstance(error.os_error, ConnectionRefusedError):
+        case ssl.SSLError():
+            return f"no TLS connection to {server}: {one_line(str(error))}"
+        case socket.gaierror():
+            return f"the name of {server} cannot be resolved: {in_words(error)}"
+        case ProxyFailed():
+            return f"the proxy on the way to {server} cannot be used: {one_line(str(error))}"
+        case ConnectionRefusedError():
             return f"connection refused by {server}"
-        case aiohttp.InvalidURL():
-            return f"{server} is not the address of a server"
+        case ClosedEarly() | ConnectionResetError():
+            return f"{server} closed the connection without an answer"
+        case CutShort():
+            return f"the answer of {server} ended before it was complete"
+        case NotHttp():
+            return f"what answered at {server} does not speak HTTP"
         case _:
-            return unreachable(error, server)
+            return f"{server} cannot be reached: {in_words(error)}"

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from certwright.kube.client.exec_plugin import Plugin, PluginLogin, cluster_info
+from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.kubeconfig_file import Cluster, Context, Exec, KubeconfigError, Place, User, read
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, Login, LoginFiles
 from certwright.kube.util.files import write_atomically
@@ -24,8 +25,6 @@ from certwright.kube.util.tls import BadCredentials, tls_context
 
 if TYPE_CHECKING:
     import ssl
-
-    from certwright.kube.client.https import HttpsTransport
 
 T = TypeVar("T")
 
@@ -70,6 +69,8 @@ def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAcce
         raise KubeconfigError("none of the kubeconfig files exists")
     wanted = context or next((c.current_context for _, c in configs if c.current_context), "")
     known = {item.name: (file, item.context) for file, c in reversed(configs) for item in c.contexts or ()}
+    if not known:
+        raise KubeconfigError(f"{names}: not a kubeconfig: there is no context in it")
     if not wanted:
         raise KubeconfigError(f"{names}: current-context is not set; choose one of: {_list(known)}")
     if wanted not in known:
@@ -106,7 +107,6 @@ def in_cluster(environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -
 
 def connect(access: ClusterAccess) -> HttpsTransport:
     """A transport to that server; nothing is sent yet. Raises `KubeconfigError` for unusable credentials."""
-    from certwright.kube.client.https import HttpsTransport  # loads aiohttp: 9 MB, 0.1 s
 
     def tls(cert_pem: bytes, key_pem: bytes) -> ssl.SSLContext:
         return tls_context(

@@ -133,6 +133,8 @@ def read(file: Path) -> Config:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise KubeconfigError(f"{file}: not YAML{where}: {getattr(error, 'problem', error)}") from None
+    if not isinstance(content or {}, dict):
+        raise KubeconfigError(f"{file}: not a kubeconfig")
     try:
         config = convert(content or {}, Config)
     except msgspec.ValidationError as error:

@@ -29,6 +29,7 @@ from certwright.kube.client.watch import (
     before_error,
 )
 from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.decoders import decoded_or_none, json_decoder
 from certwright.kube.util.http_messages import Response
 
 T = TypeVar("T")
@@ -200,9 +201,12 @@ class Client:
         resource_version: str = "",
         propagation: str = "",
         dry_run: bool = False,
-    ) -> None:
-        """Delete the object; `uid` and `resource_version` are preconditions (`Conflict` when they do not
-        match). `propagation` is `Foreground`, `Background` or `Orphan`; empty: the kind's default."""
+    ) -> bool:
+        """Delete the object, and return whether it is gone (it may have finalizers).
+
+        `uid` and `resource_version` are preconditions (`Conflict` when they do not match). `propagation` is
+        `Foreground`, `Background` or `Orphan`; empty: the kind's default.
+        """
         options: dict[str, Any] = {}
         if preconditions := _given({"uid": uid, "resourceVersion": resource_version}):
             options["preconditions"] = preconditions
@@ -213,7 +217,8 @@ class Client:
             options |= {"kind": "DeleteOptions", "apiVersion": "v1"}
             headers, body = self._body_headers[JSON], msgspec.json.encode(options)
         target = _for_write(_path(kind, namespace, name), dry_run=dry_run)
-        await whole_body(await self._send("DELETE", target, headers, body))
+        # The server returns a Status once the object is gone, and the object while it is being deleted.
+        return _is_status(await whole_body(await self._send("DELETE", target, headers, body)))
 
     async def watch(
         self,
@@ -354,6 +359,15 @@ def _path(kind: AnyKind, namespace: str, name: str = "", subresource: str = "") 
     if _UNRESERVED.fullmatch(namespace + name):
         return kind.path(namespace, name, subresource)
     return kind.path(quote(namespace, safe=""), quote(name, safe=""), subresource)
+
+
+class _Kind(msgspec.Struct):
+    kind: str = ""
+
+
+def _is_status(body: bytes) -> bool:
+    found = decoded_or_none(json_decoder(_Kind), body)
+    return found is not None and found.kind == "Status"
 
 
 def _with_query(path: str, query: Mapping[str, str]) -> str:

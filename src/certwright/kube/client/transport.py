@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Protocol, runtime_checkable
 
 from certwright.kube.util import http_messages
 
@@ -24,6 +24,23 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Close the connections. Requests after this raise `Unreachable`."""
+
+
+@runtime_checkable
+class CheckingTransport(Protocol):
+    """A transport on which a request may wait for a connection."""
+
+    async def request_if(
+        self,
+        check: Callable[[], None],
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes = b"",
+    ) -> http_messages.Response:
+        """As `Transport.request`. `check` is called when the request has a connection, immediately before it
+        is sent; if `check` raises `Unreachable`, the request is not sent, and that error is raised."""
 
 
 def retry_after_s(response: http_messages.Response) -> float | None:

@@ -289,6 +289,25 @@ class Store(Protocol):
         """Finish the commit under way, end all watches, close files."""
 
 
+class Usage(NamedTuple):
+    """The size of a store's database, the part of it that is in use, and the size at which writes are
+    refused, all in bytes. `warning`: one sentence for an operator; empty while there is room."""
+
+    size: int
+    in_use: int
+    quota: int
+    warning: str
+
+
+@runtime_checkable
+class Limited(Protocol):
+    """A store whose database has a limited size."""
+
+    @property
+    def usage(self) -> Usage | None:
+        """The last measurement; None before the first."""
+
+
 Follower = Callable[[list[Event]], None]
 """Callback for committed writes, on the loop."""
 

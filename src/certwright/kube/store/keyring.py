@@ -118,7 +118,7 @@ def _wrapped(blob: bytes) -> _Wrapped:
 
 
 def _wrong_key(wanted: str, keys: tuple[bytes, ...], source: str) -> str:
-    has = f"holds {', '.join(map(fingerprint, keys))}" if keys else "holds no key"
+    has = f"holds {', '.join(map(fingerprint, keys))}" if keys else "has no key, or is missing"
     return (
         f"Secrets are sealed with the key of fingerprint {wanted}, and {source} {has}: put the right key"
         " there, or name its file with --encryption-key-file"

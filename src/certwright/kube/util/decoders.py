@@ -48,6 +48,15 @@ def msgpack_decoder(type_: Any) -> msgspec.msgpack.Decoder[Any]:
     return decoder
 
 
+def decoded_or_none(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> T | None:
+    """The decoded value; None for content that is no JSON of that type. For filters, which leave the report
+    of the error to the decoder of the whole object."""
+    try:
+        return decoder.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def convert(value: Any, type_: type[T]) -> T:
     """JSON values as a `type_`. Raises `msgspec.ValidationError`. Not for classes created at run time."""
     if type_ not in _json:

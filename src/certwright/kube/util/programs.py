@@ -10,10 +10,13 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import Future
 from subprocess import Popen
 from threading import Thread
-from typing import IO
+from typing import IO, TypeVar
+
+T = TypeVar("T")
 
 _PIECE = 65_536
 # A process started by the killed program in another process group may keep the pipe open forever.
@@ -26,10 +29,22 @@ async def last_words(process: Popen[bytes], pipe: IO[bytes], *, most: int, timeo
     Raises `TimeoutError` after `timeout_s` seconds. Then, and where the caller is cancelled, it is killed,
     with all else in its process group if that is its own (`process_group=0`).
     """
-    said: Future[bytes] = Future()
+    return await _until_ended(process, lambda: _listen(process, pipe, most), timeout_s)
+
+
+async def wait_ended(process: Popen[bytes], *, timeout_s: float | None) -> int:
+    """Return the exit status when the program has ended, also if its children go on.
+
+    Raises `TimeoutError`, and kills, as `last_words` does.
+    """
+    return await _until_ended(process, process.wait, timeout_s)
+
+
+async def _until_ended(process: Popen[bytes], work: Callable[[], T], timeout_s: float | None) -> T:
+    said: Future[T] = Future()
     said.set_running_or_notify_cancel()
     # A daemon thread: this process does not wait for it when it ends, and no thread pool loses it.
-    Thread(target=_listen, args=(process, pipe, most, said), name="program", daemon=True).start()
+    Thread(target=lambda: said.set_result(work()), name="program", daemon=True).start()
     ended = asyncio.wrap_future(said)
     try:
         async with asyncio.timeout(timeout_s):
@@ -40,13 +55,13 @@ async def last_words(process: Popen[bytes], pipe: IO[bytes], *, most: int, timeo
             await asyncio.wait((ended,), timeout=_DEATH_S)
 
 
-def _listen(process: Popen[bytes], pipe: IO[bytes], most: int, said: Future[bytes]) -> None:
+def _listen(process: Popen[bytes], pipe: IO[bytes], most: int) -> bytes:
     heard = b""
     with pipe:
         while piece := os.read(pipe.fileno(), _PIECE):
             heard = (heard + piece)[-most:]
     process.wait()
-    said.set_result(heard)
+    return heard
 
 
 def _kill(process: Popen[bytes]) -> None:

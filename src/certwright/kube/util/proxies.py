@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from ipaddress import ip_address
 from urllib.parse import urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 
 def proxy_for(url: str) -> str:
@@ -13,9 +13,13 @@ def proxy_for(url: str) -> str:
     Raises `ValueError` for what is no URL.
     """
     parts = urlsplit(url)
-    if _is_this_machine(parts.hostname or "") or proxy_bypass(parts.netloc):
+    if _is_this_machine(parts.hostname or "") or not any(
+        name.lower().endswith("_proxy") for name in os.environ
+    ):
         return ""
-    return getproxies_environment().get(parts.scheme, "")
+    from urllib.request import getproxies_environment, proxy_bypass  # 9 ms, of every command
+
+    return "" if proxy_bypass(parts.netloc) else getproxies_environment().get(parts.scheme, "")
 
 
 def _is_this_machine(host: str) -> bool:

@@ -85,6 +85,7 @@ async def test_the_metadata_server_gives_tokens_too(
 ) -> None:
     login = MetadataServer(metadata=Endpoint(fake.url, HTTP))
     await session_of(replace(settings, login=login), outside).verify()
+    assert len(fake.tokens) == 1
 
 
 async def test_the_named_zone_is_not_looked_up(

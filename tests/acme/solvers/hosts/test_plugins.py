@@ -182,13 +182,16 @@ async def test_more_calls_than_allowed_wait_and_then_fail(outside: Outside) -> N
 async def test_changes_that_are_too_slow_together_are_made_one_by_one(
     tmp_path: Path, outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    second = f"self.added = getattr(self, 'added', 0) + 1; self.added < 2 or {BLOCK}"
+    log = tmp_path / "added"
+    note = f"print(name, file=open({str(log)!r}, 'a'))"
+    second = f"self.added = getattr(self, 'added', 0) + 1; self.added < 2 or {BLOCK}; {note}"
     write_plugins(tmp_path, slow=GOOD.replace('print("added")', second))
     monkeypatch.syspath_prepend(tmp_path)
     session = HostSession(host_of("slow", outside, timeout_s=5), outside.now)
     zone = await session.find_zone((ZONE,))
     edits = [Edit(f"n{number}.{ZONE}", "v", True) for number in range(2)]
     await asyncio.gather(*(session.edit((zone.name,), edit) for edit in edits))
+    assert log.read_text().split() == [edits[0].name, *sorted(edit.name for edit in edits)]
 
 
 async def test_a_pause_that_the_plugin_asks_for_is_kept(

@@ -53,11 +53,10 @@ _MAX_MESSAGE = 5 * 1024
 
 @dataclass(frozen=True, slots=True)
 class _Enforced:
-    """A policy that a binding enforces, and the version of the resource that the policy expects."""
+    """A policy that a binding enforces."""
 
     policy: Policy
     binding: Binding
-    definition: ResourceDefinition
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,31 +153,38 @@ class Policies:
             policy = self._policies.get(binding.policy)
             if policy is None:
                 continue
-            wanted = self._version_for(policy.match, definition, subresource, operation)
-            if wanted is None or self._version_for(binding.match, definition, subresource, operation) is None:
-                continue
-            yield _Enforced(policy, binding, wanted)
+            version_for = partial(
+                self._version_for, definition=definition, subresource=subresource, operation=operation
+            )
+            if all(version_for(match) is not None for match in (policy.match, binding.match)):
+                yield _Enforced(policy, binding)
 
     def _version_for(
-        self, match: Match, definition: ResourceDefinition, subresource: str, operation: str
+        self,
+        match: Match,
+        definition: ResourceDefinition,
+        subresource: str,
+        operation: str,
+        name: str | None = None,
     ) -> ResourceDefinition | None:
-        if match.concerns(definition, subresource, operation, None):
-            return definition
-        if not match.equivalent:
+        """The version of the resource that matches, the request's own first; None: none does, or one is
+        excluded. `name` None: any name."""
+        versions = [definition]
+        if match.equivalent:
+            versions += [one for one in self._backend.registry.all() if one.bucket == definition.bucket]
+        if any(match.excludes(one, subresource, operation, name) for one in versions):
             return None
-        others = [other for other in self._backend.registry.all() if other.bucket == definition.bucket]
-        return next((one for one in others if match.concerns(one, subresource, operation, None)), None)
+        return next((one for one in versions if match.includes(one, subresource, operation, name)), None)
 
     async def _enforce(
         self, enforced: _Enforced, call: Call, new: Json | None, old: Json | None, operation: str
     ) -> None:
-        policy, binding, definition = enforced.policy, enforced.binding, enforced.definition
+        policy, binding = enforced.policy, enforced.binding
         name = call.route.name or ((new or {}).get("metadata") or {}).get("name", "")
-        for match in (policy.match, binding.match):
-            version = definition if match is policy.match else call.definition
-            exact = match.concerns(version, call.route.subresource, operation, name)
-            if not (exact or match.concerns(definition, call.route.subresource, operation, name)):
-                return
+        request_of = (call.definition, call.route.subresource, operation, name)
+        definition = self._version_for(policy.match, *request_of)
+        if definition is None or self._version_for(binding.match, *request_of) is None:
+            return
         labels = [(obj["metadata"].get("labels") or {}) for obj in (new, old) if obj is not None]
         for match in (policy.match, binding.match):
             if match.object_labels and not any(labels_match(match.object_labels, one) for one in labels):

@@ -29,6 +29,9 @@ for credentials that are wrong."""
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
+HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
+"""Paths that need no credentials, because load balancers and probes have none: as with `anonymous.conditions`
+of kube-apiserver's AuthenticationConfiguration. RBAC applies: the ClusterRole `system:public-info-viewer`."""
 ANONYMOUS = Identity("system:anonymous", groups=(UNAUTHENTICATED,))
 
 
@@ -56,6 +59,11 @@ class StaticTokens:
     """Static bearer tokens."""
 
     def __init__(self, tokens: Mapping[str, Identity]) -> None:
+        self._by_digest: dict[bytes, Identity] = {}
+        self.replace(tokens)
+
+    def replace(self, tokens: Mapping[str, Identity]) -> None:
+        """Accept these tokens instead, from the next request on."""
         self._by_digest = {digest(token): authenticated(who) for token, who in tokens.items()}
 
     def __call__(self, request: Request) -> Identity | None:
@@ -169,10 +177,11 @@ async def ask(authenticator: Authenticator, request: Request) -> Identity | None
 
 async def authenticate(request: Request, authenticator: Authenticator, *, anonymous: bool) -> Identity:
     """Authenticate `request`. Raises `Unauthorized` for wrong credentials, and without any unless
-    `anonymous`."""
+    `anonymous`, or the path is one of `HEALTH_PATHS`."""
     identity = await ask(authenticator, request)
     if identity is not None:
         return identity
-    if anonymous and "authorization" not in request.headers:
+    allowed = anonymous or request.target.partition("?")[0] in HEALTH_PATHS
+    if allowed and "authorization" not in request.headers:
         return ANONYMOUS
     raise Unauthorized("Unauthorized")

@@ -174,11 +174,13 @@ def _cert_manager() -> list[Default]:
         ),
         # In no other role, because its author decides which ClusterIssuers sign what was approved for a set.
         _cluster_role("cert-manager-issuersets-edit", [_rule(_WRITE, "issuersets", _SETS)]),
+        # In no other role, because its author decides which files of the operator's machine are replaced.
+        _cluster_role("cert-manager-deliveries-edit", [_rule(_WRITE, "deliveries", _SETS)]),
         _cluster_role(
             "cert-manager-view",
             [
                 _rule(_READ, kinds, _CERT_MANAGER),
-                _rule(_READ, "issuersets", _SETS),
+                _rule(_READ, "issuersets deliveries", _SETS),
                 _rule(_READ, acme, _ACME),
             ],
             view="true",
@@ -191,7 +193,11 @@ def _cert_manager() -> list[Default]:
             [
                 _rule(_WRITE, kinds, _CERT_MANAGER),
                 _rule("update", "certificates/status", _CERT_MANAGER),
-                _rule(_WRITE, acme, _ACME),
+                # Orders and Challenges are the controllers' own: an author of one by hand could use the
+                # account and the solvers of an issuer. `patch` and `update` remove a finalizer.
+                # Source: cert-manager 1.21, GHSA-8rvj-mm4h-c258.
+                _rule("delete deletecollection patch update", "challenges", _ACME),
+                _rule("delete deletecollection", "orders", _ACME),
             ],
             edit="true",
             admin="true",
@@ -249,6 +255,7 @@ def _controller_rules() -> dict[str, list[Json]]:
         issuers,
         events,
     ]
+    found["deliveries"] = _delivery_rules(secrets, events)
     found["certificatesigningrequests"] = [
         # patch: for the annotation with a pickup ID; cert-manager updates the whole object.
         _rule("get list watch update patch", "certificatesigningrequests", "certificates.k8s.io"),
@@ -257,6 +264,16 @@ def _controller_rules() -> dict[str, list[Json]]:
         _rule("create", "subjectaccessreviews", "authorization.k8s.io"),
     ]
     return found
+
+
+def _delivery_rules(secrets: Json, events: Json) -> list[Json]:
+    return [
+        _rule("update patch", "deliveries/status", _SETS),
+        _rule(_READ, "deliveries", _SETS),
+        _rule(_READ, "certificates", _CERT_MANAGER),
+        secrets,
+        events,
+    ]
 
 
 def _ca_injector_rules(secrets: Json, events: Json) -> list[Json]:
@@ -289,8 +306,10 @@ def _acme_controller_rules(issuers: Json, secrets: Json, events: Json) -> dict[s
         _rule(_READ, "challenges", _ACME),
         _rule("update", "challenges/finalizers", _ACME),
         _rule("get list watch create delete", "pods services"),
-        _rule("get list watch create delete update", "ingresses", "networking.k8s.io"),
-        _rule("get list watch create delete update", "httproutes", _GATEWAY),
+        _rule("patch", "services"),
+        _rule("list watch create patch", "endpointslices", "discovery.k8s.io"),
+        _rule("get list watch create delete update patch", "ingresses", "networking.k8s.io"),
+        _rule("get list watch create delete update patch", "httproutes", _GATEWAY),
         issuers,
         secrets,
         events,

@@ -36,11 +36,13 @@ from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.apiserver.verbs.shaping import is_released, refuse_patch
 from certwright.kube.apiserver.verbs.updates import Wish, modify
 from certwright.kube.store.contract import Changed, DamagedRow, Key, Missing, Row, StoreError
+from certwright.kube.util.lru import Lru
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5
 _TOGETHER = 64
 _LONGEST_PAUSE_S = 256
+_MOST_LIVING = 2_048
 _GC_FINALIZERS = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
 
 
@@ -83,6 +85,9 @@ class GarbageCollector:
         self._dependents = Dependents()
         self._suspects: asyncio.Queue[_Suspect] = asyncio.Queue()
         self._waiting: dict[str, _Dying] = {}  # by uid: owners that are being deleted in the foreground
+        # The objects written last, by uid, where other servers write as well: then the store has no rows in
+        # memory. Events come in order, so what is here was not deleted before the event that is handled.
+        self._living = Lru[str, Key](_MOST_LIVING)
         self._warnings = OwnerWarnings(backend)
         self._working = True
         self._refused: dict[_Suspect, int] = {}  # consecutive refusals
@@ -94,6 +99,8 @@ class GarbageCollector:
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Update the index with the owners of a written object."""
+        if self._backend.fed:
+            self._living.put(objects.uid_of(row.meta), row.key)
         new = objects.owners_of(row.meta)
         old = objects.owners_of(previous.meta) if previous is not None else ()
         if new != old:
@@ -109,7 +116,9 @@ class GarbageCollector:
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Remove a deleted object from the index, and enqueue its dependents."""
         self._leave(row.key, objects.owners_of(row.meta))
-        if (uid := objects.uid_of(row.meta)) in self._dependents:
+        uid = objects.uid_of(row.meta)
+        self._living.drop(uid)
+        if uid in self._dependents:
             self._suspects.put_nowait(_Gone(uid))
 
     def _join(self, key: Key, owners: tuple[Owner, ...]) -> None:
@@ -120,10 +129,12 @@ class GarbageCollector:
                 self._suspects.put_nowait(_Claim(owner.uid, key))
 
     def _is_there(self, owner: Owner, namespace: str) -> bool:
-        """Whether the owner is still at hand in the store, so that no lookup is needed: the observers have
-        not yet been notified of its deletion, if there is one."""
+        """Whether the owner is still at hand, so that no lookup is needed: the observers have not yet been
+        notified of its deletion, if there is one."""
         place = self._place_of(owner, namespace) if namespace else None
-        row = self._backend.store.cached(place) if place is not None else None
+        if place is None or self._living.get(owner.uid) == place:
+            return place is not None
+        row = self._backend.store.cached(place)
         return row is not None and objects.uid_of(row.meta) == owner.uid
 
     def _leave(self, key: Key, owners: tuple[Owner, ...]) -> None:

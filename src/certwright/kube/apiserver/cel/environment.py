@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -318,7 +318,9 @@ class Expression:
         _check(meter)
         if result.type() == cel.Type.ERROR:
             raise _failure(str(result.value()))
-        return result.value()
+        value = result.value()
+        # The items of a list or map are accessors, which no other expression accepts.
+        return result.plain_value() if isinstance(value, list | dict) else value
 
 
 class Program:
@@ -351,6 +353,21 @@ def duration(length: timedelta) -> Any:
     made = duration_pb2.Duration()
     made.FromTimedelta(length)
     return made
+
+
+def reusable(value: Any) -> Any:
+    """The value of one expression, as the value of a variable of another."""
+    if isinstance(value, list):
+        return [reusable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: reusable(item) for name, item in value.items()}
+    if isinstance(value, datetime):
+        made = timestamp_pb2.Timestamp()
+        made.FromDatetime(value)
+        return made
+    if isinstance(value, timedelta):
+        return duration(value)
+    return bytes(value) if isinstance(value, bytearray) else value
 
 
 def _check(meter: Meter | None) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from certwright.kube.apiserver.base.jsonpath import simple_keys
 from certwright.kube.apiserver.crds import reading, status
 from certwright.kube.apiserver.crds.status import is_true
 from certwright.kube.apiserver.model.definitions import (
@@ -25,6 +24,7 @@ from certwright.kube.apiserver.representations.tables import printer_columns
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.apiserver.verbs import scale
 from certwright.kube.apiserver.webhooks.config import target_of
+from certwright.kube.util.jsonpath import simple_keys
 
 
 def make_definitions(

@@ -31,7 +31,6 @@ class HttpsFace:
         self,
         listener: Listener,
         traffic: Traffic,
-        context: ssl.SSLContext,
         accepted: Connections,
         *,
         port: int,
@@ -40,7 +39,6 @@ class HttpsFace:
         self.accepted = accepted
         self._listener = listener
         self._traffic = traffic
-        self._context = context
 
     @property
     def connections(self) -> list[Open]:
@@ -52,9 +50,12 @@ class HttpsFace:
         """The answers that clients have not read yet, in bytes per connection."""
         return self._traffic.unread
 
-    def reload(self, certfile: Path, keyfile: Path) -> None:
-        """Use another certificate for new connections. Raises `OSError` and `ssl.SSLError`."""
-        self._context.load_cert_chain(certfile, keyfile)
+    def reload(self, certfile: Path, keyfile: Path, client_ca_file: Path | None) -> None:
+        """Use another certificate and other CAs of clients for new connections.
+
+        Raises `OSError` and `ssl.SSLError`; nothing has changed then.
+        """
+        self._listener.use(_context(certfile, keyfile, client_ca_file))
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Stop accepting requests, end all streams, give pending answers `grace_s`, then close."""
@@ -125,4 +126,4 @@ async def serve_https(
     accepted = Connections(limits or ConnectionLimits())
     tls = Tls(context, handshake_s=HANDSHAKE_S, shutdown_s=WRITE_S)
     listener = Listener(bound, _BACKLOG, tls, accepted, lambda connection: HttpProtocol(traffic, connection))
-    return HttpsFace(listener, traffic, context, accepted, port=bound.getsockname()[1])
+    return HttpsFace(listener, traffic, accepted, port=bound.getsockname()[1])

@@ -7,7 +7,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from certwright.kube.apiserver.http.connections import Connection, Connections
 
@@ -49,6 +49,10 @@ class Listener:
         bound.setblocking(False)
         bound.listen(backlog)
         self._loop.add_reader(bound, self._accept)
+
+    def use(self, context: ssl.SSLContext) -> None:
+        """Use another TLS context for new connections."""
+        self._tls = replace(self._tls, context=context)
 
     def close(self) -> None:
         """Stop accepting, and cancel pending handshakes; idempotent."""

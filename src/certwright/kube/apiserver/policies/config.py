@@ -36,21 +36,31 @@ class Match:
     namespace_labels: tuple[Requirement, ...]
     object_labels: tuple[Requirement, ...]
 
-    def concerns(
+    def includes(
         self, definition: ResourceDefinition, subresource: str, operation: str, name: str | None
     ) -> bool:
-        """Whether rules match that request, and none that excludes does. `name` None: any name."""
+        """Whether a rule matches that request. `name` None: any name."""
+        return not self.rules or _match_any(self.rules, definition, subresource, operation, name)
 
-        def any_of(rules: tuple[NamedRule, ...], name: str | None) -> bool:
-            return any(
-                one.rule.matches(definition, subresource, operation)
-                and (name is None or one.allows_name(name))
-                for one in rules
-            )
+    def excludes(
+        self, definition: ResourceDefinition, subresource: str, operation: str, name: str | None
+    ) -> bool:
+        """Whether a rule excludes that request. `name` None: only rules for all names are asked."""
+        rules = self.excluded if name is not None else tuple(one for one in self.excluded if not one.names)
+        return _match_any(rules, definition, subresource, operation, name)
 
-        if name is not None and any_of(self.excluded, name):
-            return False
-        return not self.rules or any_of(self.rules, name)
+
+def _match_any(
+    rules: tuple[NamedRule, ...],
+    definition: ResourceDefinition,
+    subresource: str,
+    operation: str,
+    name: str | None,
+) -> bool:
+    return any(
+        one.rule.matches(definition, subresource, operation) and (name is None or one.allows_name(name))
+        for one in rules
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,7 +107,7 @@ class Evaluation:
         for inner in _VARIABLE.findall(text):
             self._prepare(inner)
         try:
-            self._values[name] = self._run(text)
+            self._values[name] = environment.reusable(self._run(text))
             del self._failures[name]
         except (environment.CompileError, environment.EvaluationError) as error:
             self._failures[name] = str(error)

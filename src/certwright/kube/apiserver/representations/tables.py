@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.apiserver.base.jsonpath import MISSING, compile_path
 from certwright.kube.apiserver.model.definitions import Column, ResourceDefinition
 from certwright.kube.apiserver.representations import ages
 from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.jsonpath import MISSING, compile_path
 
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import grpc.aio
 
 from certwright.kube.store.contract import Compacted, FutureRevision, Lost, StoreError, TooLarge, Unavailable
 from certwright.kube.store.etcd import messages
+from certwright.kube.store.etcd.http2_stream import Call, StreamBroken, responses
 from certwright.kube.store.etcd.messages import Method
 
 _log = logging.getLogger(__name__)
@@ -96,6 +98,7 @@ class EtcdClient:
         self.on_lost: Callable[[Lost], None] = lambda _: None
         """Called once, when it is lost."""
         self._cluster = self._revision = 0
+        self._streams = True  # whether watches work without gRPC's library
         self._given_up = False  # no member has answered since a call waited in vain
 
     @property
@@ -210,6 +213,15 @@ class EtcdClient:
         try:
             if self._access.user is not None and not self._token:
                 await self._authenticate(member, _ATTEMPT_S)
+            if self._streams:
+                async with aclosing(self._stream(member, create)) as answers:
+                    async for answer in answers:
+                        yield answer
+                        reported = True
+            if reported:
+                self.turn_from(member)
+                return
+            # Again, for the reason of the failure.
             method = messages.WATCH
             call = self._channel(member).stream_stream(
                 method.path, request_serializer=_serialize, response_deserializer=method.response.FromString
@@ -217,6 +229,9 @@ class EtcdClient:
             try:
                 await call.write(messages.WatchRequest(create_request=create))
                 async for answer in call:
+                    if not reported:
+                        # For example through a proxy, which only gRPC knows.
+                        self._streams = False
                     yield answer
                     reported = True
             finally:
@@ -230,6 +245,29 @@ class EtcdClient:
         except asyncio.InvalidStateError:
             _log.debug("the watch of etcd at %s ended", member)
         self.turn_from(member)
+
+    async def _stream(self, member: str, create: Any) -> AsyncGenerator[Any, None]:
+        """As `watch`, at a fraction of the processor time; ends without a reason."""
+        method = messages.WATCH
+        host, _, port = member.rpartition(":")
+        request = _serialize(messages.WatchRequest(create_request=create))
+        try:
+            call = Call(host.strip("[]"), int(port), method.path, self._metadata(), request, self._tls())
+            async with responses(call) as stream:
+                async for message in stream:
+                    yield method.response.FromString(message)
+        except (StreamBroken, OSError) as error:  # TimeoutError among them
+            _log.debug("the watch of etcd at %s ended: %s", member, error)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        access = self._access
+        if not access.tls:
+            return None
+        context = ssl.create_default_context(cafile=access.ca_file)
+        if access.cert_file is not None:
+            context.load_cert_chain(access.cert_file, access.key_file)
+        context.set_alpn_protocols(["h2"])
+        return context
 
     async def _is_final(self, error: grpc.aio.AioRpcError) -> bool:
         """Whether a retry is of no use. Drops an expired token."""

@@ -12,7 +12,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from operator import attrgetter
 from typing import Any
@@ -23,6 +23,7 @@ from certwright.kube.store.contract import (
     DamagedRow,
     Event,
     Follower,
+    Key,
     Row,
     StoreError,
     Unavailable,
@@ -189,15 +190,16 @@ class Feed:
         )
 
     def _take(self, parts: Iterable[Any]) -> None:
-        events: list[Event] = []
+        events, latest = list[Event](), dict[Key, Event]()
         revision, whole = 0, True
         for revision, group in itertools.groupby(parts, attrgetter("kv.mod_revision")):
             if revision <= self.revision:
                 continue
-            event, known = self._read(revision, list(group), events)
+            event, known = self._read(revision, list(group), latest)
             whole = whole and known
             if event is not None:
                 events.append(event)
+                latest[event.row.key] = event
         if events:
             for follower in self._followers:
                 follower(events)
@@ -208,9 +210,11 @@ class Feed:
             self._fanout.interrupt(self.revision)
         self._wake()
 
-    def _read(self, revision: int, group: list[Any], before: list[Event]) -> tuple[Event | None, bool]:
+    def _read(
+        self, revision: int, group: list[Any], before: Mapping[Key, Event]
+    ) -> tuple[Event | None, bool]:
         """The write that a group of etcd's events is, None when it is not one of a row; and whether the row
-        it replaced is known. `before`: the events that are not published yet."""
+        it replaced is known. `before`: the last event of each key that is not published yet."""
         layout = self._layout
         meta = body = last = None
         for part in group:
@@ -235,23 +239,28 @@ class Feed:
         if meta.type == EVENT_DELETE:
             return self._deletion(meta, last, previous), previous is not None or not known
         try:
-            self._note(layout.read_meta(meta.kv).writer, revision)
-            row = layout.row(meta.kv, body.kv.value if body is not None else b"")
+            writer, row = layout.written(meta.kv, body.kv.value if body is not None else b"")
+            self._note(writer, revision)
         except DamagedRow as error:
             layout.damage.note(error)
             return None, True
         return Event(revision, row, previous), previous is not None or meta.kv.version == 1 or not known
 
-    def _previous(self, meta: Any, body: Any, before: list[Event]) -> Row | None:
+    def _previous(self, meta: Any, body: Any, before: Mapping[Key, Event]) -> Row | None:
         if meta.type != EVENT_DELETE and meta.kv.version == 1:
             return None
+        known = self._known(self._layout.key_of(meta.kv.key), before)
+        if known is not None and known.revision == meta.prev_kv.mod_revision:
+            return known  # nothing needs to be decoded
         if not all(part.HasField("prev_kv") for part in (meta, body) if part is not None):
             # A compaction dropped the previous revision of one or both keys before etcd's watch read it.
-            key = self._layout.key_of(meta.kv.key)
-            known = (event for event in reversed(before) if event.row.key == key)
-            last = next(known, None) or self._fanout.log.last(key)
-            return last.row if last is not None and not last.deleted else None
+            return known
         return self._layout.row(meta.prev_kv, body.prev_kv.value if body is not None else b"")
+
+    def _known(self, key: Key, before: Mapping[Key, Event]) -> Row | None:
+        """The row of a key after the last event that was received, if that is still in memory."""
+        last = before.get(key) or self._fanout.log.last(key)
+        return last.row if last is not None and not last.deleted else None
 
     def _turn(self, ring: Any) -> None:
         """A server, perhaps this one, has changed the data keys."""

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 from certwright.kube.store.contract import Choice, DamagedRow, Key, Page, Row
 from certwright.kube.store.envelope import UnknownDataKey
 from certwright.kube.store.etcd.client import EtcdClient
-from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, read_op
+from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, count_op, read_op
 from certwright.kube.store.etcd.rows import Layout, Span
+from certwright.kube.store.etcd.sparse_index import MANY, BucketIndex, SparseIndex
 from certwright.kube.store.log import Place
 from certwright.kube.store.pages import Wanted
 
@@ -25,14 +26,17 @@ _ANSWER_BYTES = 4 << 20
 
 
 class _Piece(NamedTuple):
-    """Some rows of a page; whether more follow, how many, the revision of all, and the last place read."""
+    """Some rows of a page; whether more follow (`seems`: not known, but likely), the revision of all, and the
+    last place read. `read` is the number of keys read, `left` how many follow; None: not known."""
 
     rows: list[Row]
     damaged: list[Key]
     more: bool
-    left: int
+    seems: bool
     revision: int
     last: Place | None
+    read: int
+    left: int | None
 
 
 class Reader:
@@ -42,7 +46,12 @@ class Reader:
         self._client = client
         self._layout = layout
         self._catch_up = catch_up
+        self._index = SparseIndex(client, layout)
         self._row_bytes: dict[tuple[str, bool], int] = {}
+
+    async def close(self) -> None:
+        """Stop what runs in the background."""
+        await self._index.close()
 
     async def row(self, key: Key) -> Row | None:
         """The committed row."""
@@ -102,21 +111,31 @@ class Reader:
         if wanted.keep is not None:
             return await self._chosen(wanted, wanted.keep, revision)
         rows, damaged = list[Row](), list[Key]()
-        room, more, last = wanted.max_bytes, True, wanted.after
-        left = 0
+        room, more, seems, last = wanted.max_bytes, True, False, wanted.after
+        left: int | None = None
+        index = await self._index.current(wanted.bucket, revision or 0)
         while more and (wanted.limit is None or len(rows) < wanted.limit) and (room is None or room > 0):
             ask = self._how_many(wanted, len(rows), room)
-            piece = await self._piece(wanted, last, ask, revision or 0)
-            found, more, left, revision = piece.rows, piece.more, piece.left, piece.revision
+            counted = wanted.counted and left is None
+            piece = await self._piece(wanted, last, ask, revision or 0, index, counted=counted)
+            found, more, seems, revision = piece.rows, piece.more, piece.seems, piece.revision
+            left = piece.left if piece.left is not None else left and left - piece.read
             last = piece.last or last
             damaged += piece.damaged
             if room is not None:
                 kept, room = _fitting(found, room)
                 if kept < len(found):
-                    left += len(found) - kept
-                    more, found = True, found[:kept]
+                    left = left if left is None else left + len(found) - kept
+                    more, seems, found = True, False, found[:kept]
                     last = found[-1].key[1:]
             rows += found
+            if index is None and more and (left or 0) > MANY:
+                index = await self._index.read(wanted.bucket)
+        after = last
+        while more and seems:
+            piece = await self._piece(replace(wanted, meta_only=True), after, 1, revision or 0, index)
+            more, seems = piece.more or piece.read > 0, piece.seems and not piece.read
+            after = piece.last or after
         return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
 
     async def _chosen(self, wanted: Wanted, keep: Choice, revision: int | None) -> Page:
@@ -156,32 +175,60 @@ class Reader:
     def _completed(self, row: Row, bodies: Any) -> Row:
         return self._layout.with_body(row, bodies[0].value if bodies else b"")
 
-    async def _piece(self, wanted: Wanted, after: Place | None, limit: int, revision: int) -> _Piece:
-        """At most `limit` rows after a place."""
-        metas, bodies = self._layout.spans(wanted.bucket, wanted.namespace, after)
+    async def _piece(
+        self,
+        wanted: Wanted,
+        after: Place | None,
+        limit: int,
+        revision: int,
+        index: BucketIndex | None,
+        *,
+        counted: bool = False,
+    ) -> _Piece:
+        """At most `limit` rows after a place; maybe fewer, even none, if `index` is given."""
+        layout = self._layout
+        whole, _ = layout.spans(wanted.bucket, wanted.namespace, after)
+        end = index.end_of(whole.begin[len(layout.meta) :], limit) if index is not None else None
+        metas, bodies = layout.spans(wanted.bucket, wanted.namespace, after, end)
         reads = [read_op(metas.begin, metas.end, limit=limit, revision=revision)]
         if not wanted.meta_only:
             reads.append(read_op(bodies.begin, bodies.end, limit=limit, revision=revision))
+        if counted:
+            reads.append(count_op(whole.begin, whole.end, revision=revision))
         answer = await self._client.call(TXN, TxnRequest(success=reads))
-        found, layout = answer.responses[0].response_range, self._layout
-        kept = list(found.kvs)
+        found = answer.responses[0].response_range
+        kept, values = list(found.kvs), dict[bytes, bytes]()
         skip, skip_body = len(layout.meta), len(layout.body)
-        values: dict[bytes, bytes] = {}
         if not wanted.meta_only:
             contents = answer.responses[1].response_range
             values = {body.key[skip_body:]: body.value for body in contents.kvs}
             if contents.more:
                 # If a row lacks one of its two keys, the two responses do not end at the same row.
-                end = contents.kvs[-1].key[skip_body:]
-                kept = [meta for meta in kept if meta.key[skip:] <= end]
+                last_body = contents.kvs[-1].key[skip_body:]
+                kept = [meta for meta in kept if meta.key[skip:] <= last_body]
         rows, damaged = await self._readable(
             partial(layout.row, meta, None if wanted.meta_only else values.get(meta.key[skip:], b""))
             for meta in kept
         )
         self._learn(wanted, rows)
+        if index is not None:
+            self._index.add(index.missing(meta.key[skip:] for meta in kept))
+        more, bounded = found.more or len(kept) < len(found.kvs), metas.end < whole.end
         last = layout.key_of(kept[-1].key)[1:] if kept else None
-        more, left = found.more or len(kept) < len(found.kvs), found.count - len(kept)
-        return _Piece(rows, damaged, more, left, revision or answer.header.revision, last)
+        if bounded and not more and end is not None:
+            last = layout.key_of(layout.meta + end)[1:]
+        count = answer.responses[-1].response_range.count if counted else found.count
+        left = count - len(kept) if counted or not bounded else None
+        return _Piece(
+            rows,
+            damaged,
+            more or bounded,
+            bounded and not more,
+            revision or answer.header.revision,
+            last,
+            len(kept),
+            left,
+        )
 
     def _how_many(self, wanted: Wanted, have: int, room: int | None) -> int:
         """How many rows to request, so that a response is neither much too large nor one of many."""

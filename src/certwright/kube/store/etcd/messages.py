@@ -56,7 +56,8 @@ _MESSAGES = {
     "AuthenticateRequest": "name string 1, password string 2",
     "AuthenticateResponse": "header Header 1, token string 2",
     "StatusRequest": "",
-    "StatusResponse": "header Header 1, version string 2",
+    "StatusResponse": "header Header 1, version string 2, db_size int64 3, errors *string 8, "
+    "db_size_in_use int64 9, db_size_quota int64 13",
 }
 
 
@@ -100,7 +101,7 @@ AuthenticateRequest: Any = _CLASSES["AuthenticateRequest"]
 StatusRequest: Any = _CLASSES["StatusRequest"]
 
 # Numbers of enumerations.
-EQUAL = 0
+EQUAL, GREATER = 0, 1
 TARGET_VERSION, TARGET_MOD = 0, 2
 EVENT_DELETE = 1
 
@@ -127,6 +128,12 @@ def read_op(key: bytes, range_end: bytes = b"", *, limit: int = 0, revision: int
     return RequestOp(request_range=request)
 
 
+def count_op(key: bytes, range_end: bytes, *, revision: int = 0) -> Any:
+    """A count as part of a transaction; `revision` 0: now."""
+    request = RangeRequest(key=key, range_end=range_end, count_only=True, revision=revision)
+    return RequestOp(request_range=request)
+
+
 def put_op(key: bytes, value: bytes) -> Any:
     """A write as part of a transaction."""
     return RequestOp(request_put=PutRequest(key=key, value=value))
@@ -146,3 +153,8 @@ def at_version(key: bytes, version: int) -> Any:
     """The condition that a key has this version, the number of writes since its creation; 0: that it does not
     exist."""
     return Compare(result=EQUAL, target=TARGET_VERSION, key=key, version=version)
+
+
+def exists(key: bytes) -> Any:
+    """The condition that a key exists."""
+    return Compare(result=GREATER, target=TARGET_VERSION, key=key, version=0)

@@ -4,6 +4,7 @@ Below the prefix, with NUL between bucket, namespace and name so that keys sort 
 
 - `m/<bucket>␀<namespace>␀<name>`: the writer, and `meta`;
 - `b/<bucket>␀<namespace>␀<name>`: `body`, written in the same transaction, so that metadata is read alone;
+- `i/<bucket>␀<namespace>␀<name>`: empty; of some rows, written and deleted with them (`sparse_index`);
 - `store`: the store's id (`etcd_identity`);
 - `ring`: the data keys that rows are sealed with (`seal`), wrapped;
 - `last`: the last state of the row that the same transaction deletes.
@@ -15,8 +16,7 @@ etcd reports the revision of a write only when it is committed: `meta` is kept i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,6 +32,14 @@ from certwright.kube.util.decoders import msgpack_decoder
 
 FORMAT, UNFINISHED = b"1", b"unfinished"
 """The value of `format`: which format the rows have; or that a restore has not finished."""
+
+INDEX_EVERY = 128
+"""One of so many rows is in the sparse index."""
+
+
+def is_indexed(name: bytes) -> bool:
+    """Whether the row with this key, without its prefix, is in the sparse index."""
+    return zlib.crc32(name) % INDEX_EVERY == 0
 
 
 class Meta(NamedTuple):
@@ -90,6 +98,7 @@ class Layout:
         self.root = Span(root, root[:-1] + b"0")  # "0" follows "/"
         self.meta = root + b"m/"
         self.body = root + b"b/"
+        self.index = root + b"i/"
         self.last = root + b"last"
         self.format = root + b"format"
         self.store = root + b"store"
@@ -109,21 +118,29 @@ class Layout:
             raise self.damaged(meta_key)
         return Key(*parts)
 
-    def spans(self, bucket: str, namespace: str | None, after: Place | None) -> tuple[Span, Span]:
-        """The spans of the rows of a bucket, or of one namespace of it, after a place: metas and bodies."""
+    def spans(
+        self, bucket: str, namespace: str | None, after: Place | None, through: bytes | None = None
+    ) -> tuple[Span, Span]:
+        """The spans of the rows of a bucket, or of one namespace of it, after a place: metas and bodies.
+        `through`: the last key, without its prefix; None: all."""
         parts = (bucket,) if namespace is None else (bucket, namespace)
         begin = end = "\0".join(parts).encode()
         begin, end = begin + b"\0", end + b"\1"
         if after is not None:
             begin = max(begin, "\0".join((bucket, *after)).encode() + b"\0")
+        if through is not None:
+            end = min(through + b"\0", end)
         begin = min(begin, end)
         return Span(self.meta + begin, self.meta + end), Span(self.body + begin, self.body + end)
 
-    def read_meta(self, kv: Any) -> Meta:
-        """The value of an `m/` key. Raises `Damaged`."""
-        key = self.key_of(kv.key)
+    def index_span(self, bucket: str) -> Span:
+        """The span of a bucket's part of the sparse index."""
+        begin = self.index + bucket.encode()
+        return Span(begin + b"\0", begin + b"\1")
+
+    def _meta(self, key: Key, kept: bytes) -> Meta:
         try:
-            return _unpack_meta(self._open(key, META, kv.value))
+            return _unpack_meta(self._open(key, META, kept))
         except msgspec.MsgspecError:
             raise DamagedRow(key, "no certwright wrote its metadata") from None
 
@@ -137,32 +154,37 @@ class Layout:
     def row(self, kv: Any, body: bytes | None) -> Row:
         """The row whose `m/` key and value `kv` is; `body` None: it was not read. Raises `DamagedRow`, which
         is recorded, and `UnknownDataKey`."""
+        return self.written(kv, body)[1]
+
+    def written(self, kv: Any, body: bytes | None) -> tuple[bytes, Row]:
+        """As `row`, with the name of the write."""
         key, revision = self.key_of(kv.key), kv.mod_revision
-        with self._noting():
-            meta = self.read_meta(kv).at(revision)
+        try:
+            meta = self._meta(key, kv.value)
             opened = b"" if body is None else self._open(key, BODY, body)
-            return self._checked(Row(key, revision, meta, opened))
+            return meta.writer, self._checked(Row(key, revision, meta.at(revision), opened))
+        except DamagedRow as error:
+            self._note(error)
+            raise
 
     def with_body(self, row: Row, kept: bytes) -> Row:
         """A row that was read without its body, with the value of its `b/` key. Raises as `row` does."""
-        with self._noting():
+        try:
             return self._checked(row._replace(body=self._open(row.key, BODY, kept)))
+        except DamagedRow as error:
+            self._note(error)
+            raise
 
     def _checked(self, row: Row) -> Row:
         if self._check is not None and (problem := self._check(row)):
             raise DamagedRow(row.key, problem)
         return row
 
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        try:
-            yield
-        except UnknownDataKey:
-            # Not damage until this server has caught up with the ring; then its reader records it.
-            raise
-        except DamagedRow as error:
+    def _note(self, error: DamagedRow) -> None:
+        # An unknown data key is not damage until this server has caught up with the ring; then its reader
+        # records it.
+        if not isinstance(error, UnknownDataKey):
             self.damage.note(error)
-            raise
 
     def _open(self, key: Key, part: bytes, kept: bytes) -> bytes:
         return kept if self.seal is None else self.seal.open(key, part, kept)
@@ -173,16 +195,22 @@ class Layout:
     def put_ops(self, key: Key, meta: Meta, body: bytes) -> list[Any]:
         """The writes of a row."""
         meta_key, body_key = self.keys(key)
-        return [
+        writes = [
             put_op(meta_key, self._close(key, META, pack(meta))),
             put_op(body_key, self._close(key, BODY, body)),
         ]
+        if is_indexed(name := meta_key[len(self.meta) :]):
+            writes.append(put_op(self.index + name, b""))
+        return writes
 
     def delete_ops(self, last: LastWords) -> list[Any]:
         """The deletion of a row, with its last state."""
         meta_key, body_key = self.keys(last.key)
         words = self._close(last.key, LAST, pack(last))
-        return [delete_op(meta_key), delete_op(body_key), put_op(self.last, words)]
+        writes = [delete_op(meta_key), delete_op(body_key), put_op(self.last, words)]
+        if is_indexed(name := meta_key[len(self.meta) :]):
+            writes.append(delete_op(self.index + name))
+        return writes
 
     def conditions(self, key: Key, revision: int) -> list[Any]:
         """The conditions that the row is at a revision, and that the ring it was sealed with is current."""

@@ -25,6 +25,7 @@ from certwright.kube.store.contract import (
     Row,
     StoreError,
     Unavailable,
+    Usage,
 )
 from certwright.kube.store.damage import Check
 from certwright.kube.store.envelope import Seal
@@ -44,6 +45,7 @@ from certwright.kube.store.etcd.messages import (
     put_op,
     read_op,
 )
+from certwright.kube.store.etcd.quota import DEFAULT_QUOTA_BYTES, QuotaWatch
 from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart
 from certwright.kube.store.etcd.rows import FORMAT, UNFINISHED, LastWords, Layout, Meta, new_writer
 from certwright.kube.store.etcd.sealing import EtcdSweeping, load_ring
@@ -69,6 +71,7 @@ async def open_etcd(
     check: Check | None = None,
     prefix: str = DEFAULT_PREFIX,
     compact_every_s: float = DEFAULT_COMPACTION_S,
+    quota_bytes: int = DEFAULT_QUOTA_BYTES,
     window_bytes: int = MAX_BYTES,
     unfinished: bool = False,
     marks: MarkFile | None = None,
@@ -76,9 +79,9 @@ async def open_etcd(
     """Open the store below a prefix of an etcd cluster, or create it.
 
     `seal`: how rows are sealed; None: not at all. `compact_every_s` 0: another process compacts etcd.
-    `window_bytes`: how much of what happens from now on can be watched later. `unfinished`: it is being
-    filled from a backup. `check`: the test that readable rows pass. `marks`: where the store's id is recorded
-    beside it; None: any store is accepted.
+    `quota_bytes`: etcd's quota, if etcd does not report it. `window_bytes`: how much of what happens from now
+    on can be watched later. `unfinished`: it is being filled from a backup. `check`: the test that readable
+    rows pass. `marks`: where the store's id is recorded beside it; None: any store is accepted.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
@@ -99,8 +102,9 @@ async def open_etcd(
     except BaseException:
         await client.close()
         raise
+    quota = QuotaWatch(client, quota_bytes)
     store = EtcdStore(
-        client, layout, mark.revision, window_bytes=window_bytes, compact_every_s=compact_every_s
+        client, layout, mark.revision, quota, window_bytes=window_bytes, compact_every_s=compact_every_s
     )
     if marks is not None:
         store.keep_mark(MarkKeeper(marks, mark, lambda: store.revision))
@@ -140,6 +144,7 @@ class EtcdStore:
         client: EtcdClient,
         layout: Layout,
         revision: int,
+        quota: QuotaWatch,
         *,
         window_bytes: int = MAX_BYTES,
         compact_every_s: float = 0,
@@ -157,16 +162,21 @@ class EtcdStore:
         self.damage = layout.damage
         """See `contract.Store.damage`."""
         self._compaction = Compaction(client, layout.compaction)
-        self._tasks = (
-            [asyncio.create_task(self._compaction.run(compact_every_s), name="etcd compaction")]
-            if compact_every_s
-            else []
-        )
+        self._quota = quota
+        self._tasks = [asyncio.create_task(quota.run(), name="quota of etcd")]
+        if compact_every_s:
+            run = self._compaction.run(compact_every_s)
+            self._tasks.append(asyncio.create_task(run, name="etcd compaction"))
 
     def keep_mark(self, keeper: MarkKeeper) -> None:
         """Keep the mark up to date from now on."""
         self._keeper = keeper
         self._tasks.append(asyncio.create_task(keeper.run(_MARK_EVERY_S), name="mark of the store"))
+
+    @property
+    def usage(self) -> Usage | None:
+        """See `contract.Limited`."""
+        return self._quota.usage
 
     @property
     def revision(self) -> int:
@@ -362,6 +372,7 @@ class EtcdStore:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._keeper is not None:
             await self._keeper.close(save=self._client.lost is None)
+        await self._reader.close()
         await self._feed.close()
         self._fanout.close()
         await self._client.close()

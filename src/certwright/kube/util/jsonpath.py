@@ -1,4 +1,4 @@
-"""JSONPath of printer columns and selectable fields: from an object to the first matching value.
+"""JSONPath of printer columns, selectable fields and `certwright get`: from an object to the matching values.
 
 Supported: `.name`, `['name']`, `.a\\.b` for a key with a dot, `[0]`, `[-1]`, `[*]`, and filters on
 the items of a list such as `[?(@.type == "Ready")]` with `==`, `!=`, `<`, `<=`, `>`, `>=`.
@@ -20,6 +20,10 @@ Step = Callable[[list[Any]], list[Any]]
 
 Find = Callable[[Any], Any]
 """From an object to the first matching value, or `MISSING`."""
+
+
+FindAll = Callable[[Any], list[Any]]
+"""From an object to all matching values."""
 
 
 class _Missing:
@@ -52,19 +56,30 @@ def compile_path(path: str) -> Find:
 
     Raises `ValueError` with the position of the syntax error.
     """
+    find_all = compile_all(path)
+
+    def find(value: Any) -> Any:
+        found = find_all(value)
+        return found[0] if found else MISSING
+
+    return find
+
+
+def compile_all(path: str) -> FindAll:
+    """As `compile_path`, but to all matching values, in the order of the object."""
     if not path.startswith((".", "[")):
         raise ValueError(f"{path!r} must start with a dot")
     steps = tuple(_steps(path))
 
-    def find(value: Any) -> Any:
+    def find_all(value: Any) -> list[Any]:
         found = [value]
         for step in steps:
-            found = step(found)
             if not found:
-                return MISSING
-        return found[0]
+                break
+            found = step(found)
+        return found
 
-    return find
+    return find_all
 
 
 def simple_keys(path: str) -> tuple[str, ...]:

@@ -1,0 +1,90 @@
+"""The HTTPS front end of a running server: its certificate is renewed in time, and when the addresses of the
+machine change; its files can be read again."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import ssl
+from datetime import timedelta
+
+from certwright.app import tls_identity
+from certwright.app.options import ServeOptions
+from certwright.app.tls_identity import ServingIdentity
+from certwright.kit import logs
+from certwright.kube.apiserver.http.https import HttpsFace
+from certwright.kube.util.clock import Clock
+from certwright.kube.util.encoding import in_brackets
+
+_log = logging.getLogger(__name__)
+_RETRY = timedelta(minutes=1)
+_ADDRESSES_EVERY = timedelta(minutes=10)
+"""How often a server that listens on every address looks for new ones."""
+
+
+class Serving:
+    """The front end, and its certificate."""
+
+    def __init__(
+        self, face: HttpsFace, identity: ServingIdentity, options: ServeOptions, clock: Clock
+    ) -> None:
+        self._face = face
+        self._identity = identity
+        self._options = options
+        self._clock = clock
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The URLs by which other machines reach the server: by the names that the operator has given, and,
+        if it listens on every address, by the addresses of this machine."""
+        hosts = [*self._options.tls_sans]
+        if self._options.host in tls_identity.ANY_ADDRESS:
+            hosts += [name for name in self._identity.names if _is_remote(name)]
+        return tuple(f"https://{in_brackets(host)}:{self._face.port}" for host in dict.fromkeys(hosts))
+
+    async def keep(self) -> None:
+        """Renew the certificate in time, without dropping a connection, for ever."""
+        while True:
+            moment = max(self._identity.renew_at, self._clock.now() + _RETRY)
+            if self._options.host in tls_identity.ANY_ADDRESS:
+                moment = min(moment, self._clock.now() + _ADDRESSES_EVERY)
+            await self._clock.sleep_until(moment)
+            try:
+                await self._renew()
+            except (OSError, ssl.SSLError) as error:
+                _log.warning("the server's own certificate could not be renewed: %s; trying again", error)
+
+    async def _renew(self) -> None:
+        identity = await asyncio.to_thread(
+            tls_identity.load_or_make, tls_identity.settings_of(self._options), now=self._clock.now()
+        )
+        if identity != self._identity:
+            self._use(identity)
+
+    def reload(self) -> None:
+        """Read the files of the certificate and of the clients' CAs again. Raises `OSError` and
+        `ssl.SSLError`; nothing has changed then."""
+        settings = tls_identity.settings_of(self._options)
+        self._use(tls_identity.load_or_make(settings, now=self._clock.now()))
+
+    def _use(self, identity: ServingIdentity) -> None:
+        client_ca = self._options.client_ca_file or identity.ca_path
+        self._face.reload(identity.cert_path, identity.key_path, client_ca)
+        is_new, self._identity = identity != self._identity, identity
+        if is_new:
+            logs.event(
+                _log,
+                logging.INFO,
+                "the server's own certificate was renewed",
+                subject="server",
+                names=",".join(identity.names),
+                renewal=identity.renew_at,
+            )
+
+
+def _is_remote(name: str) -> bool:
+    try:
+        return not ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

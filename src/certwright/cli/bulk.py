@@ -1,0 +1,112 @@
+"""Many requests at the same time, with results in order."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+ONE_AT_A_TIME = 20
+"""Up to that many objects are sent one after the other, in the order of their files."""
+_AT_ONCE = 64
+"""As many connections to the server: enough that its writes share a commit."""
+_AHEAD = 8 * _AT_ONCE
+"""How far work may run ahead of the first item that is not finished."""
+_PROGRESS_EVERY = 100
+
+# Others may need these to be accepted, or be refused because of them.
+_ORDERED_KINDS = frozenset(
+    (
+        "APIService",
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "CustomResourceDefinition",
+        "LimitRange",
+        "MutatingWebhookConfiguration",
+        "Namespace",
+        "ResourceQuota",
+        "Role",
+        "RoleBinding",
+        "ValidatingAdmissionPolicy",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingWebhookConfiguration",
+    )
+)
+
+
+async def each_in_order(
+    items: Sequence[T], work: Callable[[T], Awaitable[R]], *, alone: Callable[[T], bool]
+) -> AsyncGenerator[tuple[T, R], None]:
+    """Each item with the result of its work, in order. An item that is `alone` begins when all before it have
+    ended, and ends before the next begins. The first exception of `work` ends the others."""
+    room = asyncio.Semaphore(_AT_ONCE)
+    running: deque[tuple[T, asyncio.Task[R]]] = deque()
+
+    async def bounded(item: T) -> R:
+        async with room:
+            return await work(item)
+
+    try:
+        for item in items:
+            is_alone = alone(item)
+            while running and (is_alone or len(running) >= _AHEAD):
+                yield running[0][0], await running[0][1]
+                running.popleft()
+            if is_alone:
+                yield item, await work(item)
+            else:
+                running.append((item, asyncio.create_task(bounded(item))))
+        while running:
+            yield running[0][0], await running[0][1]
+            running.popleft()
+    finally:
+        for _, task in running:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in running), return_exceptions=True)
+
+
+class Order:
+    """Which objects are sent alone: all of a few, those that others depend on, and the second of a name."""
+
+    def __init__(self, total: int) -> None:
+        self._few = total <= ONE_AT_A_TIME
+        self._seen: set[tuple[str, ...]] = set()
+
+    def alone(self, content: Mapping[str, Any]) -> bool:
+        """Whether the object waits for all others."""
+        metadata = content.get("metadata")
+        named = metadata if isinstance(metadata, Mapping) else {}
+        kind = str(content.get("kind", ""))
+        key = (kind, str(named.get("namespace", "")), str(named.get("name", "")))
+        again = key in self._seen
+        self._seen.add(key)
+        return self._few or again or kind in _ORDERED_KINDS
+
+
+class Tally:
+    """Counts results; shows progress on a terminal, and a summary if there were many."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._counts: Counter[str] = Counter()
+        # Where the results themselves go to the terminal, they are the progress.
+        self._shows = total > ONE_AT_A_TIME and sys.stderr.isatty() and not sys.stdout.isatty()
+
+    def add(self, result: str) -> None:
+        """Count one result, e.g. `created`."""
+        self._counts[result] += 1
+        done = self._counts.total()
+        if self._shows and (done % _PROGRESS_EVERY == 0 or done == self._total):
+            click.echo(f"\r{done:,} of {self._total:,}", err=True, nl=done == self._total)
+
+    def summarize(self) -> None:
+        """Print the counts on standard error: `10,000 created, 2 failed`."""
+        if self._total > ONE_AT_A_TIME:
+            click.echo(", ".join(f"{n:,} {result}" for result, n in self._counts.items()), err=True)

@@ -1,0 +1,255 @@
+"""The status of a Certificate, for `certwright status`: the diagnosis and all objects behind it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from certwright.cli import related, sections
+from certwright.cli.access import Session
+from certwright.cli.diagnosis import (
+    Around,
+    Diagnosis,
+    condition,
+    diagnose,
+    is_set,
+    is_true,
+    issuer_ref,
+    issuer_words,
+    member_words,
+    name_of,
+    retry_of,
+)
+from certwright.cli.format import at, from_now, parse_time, sentence
+from certwright.cli.output import StatusView
+
+Json = dict[str, Any]
+_MOST_EVENTS = 10
+
+
+async def view(here: Session, found: Json, now: datetime) -> StatusView:
+    """The status of the Certificate `found`. Raises the client's errors."""
+    around = await related.around(here.client, found)
+    events = await _events(here.client, around)
+    return StatusView(report(around, events, now), as_json(around, events, now))
+
+
+async def _events(client: Any, around: Around) -> list[Json]:
+    events: list[Json] = []
+    for obj in (around.certificate, around.request):
+        if obj is not None:
+            events += await related.events_of(client, dict(obj))
+    return sorted(events, key=related.last_seen)[-_MOST_EVENTS:]
+
+
+def report(around: Around, events: list[Json], now: datetime) -> list[str]:
+    """The lines of the diagnosis and of all objects behind it."""
+    metadata = around.certificate["metadata"]
+    diagnosis = diagnose(around, now)
+    lines = [f"Certificate {metadata.get('namespace', '')}/{metadata['name']}: {diagnosis.cause}."]
+    if diagnosis.advice:
+        lines.append(f"What to do: {diagnosis.advice}.")
+    return [
+        *lines,
+        *sections.section("Certificate", _certificate(around.certificate, now)),
+        *sections.section("Conditions", sections.conditions(around.certificate, now)),
+        *sections.section("Request", _request(around, diagnosis, now)),
+        *sections.section("Order", _order(around)),
+        *sections.section("Challenges", [_challenge(one) for one in around.challenges]),
+        *sections.section("Issuer", _issuer(around)),
+        *sections.section("Secret", _secret(around)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+
+
+def _certificate(obj: Any, now: datetime) -> list[str]:
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    names = [*(spec.get("dnsNames") or []), *(spec.get("ipAddresses") or []), *(spec.get("uris") or [])]
+    names += spec.get("emailAddresses") or []
+    return sections.fields(
+        [
+            ("Common name", str(spec.get("commonName", ""))),
+            ("Names", ", ".join(names)),
+            ("CA", "yes" if spec.get("isCA") else ""),
+            ("Revision", str(status.get("revision") or "")),
+            ("Not before", _when(status.get("notBefore"), now)),
+            ("Not after", _when(status.get("notAfter"), now)),
+            ("Renews at", _when(status.get("renewalTime"), now)),
+            ("Last failure", _when(status.get("lastFailureTime"), now)),
+            ("Failed attempts", str(status.get("failedIssuanceAttempts") or "")),
+            ("Next attempt", _next_attempt(obj, now)),
+        ]
+    )
+
+
+def _next_attempt(obj: Any, now: datetime) -> str:
+    """The next attempt by the retry record, while there is a wait."""
+    record = retry_of(obj)
+    moment = record.next_attempt if record is not None else None
+    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
+
+
+def _when(value: Any, now: datetime) -> str:
+    moment = parse_time(value)
+    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
+
+
+def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
+    request = around.request
+    if request is None:
+        return [] if diagnosis.ready else ["none yet"]
+    found = [("Name", name_of(request)), ("Sent to", member_words(request))]
+    return [*sections.fields(found), *sections.conditions(request, now)]
+
+
+def _order(around: Around) -> list[str]:
+    if around.order is None:
+        return []
+    status = around.order.get("status") or {}
+    return sections.fields(
+        [
+            ("Name", name_of(around.order)),
+            ("State", str(status.get("state") or "not placed yet")),
+            ("Reason", sentence(str(status.get("reason", "")))),
+            ("URL", str(status.get("url", ""))),
+        ]
+    )
+
+
+def _challenge(challenge: Any) -> str:
+    """One line: the name, the challenge type, its state, and the reason."""
+    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
+    name = f"*.{spec.get('dnsName')}" if spec.get("wildcard") else str(spec.get("dnsName"))
+    state = str(status.get("state") or "")
+    if state in ("", "pending", "processing"):
+        state = "shown" if status.get("presented") else "not shown yet"
+    reason = sentence(str(status.get("reason", "")))
+    return f"{name} by {spec.get('type')}: {state}" + (f" ({reason})" if reason else "")
+
+
+def _issuer(around: Around) -> list[str]:
+    words = issuer_words(around.certificate)
+    if around.issuer is None and is_set(issuer_ref(around.certificate)):
+        return [f"{words} (does not exist, or you may not read it)"]
+    if around.issuer is None:
+        foreign = " of " in words
+        return [f"{words} ({'of another program: not checked' if foreign else 'does not exist'})"]
+    ready = condition(around.issuer, "Ready")
+    state = "ready" if ready.get("status") == "True" else "not ready"
+    return sections.fields(
+        [
+            ("Name", words),
+            ("State", state),
+            ("Active", str(((around.issuer.get("status") or {}).get("active") or {}).get("name", ""))),
+            ("Says", sentence(str(ready.get("message", "")))),
+        ]
+    )
+
+
+def _secret(around: Around) -> list[str]:
+    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
+    if around.secret is None:
+        return [f"{name} (does not exist)"]
+    keys = ", ".join((around.secret.get("data") or {}).keys())
+    return sections.fields(
+        [
+            ("Name", name),
+            ("Type", str(around.secret.get("type", ""))),
+            ("Keys", keys),
+            ("Adopted", _adopted(around)),
+        ]
+    )
+
+
+def _adopted(around: Around) -> str:
+    """The Secret's former content; empty if it was created for the Certificate."""
+    found = condition(around.certificate, "SecretAdopted")
+    return sentence(str(found.get("message", ""))) if found.get("status") == "True" else ""
+
+
+def as_json(around: Around, events: list[Json], now: datetime) -> Json:
+    """The status as JSON; docs/commands.md documents every key."""
+    certificate, diagnosis = around.certificate, diagnose(around, now)
+    spec, status = certificate.get("spec") or {}, certificate.get("status") or {}
+    ready, record = condition(certificate, "Ready"), retry_of(certificate)
+    return {
+        "kind": "Certificate",
+        "name": name_of(certificate),
+        "namespace": certificate["metadata"].get("namespace", ""),
+        "ready": ready.get("status") == "True",
+        "reason": ready.get("reason", ""),
+        "message": ready.get("message", ""),
+        "diagnosis": diagnosis.cause,
+        "advice": diagnosis.advice,
+        "issuing": is_true(certificate, "Issuing"),
+        "dnsNames": list(spec.get("dnsNames") or []),
+        "ipAddresses": list(spec.get("ipAddresses") or []),
+        "isCA": bool(spec.get("isCA")),
+        "revision": status.get("revision"),
+        "notBefore": status.get("notBefore"),
+        "notAfter": status.get("notAfter"),
+        "renewalTime": status.get("renewalTime"),
+        "lastFailureTime": status.get("lastFailureTime"),
+        "failedAttempts": int(status.get("failedIssuanceAttempts") or 0),
+        "nextAttempt": record.next_attempt if record is not None else None,
+        "issuer": _issuer_json(around),
+        "secret": _secret_json(around),
+        "request": _request_json(around.request),
+        "order": _order_json(around.order),
+        "challenges": [_challenge_json(one) for one in around.challenges],
+        "events": [_event_json(one) for one in events],
+    }
+
+
+def _issuer_json(around: Around) -> Json:
+    """`ready` is None where the issuer cannot be read: of another program, missing, or forbidden."""
+    ready = None if around.issuer is None else is_true(around.issuer, "Ready")
+    return {**issuer_ref(around.certificate), "ready": ready}
+
+
+def _secret_json(around: Around) -> Json:
+    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
+    keys = sorted(around.secret.get("data") or {}) if around.secret is not None else []
+    return {"name": name, "exists": around.secret is not None, "keys": keys}
+
+
+def _request_json(request: Any) -> Json | None:
+    if request is None:
+        return None
+    ready = condition(request, "Ready")
+    return {
+        "name": name_of(request),
+        "approved": is_true(request, "Approved"),
+        "denied": is_true(request, "Denied"),
+        "reason": ready.get("reason", ""),
+        "message": ready.get("message", ""),
+    }
+
+
+def _order_json(order: Any) -> Json | None:
+    if order is None:
+        return None
+    status = order.get("status") or {}
+    return {"name": name_of(order), **{key: status.get(key, "") for key in ("state", "reason", "url")}}
+
+
+def _challenge_json(challenge: Any) -> Json:
+    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
+    return {
+        "dnsName": spec.get("dnsName", ""),
+        "wildcard": bool(spec.get("wildcard")),
+        "type": spec.get("type", ""),
+        "state": status.get("state", ""),
+        "presented": bool(status.get("presented")),
+        "reason": status.get("reason", ""),
+    }
+
+
+def _event_json(event: Any) -> Json:
+    return {
+        "type": event.get("type", ""),
+        "reason": event.get("reason", ""),
+        "message": event.get("message", ""),
+        "count": int(event.get("count") or 1),
+        "lastSeen": event.get("lastTimestamp") or event.get("eventTime"),
+    }

@@ -1,0 +1,118 @@
+"""`certwright diff`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from certwright.cli.access import session
+from certwright.cli.applier import Applier, Preview, Refused, refuse_at
+from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.format import reference
+from certwright.cli.merge import LAST_APPLIED
+from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
+from certwright.cli.sources import Manifests
+from certwright.kube.api.errors import ApiError, Unreachable
+from certwright.kube.api.manifests import Document
+from certwright.kube.api.yaml_writer import write_yaml
+
+Json = dict[str, Any]
+_DIFFERS, _FAILED = 1, 2
+_OF_THE_SERVER = ("creationTimestamp", "generation", "managedFields", "resourceVersion", "uid")
+
+
+class _CannotCompare(Failed):
+    """No comparison was possible."""
+
+    exit_code = _FAILED
+
+
+class _SomeFailed(AlreadyReported):
+    """Some documents could not be compared."""
+
+    exit_code = _FAILED
+
+
+@click.command(short_help="Show what `apply` would change.")
+@file_option(required=True)
+@namespaced_server_options
+@asynchronous
+async def command(*, server: ServerOptions, manifests: Manifests) -> None:
+    """Show what `certwright apply` would change, as a unified diff from the live objects.
+
+    The server computes the result (a dry run), defaults and admission included. Values of Secrets are not
+    shown. Exit status: 0 no difference, 1 differences, 2 failed.
+
+    \b
+    Examples:
+      certwright diff -f examples/quickstart.yaml
+      certwright diff -f manifests/ -n shop
+    """
+    try:
+        async with session(server) as here:
+            applier = Applier(
+                here.client, default_namespace=here.namespace, only_namespace=server.namespace, dry_run=True
+            )
+            status = await _diff_all(applier, manifests)
+    except Failed as error:
+        raise _CannotCompare(error.message) from error
+    except (ApiError, Unreachable) as error:
+        raise _CannotCompare(str(error)) from error
+    if status == _FAILED:
+        raise _SomeFailed
+    if status == _DIFFERS:
+        raise AlreadyReported
+
+
+async def _diff_all(applier: Applier, manifests: Manifests) -> int:
+    """Print the differences of all documents; the exit status."""
+    status = 0
+    for document in manifests.documents:
+        if not isinstance(document, Document):
+            report_error(str(document))
+            status = _FAILED
+            continue
+        try:
+            lines = list(_lines(await applier.preview(document)))
+        except Refused as refusal:
+            for sentence in refuse_at(document, refusal):
+                report_error(sentence)
+            status = _FAILED
+            continue
+        for line in lines:
+            click.echo(line)
+        status = max(status, _DIFFERS if lines else 0)
+    return status
+
+
+def _lines(preview: Preview) -> Iterator[str]:
+    name = f"{reference(preview.kind, preview.name)}"
+    name += f" (namespace {preview.namespace})" if preview.namespace else ""
+    before, after = preview.before, preview.after
+    if preview.kind.kind == "Secret":
+        before, after = _masked(before, after)
+    return difflib.unified_diff(_yaml(before), _yaml(after), f"live {name}", f"merged {name}", lineterm="")
+
+
+def _yaml(obj: Json | None) -> list[str]:
+    """The object without what the server sets with every write."""
+    if obj is None:
+        return []
+    metadata = {key: value for key, value in obj["metadata"].items() if key not in _OF_THE_SERVER}
+    annotations = {k: v for k, v in (metadata.pop("annotations", None) or {}).items() if k != LAST_APPLIED}
+    if annotations:
+        metadata["annotations"] = annotations
+    return write_yaml({**obj, "metadata": dict(sorted(metadata.items()))}).splitlines()
+
+
+def _masked(before: Json | None, after: Json) -> tuple[Json | None, Json]:
+    """Secrets with stars for their values, as in kubectl: different ones where the values differ."""
+    old = (before or {}).get("data") or {}
+    new = after.get("data") or {}
+    changed = {key for key in old.keys() & new.keys() if old[key] != new[key]}
+    hidden_old = {key: "*** (before)" if key in changed else "***" for key in old}
+    hidden_new = {key: "*** (after)" if key in changed else "***" for key in new}
+    return {**before, "data": hidden_old} if before else None, {**after, "data": hidden_new}

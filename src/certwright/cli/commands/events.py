@@ -1,0 +1,97 @@
+"""`certwright events`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from certwright.cli.access import Session, session
+from certwright.cli.format import age, parse_time, sentence
+from certwright.cli.options import (
+    ServerOptions,
+    all_namespaces_option,
+    asynchronous,
+    namespaced_server_options,
+)
+from certwright.cli.related import EVENTS, last_seen
+from certwright.cli.resource_args import Target, resolve
+from certwright.cli.tables import lines_of
+
+Json = dict[str, Any]
+
+
+@click.command(short_help="List events, oldest first.")
+@click.argument("words", nargs=-1, metavar="[KIND/NAME]")
+@all_namespaces_option
+@namespaced_server_options
+@asynchronous
+async def command(*, server: ServerOptions, words: tuple[str, ...], all_namespaces: bool) -> None:
+    """List the events of a namespace, or about one object, oldest first.
+
+    Events about deleted objects are included, until the server removes them.
+
+    \b
+    Examples:
+      certwright events
+      certwright events certificate/web
+      certwright events -A
+    """
+    async with session(server) as here:
+        namespace = "" if all_namespaces else here.namespace
+        target = await _target(here, words, all_namespaces=all_namespaces)
+        events = await _events(here, namespace, target)
+    if not events:
+        click.echo(_none(namespace, words), err=True)
+    for line in _table(events, datetime.now(UTC), namespaces=all_namespaces):
+        click.echo(line)
+
+
+async def _target(here: Session, words: tuple[str, ...], *, all_namespaces: bool) -> Target | None:
+    if not words:
+        return None
+    targets = await resolve(here, words, all_namespaces=all_namespaces)
+    if len(targets) != 1 or len(targets[0].names) != 1:
+        raise click.UsageError("name one object, e.g. `certificate/web`, or none for all events")
+    return targets[0]
+
+
+async def _events(here: Session, namespace: str, target: Target | None) -> list[Json]:
+    """The events, oldest first; those about cluster-wide objects are looked for in all namespaces."""
+    if target is None:
+        listing = await here.client.list(EVENTS, namespace)
+    else:
+        fields = f"involvedObject.kind={target.kind.kind},involvedObject.name={target.names[0]}"
+        listing = await here.client.list(EVENTS, target.namespace, fields=fields)
+    return sorted(listing.items, key=last_seen)
+
+
+def _none(namespace: str, words: tuple[str, ...]) -> str:
+    about = f" about {'/'.join(words)}" if words else ""
+    return (
+        f"no events{about} in namespace {namespace} (-A searches all)" if namespace else f"no events{about}"
+    )
+
+
+def _table(events: list[Json], now: datetime, *, namespaces: bool) -> list[str]:
+    if not events:
+        return []
+    header = ("LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")
+    rows = [header, *(_row(event, now) for event in events)]
+    if namespaces:
+        spaces = ["NAMESPACE", *(event["metadata"].get("namespace", "") for event in events)]
+        rows = [(space, *row) for space, row in zip(spaces, rows, strict=True)]
+    return lines_of(rows)
+
+
+def _row(event: Json, now: datetime) -> tuple[str, ...]:
+    times = int(event.get("count") or 1)
+    about = event.get("involvedObject") or {}
+    return (
+        age(parse_time(last_seen(event)[0]), now) + (f" (x{times})" if times > 1 else ""),
+        str(event.get("type", "")),
+        str(event.get("reason", "")),
+        f"{str(about.get('kind', '')).lower()}/{about.get('name', '')}",
+        sentence(str(event.get("message", ""))),
+    )

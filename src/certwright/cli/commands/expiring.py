@@ -1,0 +1,169 @@
+"""`certwright expiring`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from certwright.cli import lazy
+from certwright.cli.access import choose, session
+from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
+from certwright.cli.options import (
+    ServerOptions,
+    all_namespaces_option,
+    asynchronous,
+    gathered,
+    namespaced_server_options,
+    timeout_option,
+)
+from certwright.kube.util.durations import parse_duration
+
+if TYPE_CHECKING:
+    from certwright.cli.inventory.records import Record
+    from certwright.kit.tls_scan import TlsAddress
+
+_DAYS = re.compile(r"([0-9]{1,6})(d|w)", re.ASCII)
+_DAYS_OF = {"d": 1, "w": 7}
+
+
+def parse_within(_context: click.Context, _option: click.Parameter, value: str | None) -> timedelta | None:
+    """Read `30d`, `2w` or a duration as in a spec, `36h`."""
+    if value is None:
+        return None
+    if match := _DAYS.fullmatch(value):
+        return timedelta(days=int(match[1]) * _DAYS_OF[match[2]])
+    try:
+        found = parse_duration(value)
+    except ValueError:
+        raise click.BadParameter(f'{value!r} is not a duration; write e.g. "30d", "2w" or "36h"') from None
+    if found < timedelta(0):
+        raise click.BadParameter(f"{value!r} cannot be negative")
+    return found
+
+
+def parse_addresses(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[TlsAddress, ...]:
+    """Read the addresses of `--scan`."""
+    try:
+        return tuple(lazy.tls_scan.TlsAddress.parse(value) for value in values)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """What is read besides the server: hosts, with the time for each, and files."""
+
+    scan: tuple[TlsAddress, ...] = ()
+    files: tuple[str, ...] = ()
+    timeout_s: float = 10.0
+
+
+_elsewhere_options = gathered(
+    "elsewhere",
+    Elsewhere,
+    (
+        click.option(
+            "--scan",
+            multiple=True,
+            metavar="[NAME@]HOST[:PORT]",
+            callback=parse_addresses,
+            help="Also the certificate that this TLS server presents; NAME for SNI; smtp://, imap:// and "
+            "postgres:// use STARTTLS. May be repeated.",
+        ),
+        click.option(
+            "--files",
+            multiple=True,
+            metavar="GLOB|DIR",
+            help="Also the certificates in these files (PEM or DER); may be repeated.",
+        ),
+        timeout_option(default="10s", text="Give up a --scan after this time"),
+    ),
+)
+
+
+@click.command(short_help="List certificates by expiry: of the server, in files, on hosts.")
+@click.option(
+    "--within",
+    metavar="TIME",
+    callback=parse_within,
+    help="Only those that expire in this time, or have expired; e.g. 30d, 2w or 36h.",
+)
+@_elsewhere_options
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("json", "yaml", "csv", "prometheus")),
+    help="As JSON, YAML, CSV or Prometheus metrics; without it a table.",
+)
+@all_namespaces_option
+@namespaced_server_options
+@asynchronous
+async def command(
+    *,
+    server: ServerOptions,
+    within: timedelta | None,
+    elsewhere: Elsewhere,
+    output: str | None,
+    all_namespaces: bool,
+) -> None:
+    """List certificates by expiry, soonest first.
+
+    Certificates of the server, TLS Secrets that belong to none of them, and on request the files of this
+    machine and the certificates that hosts present; those are not verified. RENEWS AT is the next renewal of
+    a Certificate. SERVED AT lists the hosts and files of this list that have the same certificate.
+
+    With --scan or --files a server need not be configured.
+
+    Exit status 0, also if something has expired. 1 if a host or a file could not be read.
+
+    \b
+    Examples:
+      certwright expiring --within 30d -A
+      certwright expiring --scan www.example.com --scan smtp://mail.example.com
+      certwright expiring --scan www.example.com@10.0.0.7:8443 --files /etc/nginx/ -o json
+      certwright expiring -A -o prometheus > /var/lib/node_exporter/certificates.prom
+    """
+    files = await asyncio.to_thread(lazy.inventory_files.read_files, elsewhere.files)
+    hosts, known = await asyncio.gather(
+        lazy.inventory_hosts.scan_hosts(elsewhere.scan, timeout_s=elsewhere.timeout_s),
+        _of_the_server(server, elsewhere, all_namespaces=all_namespaces),
+    )
+    now = datetime.now(UTC)
+    records = lazy.inventory_records.linked([*known, *files.records, *hosts])
+    chosen = lazy.inventory_records.soonest_first(records, now, within)
+    if chosen or output is not None:
+        click.echo(lazy.inventory_rendering.render(chosen, now, output))
+    else:
+        click.echo("no certificate was found" if within is None else "no certificate expires in that time")
+    for record in known:
+        if record.problem:
+            report_warning(record.problem)
+    problems = [*files.problems, *(record.problem for record in hosts if record.problem)]
+    for problem in problems:
+        report_error(problem)
+    if problems:
+        raise AlreadyReported
+
+
+async def _of_the_server(
+    server: ServerOptions, elsewhere: Elsewhere, *, all_namespaces: bool
+) -> list[Record]:
+    if elsewhere.scan or elsewhere.files:
+        try:
+            choose(server.kubeconfig, os.environ, Path.cwd())
+        except Failed:
+            report_warning("no server is configured (see --kubeconfig): only files and hosts are listed")
+            return []
+    async with session(server) as here:
+        namespace = "" if all_namespaces else here.namespace
+        found: list[Record] = await lazy.inventory_cluster.read_cluster(here.client, namespace)
+        return found

@@ -1,0 +1,144 @@
+"""The flags for Deliveries: the operator's root directories, hooks, and addresses that are checked.
+
+An object refers to their names only; see `docs/delivery.md`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from certwright.cli import lazy
+from certwright.cli.options import gathered, parse_timeout
+
+if TYPE_CHECKING:
+    from certwright.app import Root
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LISTS: Final = ("owners", "groups", "modes", "namespaces")
+_MODE: Final = re.compile(r"0[0-7]{3}")
+_PATTERN: Final = re.compile(r"\S+:(\*|[0-9]{1,5})")
+
+
+def parse_roots(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, Root]:
+    """Parse `NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]`."""
+    found: dict[str, Root] = {}
+    for value in values:
+        name, equals, rest = value.partition("=")
+        directory, *settings = rest.split(",")
+        if not equals or not _NAME.fullmatch(name) or name in found:
+            raise click.BadParameter(
+                f"`{value}`: write NAME=DIR, and each name once, e.g. nginx=/etc/nginx/tls"
+            )
+        if not Path(directory).is_dir():
+            raise click.BadParameter(f"`{value}`: {directory or 'DIR'} is not a directory; create it first")
+        found[name] = lazy.app.Root(directory=str(Path(directory).absolute()), **_lists(value, settings))
+    return found
+
+
+def _lists(value: str, settings: list[str]) -> dict[str, tuple[str, ...]]:
+    lists: dict[str, tuple[str, ...]] = {}
+    for setting in settings:
+        key, _, items = setting.partition("=")
+        if key not in _LISTS or not items:
+            raise click.BadParameter(f"`{value}`: after DIR write owners=, groups=, modes= or namespaces=A+B")
+        lists[key] = tuple(items.split("+"))
+    if wrong := [mode for mode in lists.get("modes", ()) if not _MODE.fullmatch(mode)]:
+        raise click.BadParameter(f"`{value}`: {wrong[0]} is not a mode such as 0640")
+    return lists
+
+
+def parse_hooks(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Parse `NAME=COMMAND`, or `NAME=haproxy:SOCKET`."""
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, command = value.partition("=")
+        if not equals or not _NAME.fullmatch(name) or not command.strip() or name in found:
+            raise click.BadParameter(
+                f"`{value}`: write NAME='COMMAND', and each name once, e.g. nginx='systemctl reload nginx'"
+            )
+        found[name] = command
+    return found
+
+
+def parse_patterns(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Parse patterns of `HOST:PORT` with commas between; `*` stands for any characters of the host, or any
+    port."""
+    patterns = tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+    for pattern in patterns:
+        if not _PATTERN.fullmatch(pattern):
+            raise click.BadParameter(f"`{pattern}`: write HOST:PORT, e.g. *.example.com:443 or localhost:*")
+    return patterns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveryFlags:
+    """What the operator allows Deliveries."""
+
+    delivery_roots: Mapping[str, Root]
+    hooks: Mapping[str, str]
+    hook_timeout_s: float
+    checked: tuple[str, ...]
+
+    @property
+    def settings(self) -> lazy.app.DeliveryOptions:
+        """The settings. Raises `click.UsageError`."""
+        if not self.delivery_roots and (self.hooks or self.checked):
+            raise click.UsageError("--hook and --deployed-check-allow need --delivery-root NAME=DIR")
+        return lazy.app.DeliveryOptions(
+            roots=self.delivery_roots,
+            hooks=self.hooks,
+            hook_timeout_s=self.hook_timeout_s,
+            checked=self.checked,
+        )
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--delivery-root",
+        "delivery_roots",
+        metavar="NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]",
+        multiple=True,
+        callback=parse_roots,
+        help="Let Deliveries of root NAME write below DIR, as these users and groups, with these modes, "
+        "from these namespaces; may be repeated.",
+    ),
+    click.option(
+        "--hook",
+        "hooks",
+        metavar="NAME='COMMAND'",
+        multiple=True,
+        callback=parse_hooks,
+        help="Let Deliveries run COMMAND by /bin/sh after their files were replaced, or replace the "
+        "certificate in a running HAProxy by NAME=haproxy:SOCKET; may be repeated.",
+    ),
+    click.option(
+        "--hook-timeout",
+        "hook_timeout_s",
+        metavar="TIME",
+        default="60s",
+        show_default=True,
+        callback=parse_timeout,
+        help="How long a hook may take before it is killed.",
+    ),
+    click.option(
+        "--deployed-check-allow",
+        "checked",
+        metavar="HOST:PORT,…",
+        multiple=True,
+        callback=parse_patterns,
+        help="Addresses that Deliveries may have checked, with * for any part of the host or any port.",
+    ),
+)
+
+delivery_options = gathered("deliveries", DeliveryFlags, _OPTIONS)
+"""Adds the flags; the function gets them as `deliveries: DeliveryFlags`."""

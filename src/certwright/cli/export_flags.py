@@ -1,0 +1,78 @@
+"""The flags of `serve` and `run` that write certificates as files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from certwright.cli import lazy
+from certwright.cli.options import Decorator, gathered, parse_timeout
+
+DEFAULT_EXPORT = Path("certwright-export")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportFlags:
+    """What is exported to which directory, and the command that runs for each changed certificate. `export`
+    None: nothing is exported."""
+
+    export: Path | None
+    export_ca_keys: bool
+    on_change: str | None
+    on_change_timeout_s: float
+
+    def __post_init__(self) -> None:
+        if self.export is None and (self.on_change is not None or self.export_ca_keys):
+            raise click.UsageError("--on-change and --export-ca-keys need --export DIR")
+
+    @property
+    def settings(self) -> lazy.exporting.ExportSettings | None:
+        """The settings; None: nothing is exported."""
+        if self.export is None:
+            return None
+        return lazy.exporting.ExportSettings(
+            root=self.export,
+            # Without --export, processes of one working directory share it, and may have no certificate.
+            reserves_late=self.export == DEFAULT_EXPORT,
+            with_ca_keys=self.export_ca_keys,
+            command=self.on_change,
+            timeout_s=self.on_change_timeout_s,
+        )
+
+
+def export_options(*, default: Path | None) -> Decorator:
+    """Add the flags as `export: ExportFlags`; `default` is that of `--export`."""
+    shown = f"  [default: {default}]" if default else ""
+    options = (
+        click.option(
+            "--export",
+            metavar="DIR",
+            type=click.Path(path_type=Path, file_okay=False),
+            default=default,
+            help=f"Write every certificate as files: DIR/<namespace>/<certificate>/tls.crt and so on.{shown}",
+        ),
+        click.option(
+            "--export-ca-keys",
+            is_flag=True,
+            help="Export the private keys of CAs too; without it they are removed from DIR.",
+        ),
+        click.option(
+            "--on-change",
+            metavar="'COMMAND'",
+            help="Run by /bin/sh for each certificate after its files in DIR were replaced, with "
+            "CERTWRIGHT_CERTIFICATE (namespace/name) and CERTWRIGHT_DIR; repeated until it succeeds.",
+        ),
+        click.option(
+            "--on-change-timeout",
+            "on_change_timeout_s",
+            metavar="TIME",
+            default="60s",
+            show_default=True,
+            callback=parse_timeout,
+            help="How long COMMAND may take before it is killed.",
+        ),
+    )
+
+    return gathered("export", ExportFlags, options)

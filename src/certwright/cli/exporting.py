@@ -1,0 +1,246 @@
+"""Keep the export directory of a server in sync with its Secrets, and run the command of `--on-change`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from certwright.cli.errors import Failed
+from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of
+from certwright.cli.on_change import Change, OnChange
+from certwright.kube.api.core import Secret
+from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.api.kinds import AnyKind, Kind
+from certwright.kube.api.meta import ObjectKey, Struct
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.metadata_informer import Identified, Identity, identities
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock, SystemClock
+from certwright.kube.util.encoding import in_words
+from certwright.kube.util.tasks import TaskSet
+from certwright.resources import table
+
+_log = logging.getLogger(__name__)
+
+_CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
+_BY_TARGET: Final = "target"
+# Changes within this time are written together.
+_TOGETHER_S = 0.05
+# How often the files are compared with what was written, and failed writes are tried again.
+RESCAN_S = 5.0
+# A scan takes at most this part of the time, however many files there are.
+_REST_PER_SCAN = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings:
+    """The directory, whether private keys of CAs are exported, and the command for changed certificates
+    (None: there is none). `reserves_late`: the directory is reserved when the first file is written."""
+
+    reserves_late: bool
+    root: Path
+    with_ca_keys: bool
+    command: str | None
+    timeout_s: float
+
+
+class Exports:
+    """The export directory of this process. Use it within `opened`."""
+
+    def __init__(self, settings: ExportSettings, clock: Clock | None = None) -> None:
+        self.root = settings.root
+        self._reserves_late = settings.reserves_late
+        self._clock = clock = clock or SystemClock()
+        self.exporter = Exporter(settings.root, with_ca_keys=settings.with_ca_keys)
+        self._failing: dict[ObjectKey, str] = {}
+        self._on_change: OnChange | None = None
+        if settings.command is not None:
+            self._on_change = OnChange(settings.command, clock, timeout_s=settings.timeout_s)
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Exports]:
+        """Reserve the directory, and run the command for what is exported until the end. Raises `Failed`."""
+        tasks = TaskSet()
+        if not self._reserves_late:
+            self._reserve()
+        if self._on_change is not None:
+            tasks.start(self._on_change.run(), name="--on-change")
+        try:
+            yield self
+        finally:
+            await tasks.close()
+            self.exporter.release()
+
+    def _reserve(self) -> None:
+        try:
+            self.exporter.lock()
+        except ExportInUse as error:
+            raise Failed(str(error)) from error
+        except OSError as error:
+            where = error.filename or self.root
+            raise Failed(
+                f"cannot write to {where}: {error.strerror or error}; choose another place with --export"
+            ) from error
+
+    async def write(self, key: ObjectKey, secret: Secret | None) -> bool:
+        """Write the files of the certificate, and return whether any has changed. A failure is logged, and
+        `overdue` returns the certificate until it succeeds. Raises `Failed` if the directory cannot be
+        reserved."""
+        if secret is None or not _belongs(secret, key):
+            self._failing.pop(key, None)
+            return False
+        self._reserve()
+        try:
+            found = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
+        except (OSError, UnsafeName) as error:
+            self._fail(key, in_words(error) if isinstance(error, OSError) else str(error))
+            return False
+        self._failing.pop(key, None)
+        if found.removed_ca_key:
+            _log.warning(
+                "%s: removed the private key of this CA from %s; --export-ca-keys keeps it",
+                key,
+                self.folder(key),
+            )
+        if found.changed:
+            _log.info("%s: files in %s replaced: %s", key, self.folder(key), ", ".join(found.changed))
+        if self._on_change is not None and not found.is_done:
+            done = partial(self.exporter.mark_done, key.namespace, key.name, found.version)
+            self._on_change.add(
+                Change(key=key, folder=self.folder(key), version=found.version, mark_done=done)
+            )
+        return bool(found.changed)
+
+    async def follow(self, client: Client) -> None:
+        """Export the certificates of this server, of all namespaces, as they change, for ever."""
+        await _Follower(client, self, self._clock).run()
+
+    async def overdue(self) -> list[ObjectKey]:
+        """The certificates to be written again: files were changed or deleted by others, or writing
+        failed."""
+        return [*self._failing, *await asyncio.to_thread(self.exporter.changed_by_others)]
+
+    def folder(self, key: ObjectKey) -> Path:
+        """The folder of the certificate's files."""
+        return folder_of(self.root, *key)
+
+    def names(self, key: ObjectKey) -> list[str]:
+        """The names of the certificate's files; empty before the first."""
+        return self.exporter.names(*key)
+
+    async def wait_command(self) -> bool:
+        """Return when the command has run for each change so far; whether all runs have succeeded."""
+        return self._on_change is None or await self._on_change.wait_tried()
+
+    def _fail(self, key: ObjectKey, reason: str) -> None:
+        if self._failing.get(key) != reason:
+            _log.warning("%s: files in %s not written: %s; trying again", key, self.root, reason)
+        self._failing[key] = reason
+
+
+class _Named(Struct, frozen=True):
+    """The name of the Secret of a Certificate."""
+
+    secret_name: str = ""
+
+
+class _Target(Struct, frozen=True):
+    """A Certificate, reduced to its identity and the name of its Secret."""
+
+    metadata: Identity = Identity()
+    spec: _Named = _Named()
+
+
+def _reduced(kind: AnyKind) -> Kind[_Target]:
+    return dataclasses.replace(kind, type=_Target)
+
+
+class _Follower:
+    """Exports the certificates of a server, of all namespaces, as they change."""
+
+    def __init__(self, client: Client, exports: Exports, clock: Clock) -> None:
+        self._client, self._exports, self._clock = client, exports, clock
+        self._due: set[ObjectKey] = set()
+        self._changed = asyncio.Event()
+        self._certificates: Informer[_Target] = Informer(
+            client, _reduced(table.CERTIFICATES), clock, indexers={_BY_TARGET: _secret_names}
+        )
+        self._certificates.add_handler(lambda _old, new: self._add(() if new is None else (_key(new),)))
+        self._secrets: Informer[Identified] = Informer(client, identities(SECRETS), clock, metadata_only=True)
+        self._secrets.add_handler(lambda _old, new: self._secret_changed(new))
+
+    async def run(self) -> None:
+        """Export for ever."""
+        tasks = TaskSet()
+        for informer in (self._certificates, self._secrets):
+            tasks.start(informer.run(), name=f"export of {informer.kind.plural}")
+        tasks.start(self._rescan(), name="rescan of the export")
+        try:
+            await self._certificates.synced.wait()
+            while True:
+                await self._changed.wait()
+                await self._clock.sleep(_TOGETHER_S)
+                self._changed.clear()
+                due, self._due = self._due, set()
+                for key in sorted(due):
+                    await self._export(key)
+        finally:
+            await tasks.close()
+
+    async def _export(self, key: ObjectKey) -> None:
+        target = self._certificates.cache.get(key)
+        if target is None:
+            return
+        try:
+            secret = await self._client.get(SECRETS, target.spec.secret_name, key.namespace)
+        except NotFound:
+            return
+        except ApiError as error:
+            _log.warning("%s: its Secret cannot be read: %s; trying again", key, error)
+            await self._clock.sleep(RESCAN_S)
+            self._add((key,))
+            return
+        await self._exports.write(key, secret)
+
+    async def _rescan(self) -> None:
+        while True:
+            began = self._clock.monotonic()
+            self._add(await self._exports.overdue())
+            took = self._clock.monotonic() - began
+            await self._clock.sleep(max(RESCAN_S, _REST_PER_SCAN * took))
+
+    def _secret_changed(self, secret: Identified | None) -> None:
+        if secret is not None:
+            owner = _value(secret.metadata.namespace, secret.metadata.name)
+            self._add(self._certificates.cache.keys_by_index(_BY_TARGET, owner))
+
+    def _add(self, keys: Iterable[ObjectKey]) -> None:
+        self._due.update(keys)
+        if self._due:
+            self._changed.set()
+
+
+def _value(namespace: str, secret: str) -> str:
+    return f"{namespace}/{secret}"
+
+
+def _secret_names(target: _Target) -> Iterable[str]:
+    return (_value(target.metadata.namespace, target.spec.secret_name),)
+
+
+def _key(target: _Target) -> ObjectKey:
+    return ObjectKey(target.metadata.namespace, target.metadata.name)
+
+
+def _belongs(secret: Secret, key: ObjectKey) -> bool:
+    """Whether it contains a certificate, and not that of another Certificate that names the same Secret."""
+    owner = secret.metadata.annotations.get(_CERTIFICATE_NAME, key.name)
+    return owner == key.name and bool(secret.data.get("tls.crt"))

@@ -1,0 +1,133 @@
+"""Files of other programs: bounded, and with errors that name them."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from certwright.cli.format import at
+from certwright.cli.importing.model import CannotImport, Pair
+from certwright.kube.util.encoding import in_words
+from certwright.pki import chain, keys
+from certwright.pki.certificates import read_chain
+from certwright.pki.errors import PkiError
+from certwright.pki.pem import certificates_in
+
+_LARGEST: Final = 2**20
+"""Bytes: a Secret with more would be refused."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a regular file of at most 1 MiB. Raises `CannotImport`."""
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise CannotImport(f"{path} is not a file")
+        if found.st_size > _LARGEST:
+            raise CannotImport(f"{path} is larger than 1 MiB: it is no key or certificate")
+        return path.read_bytes()
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise CannotImport(f"{path} is a link to {path.readlink()}, which does not exist") from None
+        raise CannotImport(f"{path} does not exist") from None
+    except PermissionError:
+        raise CannotImport(f"{path} cannot be read: permission denied; run this as its owner") from None
+    except (OSError, RuntimeError) as error:
+        reason = in_words(error) if isinstance(error, OSError) else str(error)
+        raise CannotImport(f"{path} cannot be read: {reason}") from None
+
+
+def read_text(path: Path) -> str:
+    """A text file. Raises `CannotImport`."""
+    try:
+        return read_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise CannotImport(f"{path} is not a text file") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises `CannotImport`."""
+    try:
+        found = msgspec.json.decode(read_bytes(path))
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = None
+    if not isinstance(found, dict):
+        raise CannotImport(f"{path} is not a JSON object")
+    return found
+
+
+def read_shell(path: Path) -> dict[str, str]:
+    """The assignments `NAME=VALUE` of a shell script, with the shell's quotes; everything else is skipped.
+    Nothing is run, and no variable is replaced. Raises `CannotImport`."""
+    found: dict[str, str] = {}
+    for line in read_text(path).splitlines():
+        name, equals, value = line.strip().partition("=")
+        if not equals or not name.isidentifier():
+            continue
+        try:
+            words = shlex.split(value, comments=True)
+        except ValueError:
+            continue
+        found[name] = words[0] if words else ""
+    return found
+
+
+def read_pair(certificates: Path, key: Path, now: datetime, *, above: Path | None = None) -> Pair:
+    """A certificate and its private key, checked: readable, of each other, valid now. `above` is the file of
+    the certificates above it, where the first file has only one. Raises `CannotImport`."""
+    content = read_bytes(certificates)
+    blocks = list(certificates_in(content))
+    if not blocks:
+        raise CannotImport(f"{certificates} has no certificate (expected is PEM)")
+    if above is not None and len(blocks) == 1 and above.exists():
+        blocks += certificates_in(read_bytes(above))
+    try:
+        ordered = chain.in_order(read_chain(b"".join(blocks)))
+    except PkiError as error:
+        raise CannotImport(f"{certificates}: {error}") from None
+    leaf = ordered[0]
+    if leaf.not_after <= now:
+        raise CannotImport(
+            f"{certificates} expired at {at(leaf.not_after)}: request a new certificate instead"
+        )
+    loaded = load_key(key, read_bytes(key))
+    if keys.public_key_der(loaded) != leaf.public_key_der:
+        raise CannotImport(f"{key} is not the key of the certificate in {certificates}")
+    plan = keys.plan_of(loaded)
+    if plan is None:
+        raise CannotImport(f"{key} is of a kind or size that certwright does not issue for")
+    key_pem = keys.encode_private_key(loaded, "PKCS1")
+    return Pair(chain_pem=chain.pem_of(ordered), key_pem=key_pem, leaf=leaf, plan=plan)
+
+
+def load_key(path: Path, pem: bytes) -> keys.PrivateKey:
+    """The unencrypted private key of that file. Raises `CannotImport`."""
+    try:
+        return keys.load_private_key(pem)
+    except PkiError as error:
+        hint = (
+            f"; `openssl pkey -in {path.name}` writes one without a password" if b"ENCRYPTED" in pem else ""
+        )
+        raise CannotImport(f"{path}: {error}{hint}") from None
+
+
+def account_key(path: Path) -> bytes:
+    """The PEM of an ACME account's key in a PEM file. Raises `CannotImport`."""
+    return keys.encode_private_key(load_key(path, read_bytes(path)), "PKCS1")
+
+
+def require_folder(folder: Path, tool: str, *parts: str, hint: str) -> None:
+    """Raise `CannotImport` unless the folder has one of these parts, as that of the tool does."""
+    if not folder.is_dir():
+        raise CannotImport(f"{folder} is not a folder; name that of {tool} ({hint})")
+    try:
+        if not any((folder / part).is_dir() for part in parts):
+            expected = " or ".join(parts)
+            raise CannotImport(f"{folder} is not a folder of {tool}: {expected} is missing; name {hint}")
+    except PermissionError:
+        raise CannotImport(f"{folder} cannot be read: permission denied; run this as its owner") from None

@@ -1,0 +1,83 @@
+"""What another program has on the disk, in terms common to all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from certwright.pki.certificates import CertificateFacts
+from certwright.pki.keys import KeyPlan
+
+Json = dict[str, Any]
+
+
+class CannotImport(Exception):
+    """Something cannot be imported. The text is one sentence that begins with the file, without any key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """An ACME account. `server` is the URL of the directory, `email` its contact address, empty if it has
+    none."""
+
+    server: str
+    key_pem: bytes = field(repr=False)
+    email: str = ""
+    path: Path = Path()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Challenge:
+    """How names are validated: a solver of an ACME issuer, without its selector.
+
+    `credentials` are the entries of a Secret that the solver's provider refers to, by the field of the
+    reference: `{"apiTokenSecretRef": ("api-token", b"…")}`. `note` is what the operator has to do for it.
+    """
+
+    solver: Mapping[str, Any]
+    credentials: Mapping[str, tuple[str, bytes]] = field(default_factory=dict, repr=False)
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """A certificate chain in order, leaf first, with its key."""
+
+    chain_pem: bytes
+    key_pem: bytes = field(repr=False)
+    leaf: CertificateFacts
+    plan: KeyPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A certificate with its renewal settings. `challenges` are by DNS name; those of `None` are for all
+    other names."""
+
+    name: str
+    path: Path
+    pair: Pair
+    account: Account
+    challenges: Mapping[str | None, Challenge] = field(default_factory=dict)
+    keeps_key: bool = False
+    preferred_chain: str = ""
+    profile: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is not imported, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(slots=True)
+class Installation:
+    """Everything that was read."""
+
+    certificates: list[Imported] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)

@@ -1,0 +1,309 @@
+"""API objects for what was read, such that the controllers take the certificates as current ones.
+
+The Secret of a certificate has the annotations that the controllers write (see their `target.py`), and the
+Certificate asks for exactly the key and the names that it contains: then no rule demands an issuance before
+the renewal time. The account's key is in the Secret that the issuer refers to, so that registering
+returns the existing account (RFC 8555 §7.3.1), and generating another key is off.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from certwright.cli.importing.model import Account, Challenge, Imported, Installation, Json, Pair
+from certwright.pki import chain
+from certwright.pki.certificates import CertificateFacts, read_chain
+from certwright.pki.keys import KeyAlgorithm
+from certwright.resources import names
+
+_ISSUER_NAMES: Final = {
+    "acme-v02.api.letsencrypt.org": "letsencrypt",
+    "acme-staging-v02.api.letsencrypt.org": "letsencrypt-staging",
+    "acme.zerossl.com": "zerossl",
+    "api.buypass.com": "buypass",
+    "dv.acme-v02.api.pki.goog": "google-trust-services",
+}
+_LONGEST_NAME: Final = 200
+"""Characters: room for the endings of Secrets, Orders and Challenges below the limit of 253."""
+_USUAL_USAGES: Final = frozenset({"digital signature", "key encipherment", "server auth"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where the objects go: the namespace of the Certificates, the kind of issuers, and the namespace of
+    their Secrets."""
+
+    namespace: str
+    issuer_kind: str = "Issuer"
+    secrets_in: str = ""
+
+    @property
+    def issuer_namespace(self) -> str:
+        """Empty for ClusterIssuers."""
+        return self.namespace if self.issuer_kind == "Issuer" else ""
+
+    @property
+    def issuer_secrets_in(self) -> str:
+        """The namespace of account keys and credentials."""
+        return self.namespace if self.issuer_kind == "Issuer" else self.secrets_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcmeDefaults:
+    """Settings of all issuers: the CA of the server's own TLS certificate, and the solver for names whose
+    settings have no counterpart."""
+
+    ca_bundle: bytes = b""
+    solver: Challenge | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What becomes what: the source, the objects (empty: it is not imported), and notes."""
+
+    source: str
+    becomes: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Plan:
+    """The objects to create, in that order, and the table for people."""
+
+    objects: list[Json] = field(default_factory=list, repr=False)
+    rows: list[Row] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Issuer:
+    """An issuer to be: one account with one preferred chain and profile."""
+
+    name: str
+    account: Account
+    preferred_chain: str
+    profile: str
+    certificates: list[Imported] = field(default_factory=list)
+
+
+def plan_of(installation: Installation, place: Place, defaults: AcmeDefaults) -> Plan:
+    """Issuers, Certificates and their Secrets for everything that can be imported."""
+    plan = Plan()
+    issuers = _issuers(installation.certificates)
+    for issuer in issuers:
+        _add_issuer(plan, issuer, place, defaults)
+    taken: set[str] = set()
+    for issuer in issuers:
+        reference = {"name": issuer.name, "kind": place.issuer_kind, "group": names.GROUP}
+        for one in issuer.certificates:
+            name = _free_name(object_name(one.name), taken)
+            found = certificate_objects(name, f"{name}-tls", one.pair, place.namespace, reference)
+            if one.keeps_key:
+                found[1]["spec"]["privateKey"]["rotationPolicy"] = "Never"
+            plan.objects += found
+            becomes = (f"Certificate {name}", f"Secret {name}-tls")
+            plan.rows.append(Row(str(one.path), becomes, (_about(one.pair), *one.notes)))
+    plan.rows += [Row(str(one.path), (), (one.reason,)) for one in installation.refusals]
+    # A Certificate without its Secret would be issued at once.
+    order = ("Secret", "Issuer", "ClusterIssuer", "Certificate")
+    plan.objects.sort(key=lambda one: order.index(one["kind"]))
+    return plan
+
+
+def _issuers(certificates: Iterable[Imported]) -> list[_Issuer]:
+    found: dict[tuple[str, bytes, str, str], _Issuer] = {}
+    taken: set[str] = set()
+    for one in certificates:
+        account = one.account
+        key = (account.server, account.key_pem, one.preferred_chain, one.profile)
+        if key not in found:
+            host = urlsplit(account.server).hostname or "acme"
+            name = _free_name(_ISSUER_NAMES.get(host) or object_name(host), taken)
+            found[key] = _Issuer(name, account, one.preferred_chain, one.profile)
+        found[key].certificates.append(one)
+    return list(found.values())
+
+
+def _add_issuer(plan: Plan, issuer: _Issuer, place: Place, defaults: AcmeDefaults) -> None:
+    account_secret = f"{issuer.name}-account"
+    plan.objects.append(
+        _secret(account_secret, place.issuer_secrets_in, {names.TLS_PRIVATE_KEY_KEY: issuer.account.key_pem})
+    )
+    solvers, secrets, notes = _solvers(issuer, defaults.solver)
+    for name, entries in secrets.items():
+        plan.objects.append(_secret(name, place.issuer_secrets_in, entries))
+    acme: Json = {
+        "server": issuer.account.server,
+        "privateKeySecretRef": {"name": account_secret},
+        # Without the Secret no certificate is to be ordered with another account.
+        "disableAccountKeyGeneration": True,
+        "solvers": solvers,
+    }
+    optional = {
+        "email": issuer.account.email,
+        "preferredChain": issuer.preferred_chain,
+        "profile": issuer.profile,
+        "caBundle": b64encode(defaults.ca_bundle).decode(),
+    }
+    acme |= {key: value for key, value in optional.items() if value}
+    plan.objects.append(_object(place.issuer_kind, issuer.name, place.issuer_namespace, {"acme": acme}))
+    becomes = (
+        f"{place.issuer_kind} {issuer.name}",
+        *(f"Secret {name}" for name in (account_secret, *secrets)),
+    )
+    plan.rows.append(Row(str(issuer.account.path), becomes, ("the account is kept", *notes)))
+
+
+def _solvers(
+    issuer: _Issuer, default: Challenge | None
+) -> tuple[list[Json], dict[str, dict[str, bytes]], list[str]]:
+    """The solvers with their selectors, the Secrets of their credentials, and notes."""
+    chosen: list[tuple[Challenge, list[str]]] = []
+    notes: list[str] = []
+    for name, challenge in _challenges(issuer.certificates, default):
+        if not challenge.solver:
+            notes.append(f"{name}: {challenge.note}")
+            continue
+        same = next((group for known, group in chosen if known == challenge), None)
+        if same is None:
+            chosen.append((challenge, [name]))
+            notes += [challenge.note] if challenge.note else []
+        elif name not in same:
+            same.append(name)
+    is_only = len(chosen) == 1 and len(notes) == bool(chosen[0][0].note)
+    solvers, secrets = [], {}
+    for number, (challenge, group) in enumerate(chosen, start=1):
+        secret = f"{issuer.name}-dns" + (f"-{number}" if len(chosen) > 1 else "")
+        solver = _with_credentials(challenge, secret)
+        solvers.append(solver if is_only else {"selector": {"dnsNames": sorted(group)}, **solver})
+        if challenge.credentials:
+            secrets[secret] = dict(challenge.credentials.values())
+    return solvers, secrets, notes
+
+
+def _challenges(
+    certificates: Iterable[Imported], default: Challenge | None
+) -> Iterable[tuple[str, Challenge]]:
+    """Each name with the challenge that validates it."""
+    missing = Challenge(solver={}, note="the challenge is not saved there: name a solver by --solver")
+    for one in certificates:
+        for name in (*one.pair.leaf.dns_names, *one.pair.leaf.ip_addresses):
+            own = one.challenges.get(name) or one.challenges.get(None) or missing
+            yield name, own if own.solver or default is None else default
+
+
+def _with_credentials(challenge: Challenge, secret: str) -> Json:
+    solver: Json = deepcopy(dict(challenge.solver))
+    for reference, (entry, _) in challenge.credentials.items():
+        (provider,) = solver["dns01"].values()
+        provider[reference] = {"name": secret, "key": entry}
+    return solver
+
+
+def certificate_objects(
+    name: str, secret_name: str, pair: Pair, namespace: str, issuer: Mapping[str, str]
+) -> list[Json]:
+    """A Secret with the pair, and a Certificate for which it is current."""
+    facts = pair.leaf
+    annotations = {
+        names.CERTIFICATE_NAME: name,
+        names.ISSUER_NAME: issuer["name"],
+        names.ISSUER_KIND: issuer["kind"],
+        names.ISSUER_GROUP: issuer["group"],
+        names.COMMON_NAME: facts.common_name,
+        names.ALT_NAMES: ",".join(facts.dns_names),
+        names.IP_SANS: ",".join(facts.ip_addresses),
+        names.URI_SANS: ",".join(facts.uris),
+    }
+    secret = tls_secret(secret_name, namespace, pair)
+    secret["metadata"] |= {"labels": {names.FAO_LABEL: "true"}, "annotations": annotations}
+    key: Json = {"algorithm": pair.plan.algorithm.value}
+    if pair.plan.algorithm is not KeyAlgorithm.ED25519:
+        key["size"] = pair.plan.size
+    spec = {"secretName": secret_name, "issuerRef": dict(issuer), "privateKey": key, **_names(facts)}
+    if not facts.is_ca and set(facts.usages) - _USUAL_USAGES:
+        spec["usages"] = list(facts.usages)
+    if facts.is_ca:
+        spec["isCA"] = True
+    return [secret, _object("Certificate", name, namespace, spec)]
+
+
+def _names(facts: CertificateFacts) -> Json:
+    fields: dict[str, Sequence[str]] = {
+        "dnsNames": facts.dns_names,
+        "ipAddresses": facts.ip_addresses,
+        "uris": facts.uris,
+        "emailAddresses": facts.email_addresses,
+    }
+    found: Json = {key: list(values) for key, values in fields.items() if values}
+    if facts.common_name and facts.common_name not in (*facts.dns_names, *facts.ip_addresses):
+        found["commonName"] = facts.common_name
+    return found
+
+
+def tls_secret(name: str, namespace: str, pair: Pair, *, ca_pem: bytes = b"") -> Json:
+    """A Secret of the type kubernetes.io/tls with the pair."""
+    ca = {names.CA_CERT_KEY: ca_pem} if ca_pem else {}
+    data = {names.TLS_CERT_KEY: pair.chain_pem, names.TLS_PRIVATE_KEY_KEY: pair.key_pem, **ca}
+    return _secret(name, namespace, data, names.TLS_SECRET_TYPE)
+
+
+def pem_plan(name: str, pair: Pair, place: Place, issuer: str | None) -> Plan:
+    """A Secret, and a Certificate if an issuer is named."""
+    if issuer is None:
+        note = "nothing renews it: name an issuer by --issuer"
+        row = Row(f"certificate {name}", (f"Secret {name}",), (_about(pair), note))
+        return Plan([tls_secret(name, place.namespace, pair)], [row])
+    reference = {"name": issuer, "kind": place.issuer_kind, "group": names.GROUP}
+    becomes = (f"Certificate {name}", f"Secret {name}")
+    row = Row(f"certificate {name}", becomes, (_about(pair),))
+    return Plan(certificate_objects(name, name, pair, place.namespace, reference), [row])
+
+
+def ca_plan(name: str, pair: Pair, place: Place) -> Plan:
+    """A Secret with the CA's certificate and key, and a CA issuer that uses it."""
+    root = chain.split(read_chain(pair.chain_pem)).ca_pem
+    objects = [
+        tls_secret(name, place.issuer_secrets_in, pair, ca_pem=root),
+        _object(place.issuer_kind, name, place.issuer_namespace, {"ca": {"secretName": name}}),
+    ]
+    becomes = (f"{place.issuer_kind} {name}", f"Secret {name}")
+    return Plan(objects, [Row(f"CA {pair.leaf.subject_text or name}", becomes, (_about(pair),))])
+
+
+def _secret(name: str, namespace: str, data: Mapping[str, bytes], kind: str = "Opaque") -> Json:
+    encoded = {key: b64encode(value).decode() for key, value in data.items()}
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind, "data": encoded}
+
+
+def _object(kind: str, name: str, namespace: str, spec: Mapping[str, Any]) -> Json:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+    return {"apiVersion": f"{names.GROUP}/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def object_name(text: str) -> str:
+    """A name of another program as the name of an object (RFC 1123): `*.example.com` is
+    `wildcard.example.com`."""
+    name = re.sub(r"^(\*|_)\.", "wildcard.", text.lower())
+    name = re.sub(r"[^a-z0-9.-]+", "-", name)[:_LONGEST_NAME]
+    labels = [label.strip("-") for label in name.split(".")]
+    return ".".join(label for label in labels if label) or "imported"
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name}-{number}"
+    taken.add(found)
+    return found
+
+
+def _about(pair: Pair) -> str:
+    return f"{pair.plan}, valid until {pair.leaf.not_after:%Y-%m-%d}"

@@ -1,0 +1,132 @@
+"""Create the objects of an import, or nothing at all if one of them exists with other content."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any
+
+from certwright.cli.diagnosis import condition
+from certwright.cli.errors import report_warning
+from certwright.cli.format import reference, sentence
+from certwright.cli.importing.model import Json
+from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
+from certwright.kube.api import core_kinds
+from certwright.kube.api.errors import ApiError, NotFound, Unauthorized, Unreachable
+from certwright.kube.api.kinds import Kind
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.resources import names
+
+_KINDS = {one.kind: one for one in (SECRETS, ISSUERS, CLUSTER_ISSUERS, CERTIFICATES)}
+_ISSUERS = (ISSUERS.kind, CLUSTER_ISSUERS.kind)
+_CHECKED_WITHIN_S, _LOOKS_EVERY_S = 10.0, 0.1
+
+
+class Refused(Exception):
+    """Objects exist with other content, or the server refuses them; nothing has been written."""
+
+    def __init__(self, sentences: list[str]) -> None:
+        super().__init__("; ".join(sentences))
+        self.sentences = sentences
+
+
+async def write(client: Client, objects: Sequence[Json], clock: Clock) -> list[str]:
+    """Create the objects in their order, and return a line for each. A repetition of the same import, or of
+    one that was interrupted, changes nothing that exists.
+
+    Raises `Refused` before anything is written, because the server is asked about every object first. Raises
+    `ApiError` for an error afterwards: a repetition completes the import.
+    """
+    existing = [await _existing(client, one) for one in objects]
+    conflicts = [
+        f"{_reference(wanted)}{_in_namespace(wanted)} exists with other content; delete it, or import into "
+        "another namespace"
+        for wanted, found in zip(objects, existing, strict=True)
+        if found is not None and not _contains(found, wanted)
+    ]
+    conflicts += [
+        reason
+        for wanted, found in zip(objects, existing, strict=True)
+        if found is None and (reason := await _refusal(client, wanted))
+    ]
+    if conflicts:
+        raise Refused(conflicts)
+    lines, issuers = [], [one for one in objects if one["kind"] in _ISSUERS]
+    for wanted, found in zip(objects, existing, strict=True):
+        if wanted["kind"] == CERTIFICATES.kind and issuers:
+            # With a registered account the controllers can ask the server for renewal information right away.
+            await _wait_checked(client, issuers, clock)
+            issuers = []
+        if found is None:
+            await _create(client, wanted)
+        lines.append(f"{_reference(wanted)} {'created' if found is None else 'unchanged'}")
+    return lines
+
+
+async def _wait_checked(client: Client, issuers: Sequence[Json], clock: Clock) -> None:
+    """Return when the issuers have been checked, with a warning for each that is not Ready; or after some
+    seconds, where no controllers run."""
+    deadline = clock.monotonic() + _CHECKED_WITHIN_S
+    waiting = list(issuers)
+    while waiting and clock.monotonic() < deadline:
+        found = await _existing(client, waiting[0])
+        ready = condition(found, "Ready")
+        if not ready:
+            await clock.sleep(_LOOKS_EVERY_S)
+            continue
+        if ready.get("status") != "True":
+            report_warning(f"{_reference(waiting[0])} is not Ready: {sentence(str(ready.get('message')))}")
+        del waiting[0]
+
+
+async def _refusal(client: Client, wanted: Json) -> str:
+    """Why the server would not create the object; empty if it would."""
+    try:
+        await client.create(_kind(wanted), wanted, dry_run=True)
+    except (Unreachable, Unauthorized):
+        raise
+    except ApiError as error:
+        return f"{_reference(wanted)}{_in_namespace(wanted)} is refused: {sentence(str(error))}"
+    return ""
+
+
+async def _existing(client: Client, wanted: Json) -> Json | None:
+    metadata = wanted["metadata"]
+    try:
+        return await client.get(_kind(wanted), metadata["name"], metadata.get("namespace", ""))
+    except NotFound:
+        return None
+
+
+async def _create(client: Client, wanted: Json) -> None:
+    kind = _kind(wanted)
+    if names.CERTIFICATE_NAME not in (wanted["metadata"].get("annotations") or {}):
+        await client.create(kind, wanted)
+        return
+    # As the controllers will write it: by their field manager, so that what they no longer need is removed.
+    data = {key: b64decode(value) for key, value in wanted["data"].items()}
+    content: dict[str, Any] = {"metadata": wanted["metadata"], "type": wanted["type"], "data": data}
+    await client.apply(core_kinds.SECRETS, content, field_manager=names.SECRET_FIELD_MANAGER, force=False)
+
+
+def _contains(found: Any, wanted: Any) -> bool:
+    """Whether all that is wanted is there already; the server adds defaults."""
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(_contains(found.get(key), one) for key, one in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(found, list) and len(found) == len(wanted) and all(map(_contains, found, wanted))
+    return bool(found == wanted)
+
+
+def _kind(wanted: Json) -> Kind[Json]:
+    return _KINDS[wanted["kind"]]
+
+
+def _reference(wanted: Json) -> str:
+    return reference(_kind(wanted), wanted["metadata"]["name"])
+
+
+def _in_namespace(wanted: Json) -> str:
+    namespace = wanted["metadata"].get("namespace")
+    return f" in namespace {namespace}" if namespace else ""

@@ -1,0 +1,121 @@
+"""Objects made from options: `certwright create`."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
+
+Json = dict[str, Any]
+_API_VERSION = f"{OUR_GROUP}/v1"
+_GROUPS = {
+    "Issuer": OUR_GROUP,
+    "ClusterIssuer": OUR_GROUP,
+    "IssuerSet": SETS_GROUP,
+    "ClusterIssuerSet": SETS_GROUP,
+}
+ISSUER_KINDS = tuple(_GROUPS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCertificate:
+    """The options of `create certificate`. None: not given. Durations are Go's, e.g. `2160h`."""
+
+    name: str
+    dns: tuple[str, ...] = ()
+    ip: tuple[str, ...] = ()
+    uri: tuple[str, ...] = ()
+    email: tuple[str, ...] = ()
+    common_name: str | None = None
+    issuer: str
+    kind: str | None = None
+    secret: str | None = None
+    duration: str | None = None
+    renew_before: str | None = None
+    usage: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCa:
+    """The options of `create ca`. None: not given."""
+
+    name: str
+    common_name: str | None = None
+    duration: str = "87600h"
+    secret: str | None = None
+    cluster: bool = False
+
+
+def certificate(wanted: NewCertificate) -> Json:
+    """The Certificate. Raises `click.UsageError` for names that belong to another option, or for none."""
+    _check_names(wanted)
+    kind = wanted.kind or "Issuer"
+    optional = {
+        "commonName": wanted.common_name,
+        "dnsNames": list(wanted.dns),
+        "ipAddresses": list(wanted.ip),
+        "uris": list(wanted.uri),
+        "emailAddresses": list(wanted.email),
+        "duration": wanted.duration,
+        "renewBefore": wanted.renew_before,
+        "usages": list(wanted.usage),
+    }
+    return _object(
+        "Certificate",
+        wanted.name,
+        {
+            "secretName": wanted.secret or f"{wanted.name}-tls",
+            **{key: value for key, value in optional.items() if value},
+            "issuerRef": {"group": _GROUPS[kind], "kind": kind, "name": wanted.issuer},
+        },
+    )
+
+
+def ca(wanted: NewCa) -> list[Json]:
+    """The objects of a private CA, in the order in which each depends on the one before."""
+    kind = "ClusterIssuer" if wanted.cluster else "Issuer"
+    secret = wanted.secret or f"{wanted.name}-ca"
+    root = f"{wanted.name}-selfsigned"
+    return [
+        _object(kind, root, {"selfSigned": {}}),
+        _object(
+            "Certificate",
+            f"{wanted.name}-ca",
+            {
+                "isCA": True,
+                "commonName": wanted.common_name or wanted.name,
+                "secretName": secret,
+                "duration": wanted.duration,
+                "privateKey": {"algorithm": "ECDSA", "size": 256},
+                "issuerRef": {"group": OUR_GROUP, "kind": kind, "name": root},
+            },
+        ),
+        _object(kind, wanted.name, {"ca": {"secretName": secret}}),
+    ]
+
+
+def _object(kind: str, name: str, spec: Json) -> Json:
+    return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _check_names(wanted: NewCertificate) -> None:
+    if not (wanted.dns or wanted.ip or wanted.uri or wanted.email or wanted.common_name):
+        raise click.UsageError("a certificate needs a name: --dns, --ip, --uri, --email or --common-name")
+    for name in wanted.dns:
+        if _is_address(name):
+            raise click.UsageError(f"--dns {name}: is an IP address; use --ip {name}")
+    for address in wanted.ip:
+        if not _is_address(address):
+            raise click.UsageError(f"--ip {address}: is not an IP address; use --dns for DNS names")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

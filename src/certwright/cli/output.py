@@ -1,0 +1,29 @@
+"""Objects as JSON or YAML, and the two forms of a status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+import msgspec
+
+from certwright.kube.api.yaml_writer import write_yaml
+
+
+@dataclass(frozen=True, slots=True)
+class StatusView:
+    """The status of an object: as lines of text, and as one JSON object."""
+
+    lines: Sequence[str]
+    content: dict[str, Any]
+
+
+def print_content(content: Any, form: str) -> None:
+    """Print a value as `json` or `yaml`; times are RFC 3339."""
+    plain = msgspec.to_builtins(content)
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))
+    else:
+        click.echo(write_yaml(plain), nl=False)

@@ -1,0 +1,217 @@
+"""The HTTP-01 solver inside a cluster: an Ingress or HTTPRoute leads to the listeners of the replicas.
+
+Every object is in the Challenge's namespace, for the Challenge's name and the path of its token only, so the
+author of a Challenge or issuer routes no other host and no other namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from certwright.acme.solvers.contract import Check, NotYet, Ready, Solver, SolverError, Task
+from certwright.controllers.acme.options import ClusterListener
+from certwright.controllers.acme.routes import objects
+from certwright.controllers.acme.routes.edits import Patch, patch_to_add, patch_to_remove
+from certwright.controllers.acme.routes.replicas import Replicas
+from certwright.controllers.acme.routes.services import FIELD_MANAGER, ServiceKey, SolverServices
+from certwright.controllers.shims.annotations import PARENT_NAME
+from certwright.kube.api.errors import ApiError, Conflict, Invalid, NotFound, Unreachable
+from certwright.kube.api.kinds import Kind
+from certwright.kube.client.rest import JSON_PATCH, Client
+from certwright.kube.runtime.recorder import Recorder
+from certwright.kube.util.clock import Clock
+from certwright.resources.challenge import Challenge
+from certwright.resources.solver import HTTP01Solver
+from certwright.resources.table import CHALLENGES
+
+POD_TEMPLATE_IGNORED: Final = "PodTemplateIgnored"
+_CONFLICTS: Final = 10
+_NO_PARENT: Final = (
+    f"http01.gatewayHTTPRoute.parentRefs of the solver is empty; name a Gateway there, or in the annotation "
+    f"{PARENT_NAME} of the Certificate"
+)
+RESTORE_AFTER_S: Final = 10.0
+"""A self-check that fails for this long makes sure that the objects still exist, and again after as long."""
+
+
+class Routes:
+    """Creates and removes the objects of Challenges. `shard_of` is the shard that a Challenge belongs to;
+    empty: there are none."""
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        clock: Clock,
+        listener: ClusterListener,
+        shard_of: Callable[[Challenge], str],
+    ) -> None:
+        self._client = client
+        self._recorder = recorder
+        self._shard_of = shard_of
+        self.clock = clock
+        self.services = SolverServices(client, Replicas(client, clock, listener))
+        # One edit of an Ingress at a time: they would only conflict.
+        self._edits: defaultdict[tuple[str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def add(self, challenge: Challenge, *, is_fresh: bool = True) -> None:
+        """Create or restore the objects of the Challenge; with `is_fresh` False, a Service that this process
+        has created is verified. Raises `SolverError`."""
+        http01, key = _http01_of(challenge), self._service_of(challenge)
+        with _reported(f"the Service {key.namespace}/{key.name}"):
+            uid, service_type = challenge.metadata.uid, objects.service_type_of(challenge)
+            await self.services.use(key, service_type, uid, is_fresh=is_fresh)
+        if is_fresh:
+            self._note_ignored(challenge, http01)
+        namespace = key.namespace
+        if http01.gateway_http_route is not None:
+            if not http01.gateway_http_route.parent_refs:
+                raise SolverError(_NO_PARENT)
+            route = objects.http_route(challenge, http01.gateway_http_route, key.name)
+            with _reported(f"the HTTPRoute {namespace}/{objects.name_of(challenge)}"):
+                await self._apply(objects.HTTP_ROUTES, route)
+        elif http01.ingress is not None and http01.ingress.name:
+            rule = objects.ingress_rule(challenge, key.name)
+            await self._edit(namespace, http01.ingress.name, lambda found: patch_to_add(found, rule))
+        elif http01.ingress is not None:
+            ingress = objects.ingress(challenge, http01.ingress, key.name)
+            with _reported(f"the Ingress {namespace}/{objects.name_of(challenge)}"):
+                await self._apply(objects.INGRESSES, ingress)
+
+    async def remove(self, challenge: Challenge) -> None:
+        """Remove what `add` has created, and undo the edit of an Ingress. Raises `SolverError`."""
+        http01, key = _http01_of(challenge), self._service_of(challenge)
+        namespace, name = key.namespace, objects.name_of(challenge)
+        if http01.ingress is not None and http01.ingress.name:
+            host, path = objects.host_of(challenge), objects.path_of(challenge)
+            edited = http01.ingress.name
+            await self._edit(
+                namespace, edited, lambda found: patch_to_remove(found, host, path), may_be_missing=True
+            )
+        else:
+            kind = objects.INGRESSES if http01.ingress is not None else objects.HTTP_ROUTES
+            with _reported(f"the {kind.kind} {namespace}/{name}", "removed"):
+                try:
+                    await self._client.delete(kind, name, namespace)
+                except NotFound:
+                    pass
+        with _reported(f"the Service {namespace}/{key.name}", "removed"):
+            await self.services.release(key, challenge.metadata.uid)
+
+    def _service_of(self, challenge: Challenge) -> ServiceKey:
+        name = objects.service_name(objects.service_type_of(challenge), self._shard_of(challenge))
+        return ServiceKey(challenge.metadata.namespace, name)
+
+    def _note_ignored(self, challenge: Challenge, http01: HTTP01Solver) -> None:
+        solver = http01.ingress or http01.gateway_http_route
+        if solver is not None and solver.pod_template is not None:
+            message = "podTemplate of the solver has no effect: no pod is created for a challenge"
+            self._recorder.event(CHALLENGES, challenge, "Normal", POD_TEMPLATE_IGNORED, message)
+
+    async def _apply(self, kind: Kind[objects.Json], wanted: objects.Json) -> None:
+        await self._client.apply(kind, wanted, field_manager=FIELD_MANAGER, force=True)
+
+    async def _edit(
+        self,
+        namespace: str,
+        name: str,
+        patch_for: Callable[[objects.Json], Patch | None],
+        *,
+        may_be_missing: bool = False,
+    ) -> None:
+        """Patch an existing Ingress, again after each edit of another client."""
+        async with self._edits[namespace, name]:
+            with _reported(f"the Ingress {namespace}/{name}", "edited"):
+                for _ in range(_CONFLICTS):
+                    try:
+                        found = await self._client.get(objects.INGRESSES, name, namespace)
+                    except NotFound:
+                        if may_be_missing:
+                            return
+                        raise SolverError(
+                            f"the Ingress {namespace}/{name} does not exist; create it, or correct "
+                            "http01.ingress.name of the solver"
+                        ) from None
+                    if (patch := patch_for(found)) is None or await self._patch(namespace, name, patch):
+                        return
+        raise SolverError(f"the Ingress {namespace}/{name} is being edited by another client; trying again")
+
+    async def _patch(self, namespace: str, name: str, patch: Patch) -> bool:
+        """False: the Ingress has changed since it was read."""
+        try:
+            await self._client.patch(objects.INGRESSES, name, namespace, patch, content_type=JSON_PATCH)
+        except Conflict:
+            return False
+        except Invalid:
+            # A failed test of the patch, or a rejected rule: the Ingress of now shows which.
+            found = await self._client.get(objects.INGRESSES, name, namespace)
+            if found["metadata"]["resourceVersion"] == patch[0]["value"]:
+                raise
+            return False
+        return True
+
+
+class RouteSolver:
+    """A `Solver` of one Challenge: the listener of this process, and the objects that lead to it."""
+
+    def __init__(self, routes: Routes, listener: Solver, challenge: Challenge) -> None:
+        self._routes = routes
+        self._listener = listener
+        self._challenge = challenge
+        self._added_at: float | None = None
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`. The response is served before anything leads to it."""
+        await self._listener.present(task)
+        await self._routes.add(self._challenge)
+        self._added_at = self._routes.clock.monotonic()
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        self._added_at = None
+        await self._routes.remove(self._challenge)
+        await self._listener.clean_up(task)
+
+    async def restore(self) -> None:
+        """Create again what another client has deleted or reverted. Raises `SolverError`."""
+        now = self._routes.clock.monotonic()
+        if self._added_at is not None and now - self._added_at >= RESTORE_AFTER_S:
+            self._added_at = now
+            await self._routes.add(self._challenge, is_fresh=False)
+
+
+class RouteCheck:
+    """A self-check that restores the objects of `solver` while it fails."""
+
+    def __init__(self, solver: RouteSolver, check: Check) -> None:
+        self._solver = solver
+        self._check = check
+
+    async def check(self, task: Task) -> Ready | NotYet:
+        """See `Check`."""
+        found = await self._check.check(task)
+        if isinstance(found, NotYet):
+            try:
+                await self._solver.restore()
+            except SolverError as error:
+                return replace(found, reason=f"{found.reason}; {error}")
+        return found
+
+
+def _http01_of(challenge: Challenge) -> HTTP01Solver:
+    http01 = challenge.spec.solver.http01
+    assert http01 is not None
+    return http01
+
+
+@contextmanager
+def _reported(what: str, done: str = "created") -> Iterator[None]:
+    try:
+        yield
+    except (ApiError, Unreachable) as error:
+        raise SolverError(f"{what} cannot be {done}: {error}") from error

@@ -1,0 +1,76 @@
+"""The informer of Deliveries, and which events enqueue them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from certwright.controllers.cache import event_handlers as events
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.event_handlers import Add
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.resources.certificate import Certificate
+from certwright.resources.delivery import Delivery
+from certwright.resources.table import DELIVERIES
+
+_BY_PATH: Final = "path"
+_BY_CERTIFICATE: Final = "certificate"
+
+
+def follow_deliveries(client: Client, clock: Clock, namespace: str) -> Informer[Delivery]:
+    """The informer; the kind need not be served."""
+    return Informer(
+        client,
+        DELIVERIES,
+        clock,
+        namespace=namespace,
+        is_optional=True,
+        indexers={
+            _BY_PATH: lambda one: (path_of(one),),
+            _BY_CERTIFICATE: lambda one: filter(None, (_certificate_of(one),)),
+        },
+    )
+
+
+def first_at(informer: Informer[Delivery], delivery: Delivery) -> Delivery:
+    """The oldest Delivery to the same path."""
+    return min(informer.cache.by_index(_BY_PATH, path_of(delivery)), key=_seniority, default=delivery)
+
+
+def path_of(delivery: Delivery) -> str:
+    """The place as users know it; the root's directory is the operator's."""
+    return f"{delivery.spec.root}:{delivery.spec.path}"
+
+
+def wake_deliveries(informer: Informer[Delivery], caches: Caches, add: Add) -> None:
+    """Enqueue Deliveries for their own events, for those of others to the same path, and for those of their
+    Certificate."""
+
+    def changed(old: Delivery | None, new: Delivery | None) -> None:
+        add(events.key_of(old, new))
+        if old is None or (new is not None and path_of(old) == path_of(new)):
+            return
+        for rival in informer.cache.by_index(_BY_PATH, path_of(old)):
+            add(rival.metadata.key)
+
+    def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
+        if old is not None and new is not None and old.spec.secret_name == new.spec.secret_name:
+            return
+        for delivery in informer.cache.by_index(_BY_CERTIFICATE, str(events.key_of(old, new))):
+            add(delivery.metadata.key)
+
+    informer.add_handler(changed)
+    caches.certificates.add_handler(certificate_changed)
+
+
+def _seniority(delivery: Delivery) -> tuple[datetime, str]:
+    created = delivery.metadata.creation_timestamp
+    return created or datetime.max.replace(tzinfo=UTC), delivery.metadata.uid
+
+
+def _certificate_of(delivery: Delivery) -> str:
+    ref = delivery.spec.certificate_ref
+    return str(ObjectKey(delivery.metadata.namespace, ref.name)) if ref is not None else ""

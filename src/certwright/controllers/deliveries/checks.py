@@ -1,0 +1,89 @@
+"""The condition `Deployed`: whether the addresses of `spec.servedAt` serve the delivered certificate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from hashlib import sha256
+from typing import Final
+
+from certwright.controllers.deliveries.options import CHECK_FLAG, DeliveryOptions
+from certwright.controllers.deliveries.served import NotServed
+from certwright.kube.api.meta import Condition
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources.delivery import Delivery, ServedAt
+from certwright.resources.delivery_rules import parse_address
+
+DEPLOYED: Final = "Deployed"
+SERVED: Final = "Served"
+"""All addresses of `servedAt` serve the delivered certificate."""
+OLD_SERVED: Final = "OldCertificateServed"
+"""An address still serves the certificate before."""
+OTHER_SERVED: Final = "OtherCertificateServed"
+"""An address serves a certificate that was not delivered."""
+UNREACHABLE: Final = "Unreachable"
+"""An address cannot be connected to."""
+NOT_ALLOWED: Final = "NotAllowed"
+
+Probe = Callable[..., Awaitable[bytes]]
+"""`served.served_certificate`, or that of a test."""
+
+
+class _Problem(Exception):
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+async def deployed(
+    delivery: Delivery, certificate: CertificateFacts, options: DeliveryOptions, probe: Probe
+) -> Condition:
+    """The condition. Connects to all addresses at the same time, for at most ten seconds."""
+    addresses = delivery.spec.served_at
+    results = await asyncio.gather(
+        *(_check(one, delivery, certificate, options, probe) for one in addresses), return_exceptions=True
+    )
+    problems = [one for one in results if isinstance(one, _Problem)]
+    if unexpected := [one for one in results if isinstance(one, BaseException) and one not in problems]:
+        raise unexpected[0]
+    if not problems:
+        where = ", ".join(one.address for one in addresses)
+        return Condition(
+            type=DEPLOYED, status="True", reason=SERVED, message=f"{where} serves the current certificate"
+        )
+    message = "stored and delivered, but " + "; ".join(one.message for one in problems)
+    return Condition(type=DEPLOYED, status="False", reason=problems[0].reason, message=message)
+
+
+async def _check(
+    served: ServedAt,
+    delivery: Delivery,
+    certificate: CertificateFacts,
+    options: DeliveryOptions,
+    probe: Probe,
+) -> None:
+    where = served.address
+    found = parse_address(where)
+    if found is None or not options.may_check(*found):
+        raise _Problem(
+            NOT_ALLOWED,
+            f"{where} is not an address that the operator allows; have certwright started with "
+            f"{CHECK_FLAG} {where}",
+        )
+    host, port = found
+    try:
+        der = await probe(host, port, server_name=served.server_name or host, start_tls=served.start_tls)
+    except NotServed as error:
+        raise _Problem(UNREACHABLE, f"{where} cannot be checked: {error}") from error
+    if der == certificate.der:
+        return
+    previous, current = delivery.status.previous, delivery.status.current
+    since = f" since {_at(current.time)}" if current is not None and current.time is not None else ""
+    if previous is not None and previous.fingerprint == sha256(der).hexdigest():
+        raise _Problem(OLD_SERVED, f"{where} still serves the old certificate{since}")
+    raise _Problem(OTHER_SERVED, f"{where} serves another certificate{since}")
+
+
+def _at(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")

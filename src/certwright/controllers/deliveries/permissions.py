@@ -1,0 +1,78 @@
+"""Whether the operator's root allows what a Delivery asks for."""
+
+from __future__ import annotations
+
+import grp
+import pwd
+import stat
+from collections.abc import Sequence
+from typing import Final
+
+from certwright.controllers.deliveries.options import HOOK_FLAG, ROOT_FLAG, DeliveryOptions, Root
+from certwright.controllers.deliveries.refusals import INVALID, NOT_ALLOWED, Refused
+from certwright.resources import delivery_rules
+from certwright.resources.delivery import HAVE_KEY, Delivery, DeliveryOutput
+
+_READ_AND_WRITE: Final = stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH
+"""Modes that need no flag: the owner may write, the others at most read."""
+
+
+def check(delivery: Delivery, root: Root, options: DeliveryOptions) -> None:
+    """Raises `Refused` for anything that the rules or the operator forbid.
+
+    The rules are checked here too, because another API server may not have checked them.
+    """
+    if errors := delivery_rules.validate(delivery):
+        raise Refused(INVALID, "; ".join(f"{error.field}: {error.message}" for error in errors))
+    spec, namespace = delivery.spec, delivery.metadata.namespace
+    if root.namespaces and namespace not in root.namespaces:
+        raise Refused(
+            NOT_ALLOWED,
+            f"spec.root: {spec.root} is not for namespace {namespace}; have certwright started with "
+            f"{ROOT_FLAG} {spec.root}=DIR,namespaces=…+{namespace}",
+        )
+    for number, output in enumerate(spec.outputs):
+        _check_output(output, f"spec.outputs[{number}]", spec.root, root)
+    if spec.hook and spec.hook not in options.hooks:
+        raise Refused(
+            NOT_ALLOWED,
+            f"spec.hook: {spec.hook!r} is not a hook of the operator; have certwright started with "
+            f"{HOOK_FLAG} NAME='COMMAND'",
+        )
+
+
+def user_id(name: str) -> int:
+    """The number of the user. Raises `Refused`."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise Refused(NOT_ALLOWED, f"owner: this machine has no user {name!r}") from None
+
+
+def group_id(name: str) -> int:
+    """The number of the group. Raises `Refused`."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise Refused(NOT_ALLOWED, f"group: this machine has no group {name!r}") from None
+
+
+def _check_output(output: DeliveryOutput, path: str, name: str, root: Root) -> None:
+    _check_listed(output.owner, root.owners, f"{path}.owner", f"{name}=DIR,owners=")
+    _check_listed(output.group, root.groups, f"{path}.group", f"{name}=DIR,groups=")
+    if not output.mode or output.mode in root.modes:
+        return
+    bits = int(output.mode, 8)
+    others = stat.S_IROTH if output.format in HAVE_KEY else 0
+    if root.modes or bits & ~_READ_AND_WRITE or bits & others:
+        _check_listed(output.mode, root.modes, f"{path}.mode", f"{name}=DIR,modes=")
+
+
+def _check_listed(value: str, allowed: Sequence[str], path: str, option: str) -> None:
+    if value and value not in allowed:
+        known = f" (allowed: {', '.join(allowed)})" if allowed else ""
+        raise Refused(
+            NOT_ALLOWED,
+            f"{path}: the root does not allow {value!r}{known}; have certwright started with "
+            f"{ROOT_FLAG} {option}{value}",
+        )

@@ -1,0 +1,318 @@
+"""Deliver one certificate: write its files below the operator's root, run the hook, check what servers serve.
+
+Only Deliveries whose root the operator of this process has named are processed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.references import Dependents
+from certwright.controllers.deliveries import refusals
+from certwright.controllers.deliveries.cache import first_at, path_of
+from certwright.controllers.deliveries.checks import Probe, deployed
+from certwright.controllers.deliveries.hooks import Change
+from certwright.controllers.deliveries.options import DeliveryOptions
+from certwright.controllers.deliveries.outputs import Read, Source, make_files, outputs_of, read_source
+from certwright.controllers.deliveries.permissions import check
+from certwright.controllers.deliveries.refusals import Refused
+from certwright.controllers.deliveries.served import served_certificate
+from certwright.controllers.deliveries.statuses import DELIVERED, Attempts, delivered_status, failed_status
+from certwright.controllers.deliveries.writing import Place, Written, record_done, sign, write
+from certwright.controllers.toolbox import Toolbox
+from certwright.kit.hooks import HookError
+from certwright.kit.versioned_files import File
+from certwright.kube.api import conditions
+from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import NotFound
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.informer import Informer
+from certwright.kube.runtime.controller import Result
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources.delivery import Delivery, DeliveryOutput, DeliveryStatus, Format
+from certwright.resources.delivery_rules import path_parts
+from certwright.resources.table import DELIVERIES
+
+_log = logging.getLogger(__name__)
+
+FIRST_RETRY: Final = timedelta(seconds=1)
+LONGEST_RETRY: Final = timedelta(minutes=5)
+RESCAN: Final = timedelta(seconds=30)
+"""How often the files are compared with what was written."""
+DAILY: Final = timedelta(days=1)
+LONGEST_CHECK_RETRY: Final = timedelta(hours=1)
+# More would overflow; the longest wait is reached before.
+_MOST_DOUBLINGS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """How hooks are run, and how the certificate of a server is read."""
+
+    run_hook: Callable[[str, Change], Awaitable[None]]
+    probe: Probe = served_certificate
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What a Delivery was made from: the generation of its spec and the revisions of its Secrets."""
+
+    generation: int | None
+    secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Known:
+    """What was delivered last. As long as the inputs and the files are the same, there is nothing to
+    write."""
+
+    inputs: _Inputs
+    names: Sequence[str]
+    signature: tuple[object, ...]
+    certificate: CertificateFacts
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry(Attempts):
+    """The failed attempts with the same inputs."""
+
+    inputs: _Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """The last check of `servedAt`: of which certificate, its failures in a row, and when the next
+    follows."""
+
+    certificate: bytes
+    failures: int
+    due: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One Delivery with what was read for it."""
+
+    delivery: Delivery
+    place: Place
+    source: Source
+    inputs: _Inputs
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.delivery.metadata.key
+
+    @property
+    def shown(self) -> str:
+        """The place as users know it; the root's own path is the operator's."""
+        return path_of(self.delivery)
+
+
+class DeliveryReconciler:
+    """Works on one Delivery at a time."""
+
+    def __init__(
+        self,
+        informer: Informer[Delivery],
+        caches: Caches,
+        toolbox: Toolbox,
+        options: DeliveryOptions,
+        tools: Tools,
+    ) -> None:
+        self.dependents: Dependents[ObjectKey] = Dependents()
+        self._informer, self._caches, self._toolbox = informer, caches, toolbox
+        self._options, self._tools = options, tools
+        self._status = toolbox.status_of(informer)
+        self._known: dict[ObjectKey, _Known] = {}
+        self._retries: dict[ObjectKey, _Retry] = {}
+        self._checked: dict[ObjectKey, _Checked] = {}
+
+    async def reconcile(self, key: ObjectKey) -> Result:
+        """Deliver, if anything has changed; run again when something is due. Raises what API requests
+        raise."""
+        delivery = self._informer.cache.get(key)
+        if delivery is None or delivery.metadata.deletion_timestamp is not None:
+            self._forget(key)
+            return Result()
+        if delivery.spec.root not in self._options.roots:
+            return Result()
+        try:
+            job = await self._read(delivery)
+        except Refused as refusal:
+            await self._fail(delivery, refusal, None)
+            return Result(wake_at=self._toolbox.now() + LONGEST_RETRY)
+        retry = self._retries.get(key)
+        if retry is not None and retry.inputs == job.inputs and retry.due > self._toolbox.now():
+            return Result(wake_at=retry.due)
+        try:
+            await self._deliver(job)
+        except Refused as refusal:
+            failures = retry.failures + 1 if retry is not None and retry.inputs == job.inputs else 1
+            wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_RETRY)
+            retry = self._retries[key] = _Retry(failures, self._toolbox.now() + wait, job.inputs)
+            await self._fail(delivery, refusal, retry)
+            return Result(wake_at=retry.due)
+        self._retries.pop(key, None)
+        return await self._succeed(job)
+
+    async def _read(self, delivery: Delivery) -> _Job:
+        """Read what the Delivery refers to. Raises `Refused`."""
+        spec, root = delivery.spec, self._options.roots[delivery.spec.root]
+        check(delivery, root, self._options)
+        self._check_path(delivery)
+        secret = await self._secret(delivery, await self._secret_name(delivery))
+        used, passwords = {secret.metadata.name: secret}, {}
+        for output in spec.outputs:
+            if (ref := output.password_secret_ref) is not None:
+                used[ref.name] = found = await self._secret(delivery, ref.name)
+                if not found.data.get(ref.key):
+                    raise Refused(refusals.NOT_FOUND, f"Secret {ref.name} has no {ref.key}; add the password")
+                passwords[output.name] = found.data[ref.key].decode(errors="replace")
+        keys = [one.metadata.key for one in used.values()]
+        self.dependents.keep_only(delivery.metadata.key, keys)
+        versions = tuple(f"{one.metadata.uid}:{one.metadata.resource_version}" for one in used.values())
+        return _Job(
+            delivery,
+            Place(root.directory, path_parts(spec.path) or ()),
+            read_source(secret, passwords),
+            _Inputs(delivery.metadata.generation, versions),
+        )
+
+    async def _secret_name(self, delivery: Delivery) -> str:
+        spec, namespace = delivery.spec, delivery.metadata.namespace
+        if spec.certificate_ref is None:
+            assert spec.secret_ref is not None  # `check` has refused both missing.
+            return spec.secret_ref.name
+        name = spec.certificate_ref.name
+        certificate = await self._caches.find_certificate(ObjectKey(namespace, name))
+        if certificate is None:
+            raise Refused(refusals.NOT_FOUND, f"Certificate {name} does not exist; create it")
+        return certificate.spec.secret_name
+
+    async def _secret(self, delivery: Delivery, name: str) -> Secret:
+        key = ObjectKey(delivery.metadata.namespace, name)
+        self.dependents.add(delivery.metadata.key, key)
+        secret = await self._caches.secrets.get(key)
+        if secret is None:
+            raise Refused(refusals.NOT_FOUND, f"Secret {name} does not exist yet; it is waited for")
+        return secret
+
+    def _check_path(self, delivery: Delivery) -> None:
+        """The oldest Delivery to a path has it. Raises `Refused`."""
+        first = first_at(self._informer, delivery)
+        if first.metadata.uid != delivery.metadata.uid:
+            is_near = first.metadata.namespace == delivery.metadata.namespace
+            which = f"Delivery {first.metadata.name}" if is_near else "an older Delivery"
+            raise Refused(
+                refusals.PATH_IN_USE,
+                f"spec.path: {which} delivers to {path_of(delivery)}; choose another path",
+            )
+
+    async def _deliver(self, job: _Job) -> None:
+        """Write the files and run the hook, where needed. Raises `Refused`."""
+        known = self._known.get(job.key)
+        is_same = known is not None and known.inputs == job.inputs
+        if known is not None and is_same and known.signature == await self._signature(job.place, known):
+            return
+        outputs = outputs_of(job.delivery.spec, job.source)
+        written = await self._write(job, outputs)
+        if written.changed:
+            message = f"files in {job.shown} replaced: {', '.join(written.changed)}"
+            _log.info("Delivery %s: %s", job.key, message)
+            self._toolbox.recorder.event(DELIVERIES, job.delivery, "Normal", DELIVERED, message)
+        if job.delivery.spec.hook and not written.is_done:
+            await self._run_hook(job, outputs, written.version)
+        self._known[job.key] = _Known(
+            inputs=job.inputs,
+            names=[output.name for output in outputs],
+            signature=written.signature,
+            certificate=job.source.certificate,
+        )
+
+    async def _signature(self, place: Place, known: _Known) -> tuple[object, ...] | None:
+        return await asyncio.to_thread(sign, place, known.names)
+
+    async def _write(self, job: _Job, outputs: Sequence[DeliveryOutput]) -> Written:
+        def make(read: Read) -> Mapping[str, File]:
+            return make_files(outputs, job.source, read, self._toolbox.now())
+
+        try:
+            return await asyncio.to_thread(write, job.place, make)
+        except OSError as error:
+            _log.warning("Delivery %s: %s: %s", job.key, error.filename or job.place.path, error.strerror)
+            raise Refused(
+                refusals.WRITE_FAILED, f"files in {job.shown} cannot be written: {error.strerror or error}"
+            ) from error
+
+    async def _run_hook(self, job: _Job, outputs: Sequence[DeliveryOutput], version: str) -> None:
+        name, folder = job.delivery.spec.hook, job.place.path
+        combined = tuple(folder / output.name for output in outputs if output.format == Format.COMBINED)
+        try:
+            await self._tools.run_hook(name, Change(job.key, folder, combined))
+            await asyncio.to_thread(record_done, job.place, version)
+        except (HookError, OSError) as error:
+            # Its output is the operator's: only the log has it.
+            _log.warning("Delivery %s: hook %s failed: %s", job.key, name, error)
+            raise Refused(
+                refusals.HOOK_FAILED,
+                f"files in {job.shown} are current, but hook {name} failed; the log of certwright has its "
+                "output",
+            ) from error
+        _log.info("Delivery %s: hook %s succeeded", job.key, name)
+
+    async def _succeed(self, job: _Job) -> Result:
+        now, certificate = self._toolbox.now(), job.source.certificate
+        status = delivered_status(job.delivery, certificate, now)
+        written = await self._commit(job.delivery, status)
+        if written is None:
+            return Result()
+        if not written.spec.served_at:
+            return Result(wake_at=now + RESCAN)
+        due = await self._check_served(job.key, written, certificate)
+        return Result(wake_at=min(now + RESCAN, due))
+
+    async def _check_served(
+        self, key: ObjectKey, delivery: Delivery, certificate: CertificateFacts
+    ) -> datetime:
+        """Write the condition `Deployed`, if a check is due; returns when the next is."""
+        now, last = self._toolbox.now(), self._checked.get(key)
+        if last is not None and last.certificate == certificate.der and last.due > now:
+            return last.due
+        condition = await deployed(delivery, certificate, self._options, self._tools.probe)
+        failures = 0
+        wait = DAILY
+        if condition.status != "True":
+            failures = last.failures + 1 if last is not None and last.certificate == certificate.der else 1
+            wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_CHECK_RETRY)
+        self._checked[key] = _Checked(certificate.der, failures, now + wait)
+        changed = conditions.with_condition(delivery.status.conditions, condition, now)
+        await self._commit(delivery, msgspec.structs.replace(delivery.status, conditions=changed))
+        return now + wait
+
+    async def _fail(self, delivery: Delivery, refusal: Refused, retry: Attempts | None) -> None:
+        before = conditions.find(delivery.status.conditions, DELIVERED)
+        if before is None or before.message != refusal.message:
+            self._toolbox.recorder.event(DELIVERIES, delivery, "Warning", refusal.reason, refusal.message)
+        await self._commit(delivery, failed_status(delivery, refusal, retry, self._toolbox.now()))
+
+    async def _commit(self, delivery: Delivery, status: DeliveryStatus) -> Delivery | None:
+        try:
+            return await self._status.commit(
+                DELIVERIES, delivery, msgspec.structs.replace(delivery, status=status)
+            )
+        except NotFound:
+            return None
+
+    def _forget(self, key: ObjectKey) -> None:
+        self.dependents.keep_only(key, ())
+        self._known.pop(key, None)
+        self._retries.pop(key, None)
+        self._checked.pop(key, None)

@@ -1,0 +1,68 @@
+"""The status of a Delivery after an attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from certwright.controllers.deliveries.refusals import Refused
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Condition
+from certwright.pki.certificates import CertificateFacts
+from certwright.resources.delivery import Delivered, Delivery, DeliveryStatus
+
+DELIVERED: Final = "Delivered"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Failed attempts in a row, and when the next follows."""
+
+    failures: int
+    due: datetime
+
+
+def delivered_status(delivery: Delivery, certificate: CertificateFacts, now: datetime) -> DeliveryStatus:
+    """The status after success; unchanged where nothing new was delivered."""
+    status, moment = delivery.status, now.replace(microsecond=0)
+    fingerprint = sha256(certificate.der).hexdigest()
+    current, previous = status.current, status.previous
+    if current is None or current.fingerprint != fingerprint:
+        current, previous = (
+            Delivered(fingerprint=fingerprint, not_after=certificate.not_after, time=moment),
+            current,
+        )
+    message = (
+        f"the files contain the certificate that expires on {certificate.not_after:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    condition = Condition(type=DELIVERED, status="True", reason=DELIVERED, message=message)
+    return msgspec.structs.replace(
+        status,
+        current=current,
+        previous=previous,
+        failed_attempts=None,
+        next_attempt=None,
+        conditions=_with(delivery, condition, now),
+    )
+
+
+def failed_status(
+    delivery: Delivery, refusal: Refused, attempts: Attempts | None, now: datetime
+) -> DeliveryStatus:
+    """The status after a failure; `attempts` None: no attempt was made."""
+    condition = Condition(type=DELIVERED, status="False", reason=refusal.reason, message=refusal.message)
+    return msgspec.structs.replace(
+        delivery.status,
+        failed_attempts=attempts.failures if attempts is not None else None,
+        next_attempt=attempts.due.replace(microsecond=0) if attempts is not None else None,
+        conditions=_with(delivery, condition, now),
+    )
+
+
+def _with(delivery: Delivery, condition: Condition, now: datetime) -> tuple[Condition, ...]:
+    observed = msgspec.structs.replace(condition, observed_generation=delivery.metadata.generation)
+    return conditions.with_condition(delivery.status.conditions, observed, now)

@@ -1,0 +1,177 @@
+"""Send digests of problems to the operator's destinations.
+
+Once a minute the problems that exist are compared with those that each destination has been sent
+(`reported.py`). The difference is one digest: any number of problems is one message, and a destination that
+cannot be reached gets the difference later, so nothing is queued. A crash between the message and its record
+sends one message twice, and loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.shard_filter import Mine
+from certwright.controllers.notifications import problems
+from certwright.controllers.notifications.options import Notifications
+from certwright.controllers.notifications.reported import Reported
+from certwright.kit import logs
+from certwright.kube.api.errors import ApiError, Unreachable
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock
+from certwright.notifications.messages import Destination, Digest, Problem, SendError
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+
+_log = logging.getLogger(__name__)
+
+CHECK_EVERY_S = 60.0
+_SCAN_EVERY = timedelta(minutes=10)
+"""How often the ends of all certificates are compared with the clock."""
+_SHORTEST_RETRY, _LONGEST_RETRY = timedelta(minutes=1), timedelta(hours=1)
+_A_FEW = 1000
+
+
+@dataclass(slots=True)
+class _Pause:
+    """The wait of a destination after failures in a row."""
+
+    failures: int = 0
+    until: datetime | None = None
+
+    def fail(self, now: datetime) -> datetime:
+        wait = min(_SHORTEST_RETRY * 2 ** min(self.failures, 10), _LONGEST_RETRY)
+        self.failures, self.until = self.failures + 1, now + wait
+        return self.until
+
+
+@dataclass(slots=True)
+class _Overdue:
+    """The certificates that end soon, as of the last scan."""
+
+    keys: set[ObjectKey] = field(default_factory=set)
+    next_scan: datetime | None = None
+
+
+class Notifier:
+    """Sends digests for as long as `run` runs. `mine` selects the Certificates and issuers of this replica
+    (None: all)."""
+
+    def __init__(
+        self, caches: Caches, client: Client, clock: Clock, mine: Mine | None, notifications: Notifications
+    ) -> None:
+        self._caches = caches
+        self._clock = clock
+        self._mine = mine
+        self._settings = notifications.settings
+        self._destinations = notifications.destinations
+        self._sender = notifications.sender
+        self._reported = Reported(client, notifications.namespace)
+        self._pauses = {one.name: _Pause() for one in notifications.destinations}
+        self._overdue = _Overdue()
+
+    async def run(self) -> None:
+        """Check once a minute, for ever. The caches MUST be in sync."""
+        while True:
+            try:
+                await self.check()
+            except (ApiError, Unreachable) as error:
+                _log.warning("notifications wait for their record: %s", error)
+            await self._clock.sleep(CHECK_EVERY_S)
+
+    async def check(self) -> None:
+        """Send what has changed. Raises `ApiError` and `Unreachable` if the record cannot be read or written;
+        without it nothing is sent, because it would be sent again."""
+        await self._reported.load()
+        await self._reported.save()
+        found = {problem.key: problem for problem in await self._problems()}
+        sending = (self._notify(one, found) for one in self._destinations)
+        await asyncio.gather(*sending)
+        await self._reported.save()
+
+    async def _notify(self, destination: Destination, found: dict[str, Problem]) -> None:
+        now, pause = self._clock.now(), self._pauses[destination.name]
+        if pause.until is not None and now < pause.until:
+            return
+        digest = self._digest(destination.name, found, now)
+        if digest is None:
+            return
+        changed: dict[str, logs.Value] = {
+            "new": len(digest.new),
+            "remaining": len(digest.remaining),
+            "resolved": len(digest.resolved),
+        }
+        try:
+            await destination.send(digest)
+        except SendError as error:
+            changed |= {"cause": str(error), "nextAttempt": pause.fail(now)}
+            self._event(logging.WARNING, "notification failed", destination, **changed)
+            return
+        self._pauses[destination.name] = _Pause()
+        self._event(logging.INFO, "notification sent", destination, **changed)
+        for problem in (*digest.new, *digest.remaining):
+            self._reported.put(destination.name, problem.key, now)
+        for key in digest.resolved:
+            self._reported.drop(destination.name, key)
+
+    def _digest(self, destination: str, found: dict[str, Problem], now: datetime) -> Digest | None:
+        """What the destination has not been sent; None: nothing."""
+        before, every = self._reported.of(destination), self._settings.remind_every
+        new = [problem for key, problem in found.items() if key not in before]
+        remaining = [
+            problem
+            for key, problem in found.items()
+            if every and (at := before.get(key)) is not None and now - at >= every
+        ]
+        resolved = [key for key in before if key not in found and self._is_mine(_object_of(key))]
+        if not (new or remaining or resolved):
+            return None
+        return Digest(sender=self._sender, at=now, new=new, remaining=remaining, resolved=resolved)
+
+    def _is_mine(self, key: ObjectKey) -> bool:
+        return self._mine is None or self._mine(key)
+
+    async def _problems(self) -> list[Problem]:
+        settings, now, caches = self._settings, self._clock.now(), self._caches
+        await self._scan(now)
+        failing = {certificate.metadata.key for certificate in caches.failing_certificates()}
+        keys = failing | self._overdue.keys
+        found: list[Problem] = []
+        for count, key in enumerate(keys, 1):
+            certificate = caches.certificates.cache.get(key)
+            if certificate is not None and self._is_mine(key):
+                found += problems.of_certificate(certificate, settings, now)
+            if count % _A_FEW == 0:
+                await asyncio.sleep(0)
+        for kind, informer in ((ISSUERS, caches.issuers), (CLUSTER_ISSUERS, caches.cluster_issuers)):
+            for issuer in informer.cache.values() if informer is not None else ():
+                if self._is_mine(issuer.metadata.key):
+                    found += problems.of_issuer(kind.kind, issuer, settings, now)
+        return sorted(found, key=lambda problem: problem.key)
+
+    async def _scan(self, now: datetime) -> None:
+        """Find the certificates that end soon, if it is time."""
+        if self._overdue.next_scan is not None and now < self._overdue.next_scan:
+            return
+        limit = (now + self._settings.expires_within).timestamp()
+        cache, soon = self._caches.certificates.cache, set()
+        for count, key in enumerate(list(cache.keys()), 1):
+            if 0 < self._caches.ends_at(key) <= limit:
+                certificate = cache.get(key)
+                if certificate is not None and problems.is_overdue(certificate, self._settings, now):
+                    soon.add(key)
+            if count % _A_FEW == 0:
+                await asyncio.sleep(0)
+        self._overdue = _Overdue(soon, now + _SCAN_EVERY)
+
+    def _event(self, level: int, message: str, destination: Destination, **values: logs.Value) -> None:
+        logs.event(_log, level, message, subject=destination.name, destination=destination.name, **values)
+
+
+def _object_of(problem_key: str) -> ObjectKey:
+    """The object of a problem, of `KIND-OF-PROBLEM KIND NAMESPACE/NAME`."""
+    namespace, _, name = problem_key.rpartition(" ")[2].rpartition("/")
+    return ObjectKey(namespace, name)

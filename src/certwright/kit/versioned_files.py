@@ -1,0 +1,269 @@
+"""A directory whose files are replaced together, in the layout of Kubernetes' volumes (`AtomicWriter`).
+
+    tls.crt -> ..data/tls.crt        the documented names are links that never change
+    tls.key -> ..data/tls.key
+    ..data -> ..5f0c1d9a8e7b6243     one rename of this link replaces all files
+    ..5f0c1d9a8e7b6243/              a version: regular files, never written again
+    ..done -> ..5f0c1d9a8e7b6243     the version after which the caller's hook has succeeded
+
+A reader sees the files of one version, also after a crash at any moment. Mode, owner and group of a file are
+those of its predecessor, so that `chgrp` and `chmod` on the documented name last. All names are resolved
+relative to the directory's descriptor, and links other than these are replaced, never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from certwright.kit.directories import OPEN_DIRECTORY
+from certwright.kube.util.files import PRIVATE, PUBLIC
+
+_DATA = "..data"
+_DONE = "..done"
+_VERSION = re.compile(r"\.\.[0-9a-f]{16}")
+_VERSION_MODE = 0o755  # The files have their own modes.
+_PERMISSIONS = 0o777
+_OTHERS = 0o007
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Permission bits, and numeric owner and group."""
+
+    mode: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One file. `is_private`: it contains or may contain a private key, and is never readable by all users.
+    `mode`, `uid` and `gid` None: as its predecessor, or 0600 (private) or 0644, and this process's user."""
+
+    content: bytes
+    is_private: bool
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+    def attributes(self, before: Attributes | None) -> Attributes:
+        """The attributes that the file gets; `before` are those of its predecessor."""
+        default = PRIVATE if self.is_private else PUBLIC
+        kept = before or Attributes(default, os.geteuid(), os.getegid())
+        mode = kept.mode & _PERMISSIONS
+        if self.is_private and mode & _OTHERS:
+            mode = PRIVATE
+        return Attributes(
+            mode if self.mode is None else self.mode,
+            kept.uid if self.uid is None else self.uid,
+            kept.gid if self.gid is None else self.gid,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    content: bytes
+    attributes: Attributes
+
+
+def replace_files(folder: int, files: Mapping[str, File], *, obsolete: Collection[str] = ()) -> list[str]:
+    """Make the directory of that descriptor contain `files`; returns the names of changed and removed files.
+
+    `obsolete` are names that are removed where they are not in `files`; those of the last version are too.
+    Other files stay. Names MUST be file names without a leading dot. Raises `OSError`; then the last version
+    is complete.
+    """
+    version = current_version(folder)
+    before = {name: _read(folder, version, name) for name in files}
+    attributes = {name: file.attributes(_attributes(before[name])) for name, file in files.items()}
+    after = {name: _Written(file.content, attributes[name]) for name, file in files.items()}
+    changed = [name for name in files if before[name] != after[name]]
+    listed = _names(folder, version)
+    if version is None or changed or listed != set(files):
+        version = _write_version(folder, after)
+        _link(folder, _DATA, version)
+    changed += [name for name in files if name not in changed and not _is_linked(folder, name)]
+    for name in files:
+        if not _is_linked(folder, name):
+            _link(folder, name, f"{_DATA}/{name}")
+    removed = [name for name in sorted({*obsolete, *listed} - set(files)) if _unlink(folder, name)]
+    os.fsync(folder)
+    _remove_versions(folder, but=version)
+    return changed + removed
+
+
+def current_version(folder: int) -> str | None:
+    """The name of the current version; None before the first."""
+    return _version_of(folder, _DATA)
+
+
+def read_file(folder: int, name: str) -> bytes | None:
+    """The content of the file in the current version; None if it does not exist. Follows no link."""
+    found = _read(folder, current_version(folder), name)
+    return found.content if found is not None else None
+
+
+def is_ours(folder: int, name: str) -> bool:
+    """Whether the name is free or that of a file of ours, so that `replace_files` replaces no other file."""
+    try:
+        os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return True
+    return _is_linked(folder, name)
+
+
+def is_done(folder: int) -> bool:
+    """Whether `mark_done` was called for the current version."""
+    version = current_version(folder)
+    return version is not None and _version_of(folder, _DONE) == version
+
+
+def mark_done(folder: int, version: str) -> None:
+    """Record on the disk that the work after this version's replacement has succeeded."""
+    _link(folder, _DONE, version)
+    os.fsync(folder)
+
+
+def signature(folder: int, names: Collection[str]) -> tuple[object, ...]:
+    """A value that changes when the files of these names are changed, replaced or deleted, also by others."""
+    version = current_version(folder)
+    return (version, *(_stamp(folder, name) for name in sorted(names)))
+
+
+def _stamp(folder: int, name: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(name, dir_fd=folder)
+    except OSError:
+        return None
+    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid, found.st_gid)
+
+
+def _version_of(folder: int, link: str) -> str | None:
+    try:
+        target = os.readlink(link, dir_fd=folder)
+    except OSError:
+        return None
+    return target if _VERSION.fullmatch(target) else None
+
+
+@contextmanager
+def _opened(folder: int, version: str) -> Iterator[int]:
+    handle = os.open(version, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _names(folder: int, version: str | None) -> set[str]:
+    if version is None:
+        return set()
+    try:
+        with _opened(folder, version) as handle:
+            return set(os.listdir(handle))
+    except OSError:
+        return set()
+
+
+def _read(folder: int, version: str | None, name: str) -> _Written | None:
+    """The file of that name in the version; without a version, a regular file of an older layout."""
+    try:
+        if version is None:
+            return _read_in(folder, name)
+        with _opened(folder, version) as handle:
+            return _read_in(handle, name)
+    except OSError:
+        return None
+
+
+def _read_in(folder: int, name: str) -> _Written | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        mode = stat.S_IMODE(found.st_mode)
+        return _Written(file.read(), Attributes(mode, found.st_uid, found.st_gid))
+
+
+def _attributes(written: _Written | None) -> Attributes | None:
+    return written.attributes if written is not None else None
+
+
+def _write_version(folder: int, files: Mapping[str, _Written]) -> str:
+    version = f"..{secrets.token_hex(8)}"
+    os.mkdir(version, 0o700, dir_fd=folder)
+    try:
+        with _opened(folder, version) as handle:
+            for name, file in files.items():
+                _write(handle, name, file)
+            os.fchmod(handle, _VERSION_MODE)
+            os.fsync(handle)
+    except BaseException:
+        _remove_version(folder, version)
+        raise
+    return version
+
+
+def _write(folder: int, name: str, file: _Written) -> None:
+    wanted = file.attributes
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, PRIVATE, dir_fd=folder), "wb") as opened:
+        found = os.fstat(opened.fileno())
+        if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
+            os.fchown(opened.fileno(), wanted.uid, wanted.gid)
+        # After the owner, because a change of the owner may clear bits; whatever the umask is.
+        os.fchmod(opened.fileno(), wanted.mode)
+        opened.write(file.content)
+        opened.flush()
+        os.fsync(opened.fileno())
+
+
+def _is_linked(folder: int, name: str) -> bool:
+    try:
+        return os.readlink(name, dir_fd=folder) == f"{_DATA}/{name}"
+    except OSError:
+        return False
+
+
+def _link(folder: int, name: str, target: str) -> None:
+    temporary = f"..new-{secrets.token_hex(8)}"
+    os.symlink(target, temporary, dir_fd=folder)
+    try:
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
+
+
+def _unlink(folder: int, name: str) -> bool:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _remove_versions(folder: int, *, but: str) -> None:
+    """Remove older versions, and what a killed process left."""
+    for name in os.listdir(folder):
+        if name.startswith("..new-"):
+            _unlink(folder, name)
+        elif _VERSION.fullmatch(name) and name != but:
+            _remove_version(folder, name)
+
+
+def _remove_version(folder: int, version: str) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        with _opened(folder, version) as handle:
+            for name in os.listdir(handle):
+                os.unlink(name, dir_fd=handle)
+        os.rmdir(version, dir_fd=folder)

@@ -1,0 +1,177 @@
+"""Connections to a server: addresses, proxies, TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from certwright.kube.client.http1 import Connection
+
+# RFC 8305 §5: the recommended delay before the next address is tried as well.
+_HEAD_START_S = 0.25
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_Address = tuple[Any, ...]
+
+
+class ProxyFailed(ConnectionError):
+    """The proxy cannot be reached, or does not let the connection through; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a URL leads to. `authority` is the value of a Host header, `path` the path without a final slash,
+    `credentials` those of a proxy (`user:password`)."""
+
+    secure: bool
+    host: str
+    port: int
+    authority: str
+    path: str
+    credentials: str = ""
+
+
+def endpoint(url: str) -> Endpoint:
+    """The endpoint of an http or https URL. Raises `ValueError`."""
+    parts = urlsplit(url)
+    if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
+        raise ValueError(f"{url} is not the address of a server")
+    port = parts.port if parts.port is not None else _DEFAULT_PORTS[parts.scheme]
+    credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
+    authority = parts.netloc.rpartition("@")[2]
+    host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
+    return Endpoint(parts.scheme == "https", host, port, authority, parts.path.rstrip("/"), credentials)
+
+
+async def dial(
+    server: Endpoint, *, tls: ssl.SSLContext, server_name: str = "", proxy: str = ""
+) -> Connection:
+    """A connection to the server, through the proxy if there is one. `server_name` is the name in its
+    certificate, if that is not its host. Raises `OSError`, `ssl.SSLError` and `ProxyFailed`."""
+    if proxy:
+        return await _through(endpoint(proxy), server, tls, server_name)
+    return await _open(server, tls, server_name)
+
+
+async def _open(server: Endpoint, tls: ssl.SSLContext, server_name: str) -> Connection:
+    sock = await _connected_socket(server.host, server.port)
+    name = server_name or server.host
+    try:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            Connection,
+            sock=sock,
+            ssl=tls if server.secure else None,
+            server_hostname=name if server.secure else None,
+        )
+    except BaseException:
+        sock.close()
+        raise
+    return connection
+
+
+async def _through(proxy: Endpoint, server: Endpoint, tls: ssl.SSLContext, server_name: str) -> Connection:
+    """A connection to the server through the proxy: a tunnel (RFC 9110 §9.3.6), or for plain HTTP the
+    connection to the proxy itself."""
+    try:
+        outer = await _open(proxy, ssl.create_default_context() if proxy.secure else tls, "")
+    except OSError as error:
+        raise ProxyFailed(error.strerror or type(error).__name__) from error
+    if not server.secure:
+        return outer
+    inner = Connection()
+    try:
+        place = f"{f'[{server.host}]' if ':' in server.host else server.host}:{server.port}"
+        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *proxy_authorization(proxy), "", ""]
+        status, _ = await outer.response("\r\n".join(lines).encode("latin-1"))
+        if status != 200:
+            raise ProxyFailed(f"it answered CONNECT with status {status}")
+        transport = await asyncio.get_running_loop().start_tls(
+            outer.transport, inner, tls, server_hostname=server_name or server.host
+        )
+    except BaseException:
+        outer.abort()
+        raise
+    assert transport is not None
+    inner.connection_made(transport)
+    return inner
+
+
+def proxy_authorization(proxy: Endpoint) -> list[str]:
+    """The header line with the credentials in the proxy's URL, if it has any."""
+    if not proxy.credentials:
+        return []
+    return [f"proxy-authorization: Basic {base64.b64encode(proxy.credentials.encode()).decode()}"]
+
+
+async def _connected_socket(host: str, port: int) -> socket.socket:
+    """A socket connected to the first address that answers (RFC 8305). Raises `OSError`."""
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    attempts: set[asyncio.Task[socket.socket]] = set()
+    errors: list[OSError] = []
+    try:
+        for i, (family, _, _, _, address) in enumerate(infos):
+            attempts.add(asyncio.create_task(_connect(family, address)))
+            is_last = i == len(infos) - 1
+            while attempts:
+                wait_s = None if is_last else _HEAD_START_S
+                done, attempts = await asyncio.wait(
+                    attempts, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                connected = _sockets(done, errors)
+                if connected:
+                    return _first(connected)
+                if not is_last:
+                    break
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+    raise errors[0]
+
+
+def _sockets(done: Iterable[asyncio.Task[socket.socket]], errors: list[OSError]) -> list[socket.socket]:
+    """The sockets of the finished attempts; appends the errors of the others."""
+    connected = []
+    for attempt in done:
+        error = attempt.exception()
+        if error is None:
+            connected.append(attempt.result())
+        elif isinstance(error, OSError):
+            errors.append(error)
+        else:
+            raise error
+    return connected
+
+
+def _first(sockets: list[socket.socket]) -> socket.socket:
+    for sock in sockets[1:]:
+        sock.close()
+    return sockets[0]
+
+
+async def _connect(family: int, address: _Address) -> socket.socket:
+    sock = keepalive_socket(family)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def keepalive_socket(family: int) -> socket.socket:
+    """A TCP socket with keepalive, which notices within a minute that the other machine is gone, also when
+    idle."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return sock

@@ -1,0 +1,136 @@
+"""What users type first: --version, help, completion, and short ways to name objects."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from certwright import __version__
+from cli.calls import PATIENT, Cli
+
+ISSUER = "{apiVersion: cert-manager.io/v1, kind: Issuer, metadata: {name: own}, spec: {selfSigned: {}}}"
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+
+
+def documented_keys() -> list[str]:
+    """The keys in the table of the page, which programs depend on."""
+    cells = [line.split("|")[1] for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    return re.findall(r"`(\w+)`", "".join(cells))
+
+
+@pytest.mark.parametrize("option", ["--version", "-V"])
+def test_the_version_is_an_option_too(cli: Cli, option: str) -> None:
+    assert cli(option) == cli(option).__class__(0, f"certwright {__version__}\n", "")
+
+
+@pytest.mark.parametrize("words", [[], ["get"], ["create", "certificate"]])
+def test_help_is_a_command_too(cli: Cli, words: list[str]) -> None:
+    assert cli("help", *words).out.split() == cli(*words, "--help").out.split()
+
+
+def test_help_of_an_unknown_command_suggests_the_nearest(cli: Cli) -> None:
+    assert "`certwright get` has no commands" in cli("help", "get", "cert").err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_call_the_program(cli: Cli, shell: str) -> None:
+    result = cli("completion", shell)
+    assert result.status == 0
+    assert f"_CERTWRIGHT_COMPLETE={shell}_complete" in result.out
+
+
+def test_bash_completes_commands(cli: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(cli("completion", "bash").out)
+    program = tmp_path / "certwright"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m certwright "$@"\n')
+    program.chmod(0o755)
+    ask = f". {script}; COMP_WORDS=(certwright sta); COMP_CWORD=1; _certwright_completion certwright sta x"
+    done = subprocess.run(
+        ["bash", "-c", f'{ask}; echo "${{COMPREPLY[@]}}"'],
+        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["status"]
+
+
+def test_a_certificate_and_a_ca_need_no_yaml(cli: Cli, namespace: str) -> None:
+    place = ("-n", namespace)
+    made = cli("create", "ca", "internal", *place)
+    assert (made.status, made.err) == (0, "")
+    assert made.out.splitlines() == [
+        "issuer.cert-manager.io/internal-selfsigned created",
+        "certificate.cert-manager.io/internal-ca created",
+        "issuer.cert-manager.io/internal created",
+    ]
+    web = ("create", "certificate", "web", "--dns", "web.example.test", "--issuer", "internal", *place)
+    assert cli(*web, "--ip", "127.0.0.1", "--duration", "240h").out.endswith("/web created\n")
+    assert "already exists; `certwright apply` changes objects" in cli(*web).err
+    assert cli("wait", "cert/web", "--for=condition=Ready", *place, *PATIENT).status == 0
+    for words in (["web"], ["cert/web"], ["certs", "web"], ["certificates.cert-manager.io", "web"]):
+        assert cli("status", *words, *place).out.startswith(
+            f"Certificate {namespace}/web: ready, valid until "
+        )
+    found = msgspec.json.decode(cli("status", "web", "-o", "json", *place).out)
+    assert list(found) == documented_keys()
+    assert (found["ready"], found["dnsNames"], found["ipAddresses"]) == (
+        True,
+        ["web.example.test"],
+        ["127.0.0.1"],
+    )
+    assert found["secret"] == {"name": "web-tls", "exists": True, "keys": ["ca.crt", "tls.crt", "tls.key"]}
+    assert found["issuer"] == {
+        "name": "internal",
+        "kind": "Issuer",
+        "group": "cert-manager.io",
+        "ready": True,
+    }
+    assert yaml.safe_load(cli("status", "web", "-o", "yaml", *place).out)["revision"] == 1
+    assert msgspec.json.decode(cli("status", "iss/internal", "-o", "json", *place).out)["ready"] is True
+    inspected = cli("inspect", "certificate/web", *place).out
+    assert inspected.startswith(f"Secret {namespace}/web-tls (kubernetes.io/tls)")
+    assert (
+        inspected == cli("inspect", "web-tls", *place).out == cli("inspect", "secret", "web-tls", *place).out
+    )
+
+
+def test_a_dry_run_prints_what_apply_takes(cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("--dns", "web.example.test", "--issuer", "own", "--kind", "clusterissuer", "-n", namespace)
+    with monkeypatch.context() as patch:
+        patch.setenv("KUBECONFIG", "/nowhere")  # no server is needed
+        printed = cli("create", "certificate", "web", *words, "--dry-run")
+        assert cli("create", "certificate", "web", *words, "--dry-run", "-o", "yaml") == printed
+        as_json = cli("create", "certificate", "web", *words, "--dry-run", "-o", "json").out
+        several = cli("create", "ca", "internal", "--dry-run", "--cluster").out
+    assert (printed.status, printed.err) == (0, "")
+    assert yaml.safe_load(printed.out) == msgspec.json.decode(as_json)
+    assert yaml.safe_load(printed.out)["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
+    assert cli("apply", "-f", "-", stdin=printed.out).out.endswith(f"/web created (namespace {namespace})\n")
+    assert [one["kind"] for one in yaml.safe_load_all(several)] == [
+        "ClusterIssuer",
+        "Certificate",
+        "ClusterIssuer",
+    ]
+
+
+def test_the_kind_of_the_issuer_is_the_one_that_exists(cli: Cli, namespace: str) -> None:
+    cluster = ISSUER.replace("Issuer", "ClusterIssuer").replace("own", f"own-{namespace}")
+    cli("apply", "-f", "-", stdin=cluster)
+    place, web = ("-n", namespace), ("create", "certificate", "web", "--dns", "web.example.test")
+    made = cli(*web, "--issuer", f"own-{namespace}", "-o", "yaml", *place)
+    assert yaml.safe_load(made.out)["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
+    missing = cli("create", "certificate", "api", "--dns", "api.example.test", "--issuer", "none", *place)
+    assert missing.status == 0
+    assert (
+        missing.err
+        == f"warning: issuer none does not exist in namespace {namespace}; issuance waits for it\n"
+    )

@@ -1,0 +1,68 @@
+"""`serve --export --on-change`: real processes, real files."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from cli.calls import EXAMPLES, PATIENT, Process
+from support.waiting import until_so
+
+Start = Callable[..., Process]
+
+
+def test_serve_exports_runs_the_command_once_for_each_version_and_repairs(
+    start: Start, tmp_path: Path
+) -> None:
+    web, log = tmp_path / "out" / "default" / "web", tmp_path / "log"
+    words = ("serve", "--listen", "127.0.0.1:0", "--export", "out", "--log-level", "error")
+    command = f'echo "$CERTWRIGHT_CERTIFICATE $(cat "$CERTWRIGHT_DIR/tls.crt" | cksum)" >> {log}'
+
+    def runs() -> list[str]:
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [line for line in lines if line.startswith("default/web ")]
+
+    server = start(*words, "--on-change", command)
+    assert server.line().startswith("certwright is ready at https://127.0.0.1:")
+    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
+    until_so(lambda: len(runs()) == 1)
+    assert not (tmp_path / "out" / "default" / "example-ca" / "tls.key").exists()
+    (web / "tls.key").chmod(0o640)
+
+    assert start("renew", "web", "-n", "default").rest().status == 0
+    until_so(lambda: len(runs()) == 2)
+    assert len(set(runs())) == 2
+    assert (web / "tls.key").stat().st_mode & 0o777 == 0o640
+    (web / "tls.crt").unlink()
+    until_so((web / "tls.crt").exists)
+    second = start("run", str(EXAMPLES / "quickstart.yaml"), "--data-dir", "other", "--export", "out").rest()
+    assert (second.status, second.err.count("is the export directory of another certwright")) == (1, 1)
+    server.end(signal.SIGTERM)
+
+    # What has succeeded does not run again; what has not does.
+    os.unlink(web / "..done")
+    again = start(*words, "--on-change", command)
+    until_so(lambda: len(runs()) == 3)
+    again.end(signal.SIGTERM)
+    lines = log.read_text().splitlines()
+    assert sorted({line.split()[0] for line in lines}) == [
+        "default/alice",
+        "default/example-ca",
+        "default/web",
+    ]
+    assert len(lines) == 5
+
+
+def test_run_once_waits_for_the_command_and_fails_with_it(start: Start) -> None:
+    words = ("run", str(EXAMPLES / "quickstart.yaml"), "--once", "--listen", "127.0.0.1:0", *PATIENT)
+    failed = start(*words, "--on-change", "exit 3").rest()
+    assert failed.status == 1
+    assert "the --on-change command failed: it ended with status 3" in failed.err
+
+
+def test_a_command_without_a_directory_is_refused(start: Start) -> None:
+    outcome = start("serve", "--on-change", "true").rest()
+    assert outcome.status == 2
+    assert outcome.err.startswith("error: --on-change and --export-ca-keys need --export DIR; ")

@@ -1,0 +1,85 @@
+"""Users with real tokens at a real server."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from cli.calls import Cli
+
+
+def create(cli: Cli, tmp_path: Path, *words: str) -> Path:
+    path = tmp_path / f"{words[0]}.kubeconfig"
+    outcome = cli("user", "create", *words, "--kubeconfig", str(path))
+    assert outcome.status == 0, outcome.err
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    return path
+
+
+def test_a_user_can_do_what_the_role_allows_until_it_is_deleted(
+    cli: Cli, namespace: str, tmp_path: Path
+) -> None:
+    name = f"reader-{namespace}"
+    reader = str(create(cli, tmp_path, name, "--role", "view"))
+    assert cli("get", "certificates", "-A", "--kubeconfig", reader).status == 0
+    assert cli("get", "clusterissuers", "--kubeconfig", reader).status == 0
+    refused = cli("get", "secrets", "-n", namespace, "--kubeconfig", reader)
+    assert (refused.status, 'cannot list resource "secrets"' in refused.err) == (1, True)
+
+    # Again: another token for the same user; other rights are refused.
+    create(cli, tmp_path, name, "--role", "view", "--for", "1h")
+    other = cli("user", "create", name, "--role", "edit", "--kubeconfig", reader)
+    assert f"error: the user {name} exists with other rights (view)" in other.err
+    found = {user["name"]: user for user in json.loads(cli("user", "list", "-o", "json").out)}
+    assert found[name]["roles"] == ["view"]
+    assert found[name]["expires"].endswith("Z")
+
+    assert cli("user", "delete", name).status == 0
+    ended = cli("get", "certificates", "-A", "--kubeconfig", reader)
+    assert (ended.status, "rejected the request" in ended.err) == (1, True)
+    assert name not in cli("user", "list").out
+    assert f"error: there is no user {name}" in cli("user", "delete", name).err
+
+
+def test_the_rights_can_be_those_of_one_namespace(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    name = f"editor-{namespace}"
+    words = (name, "--role", "edit", "-n", namespace, "--server", "https://pki.example.test:8443")
+    editor = create(cli, tmp_path, *words)
+    text = editor.read_text()
+    assert "server: https://pki.example.test:8443\n" in text
+    address = next(
+        line.strip()
+        for line in create(cli, tmp_path, "x" + namespace, "--role", "view").read_text().splitlines()
+        if "server: " in line
+    )
+    editor.write_text(text.replace("server: https://pki.example.test:8443", address))
+    assert cli("get", "secrets", "-n", namespace, "--kubeconfig", str(editor)).status == 0
+    assert cli("get", "secrets", "-n", "default", "--kubeconfig", str(editor)).status == 1
+    # The tokens of other users are out of reach.
+    assert cli("get", "serviceaccounts", "-n", "certwright-users", "--kubeconfig", str(editor)).status == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("Bob", "--role", "view"), "'Bob' is not a name: write lower-case letters"),
+        (("bob", "--role", "root"), "'root' is not one of"),
+        (("bob", "--role", "view", "--for", "5m"), "a token is valid for 10m at least"),
+        (("bob", "--role", "cluster-admin", "-n", "shop"), "applies to all namespaces"),
+    ],
+)
+def test_what_cannot_be_created_is_refused(
+    cli: Cli, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    outcome = cli("user", "create", *words, "--kubeconfig", str(tmp_path / "x"))
+    assert (outcome.status, sentence in outcome.err) == (2, True), outcome.err
+
+
+def test_the_administrators_kubeconfig_is_not_overwritten(cli: Cli, daemon: Path) -> None:
+    before = daemon.read_text()
+    outcome = cli("user", "create", "bob", "--role", "view", "--kubeconfig", str(daemon))
+    assert (outcome.status, daemon.read_text()) == (1, before)
+    assert "exists and is not a kubeconfig of bob: --kubeconfig is the file to write here" in outcome.err

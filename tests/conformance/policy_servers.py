@@ -1,0 +1,122 @@
+"""Servers that decide about CertificateRequests: ours by itself and by policies, the reference by policies.
+
+The reference has no core kinds: it reads policies and namespaces from a server of ours, and asks that one for
+permission, as an extension server of Kubernetes asks kube-apiserver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from certwright.admission.kinds import certificate_kinds
+from certwright.kube.apiserver.auth.auth import ClientCertificates
+from certwright.kube.apiserver.server import ApiServer
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import SystemClock
+from conformance.daemon import Daemon
+from conformance.peers import Caller, HttpPeer, LocalPeer
+from conformance.servers import until_answered
+from support.connections import all_closed
+from support.oracle import client_context, oracle_flags, running_etcd, write_credentials
+from support.programs import free_port, spawn, stop, tool, wait_for_port
+
+Json = dict[str, Any]
+NAMESPACE = "team"
+GROUP = "/apis/cert-manager.io/v1"
+REQUESTS = f"{GROUP}/namespaces/{NAMESPACE}/certificaterequests"
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_OFF = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference server that is running."""
+
+    url: str
+    certificate_path: Path
+
+
+@contextlib.contextmanager
+def reference_beside(daemon: Daemon) -> Iterator[Reference]:
+    """The reference server, which reads policies from `daemon` and asks it who may do what."""
+    server = tool("apiextensions-apiserver")
+    with tempfile.TemporaryDirectory(prefix="oracle-") as name:
+        folder = Path(name)
+        ca_path, certificate_path = write_credentials(folder)
+        with running_etcd(folder) as etcd:
+            port, log = free_port(), folder / "server.log"
+            flags = oracle_flags(folder, etcd, port, ca_path, daemon.kubeconfig)
+            own = ["--feature-gates=MutatingAdmissionPolicy=true", f"--disable-admission-plugins={_OFF}"]
+            command = [str(server), *(flag for flag in flags if not flag.startswith("--disable-")), *own]
+            with log.open("wb") as out:
+                process = spawn(command, out)
+                try:
+                    wait_for_port(port, process, log)
+                    yield Reference(f"https://127.0.0.1:{port}", certificate_path)
+                finally:
+                    stop(process)
+
+
+@asynccontextmanager
+async def caller_of(reference: Reference, definitions: Iterable[Json]) -> AsyncIterator[Caller]:
+    """Asks the reference, once it serves our kinds."""
+    connector = aiohttp.TCPConnector(ssl=client_context(reference.certificate_path))
+    async with all_closed(), aiohttp.ClientSession(connector=connector) as session:
+        caller = Caller(HttpPeer(session, reference.url))
+        await _define(caller, definitions)
+        yield caller
+
+
+@asynccontextmanager
+async def ours(
+    definitions: Iterable[Json], objects: Iterable[Json], *, built_in: bool
+) -> AsyncIterator[Caller]:
+    """Asks a server of ours with these objects. `built_in`: it has the admission of our kinds;
+    otherwise it is a general server."""
+    store = MemoryStore()
+    extensions = certificate_kinds() if built_in else {}
+    server = ApiServer(store, SystemClock(), authenticator=ClientCertificates(), extensions=extensions)
+    try:
+        await server.start([])
+        caller = Caller(LocalPeer(server))
+        await _define(caller, definitions)
+        for one in objects:
+            made = await caller.post(_collection(one), one)
+            assert made.status == 201, made.body
+        yield caller
+    finally:
+        await server.close()
+        await store.close()
+
+
+async def _define(caller: Caller, definitions: Iterable[Json]) -> None:
+    for one in definitions:
+        # The reference refuses everything until it has read the policies.
+        post = partial(caller.post, _DEFINITIONS, one, quiet=True)
+        await until_answered(post, lambda answer: b"not yet ready" not in answer.body)
+    for path in (REQUESTS, f"{GROUP}/clusterissuers"):
+        await until_answered(partial(caller.get, path, quiet=True), lambda answer: answer.status == 200)
+
+
+def _collection(one: Json) -> str:
+    group, _, version = one["apiVersion"].rpartition("/")
+    start = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    plural = one["kind"].lower() + "s"
+    plural = plural.replace("policys", "policies")
+    return f"{start}/{plural}"
+
+
+def loaded(path: Path) -> list[Json]:
+    """The objects of a YAML file."""
+    return [one for one in yaml.load_all(path.read_text(), _LOADER) if one]

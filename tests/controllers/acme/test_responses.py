@@ -1,0 +1,91 @@
+"""Replicas answer each other's challenges, and only those of accounts of this API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import msgspec
+
+from certwright.acme.solvers.contract import Task
+from certwright.controllers.acme.responses import Responses, Scope
+from certwright.kube.client.local import LocalTransport
+from certwright.kube.client.rest import Client
+from certwright.kube.util.tasks import TaskSet
+from certwright.resources.challenge import Challenge
+from certwright.resources.table import CHALLENGES
+from controllers.acme.fake_world import FakeWorld
+from support.world import CONTROLLER
+
+
+@dataclass
+class Listening:
+    """A listener that only records what it shows."""
+
+    patience_s: float = 0.0
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+        self.tokens[task.token] = task.key
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""
+        self.tokens.pop(task.token, None)
+
+
+@asynccontextmanager
+async def another_replica(fake: FakeWorld, namespace: str = "") -> AsyncIterator[Listening]:
+    """One that works on nothing: it waits for the lease, or has another shard."""
+    client = Client(LocalTransport(fake.world.recording.handle, CONTROLLER), user_agent="other")
+    listening, tasks = Listening(), TaskSet()
+    scope = Scope(namespace=namespace)
+    Responses(client, fake.world.clock, listening, None, scope).start(tasks)
+    await fake.world.settle()
+    assert listening.patience_s > 0
+    try:
+        yield listening
+    finally:
+        await tasks.close()
+
+
+async def pending(fake: FakeWorld) -> Challenge:
+    """A Challenge that the CA does not validate yet."""
+    solver = {"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "1h"}
+    await fake.issuer(solvers=[solver])
+    await fake.issue()
+    (challenge,) = await fake.challenges()
+    return challenge
+
+
+async def test_a_replica_answers_for_the_challenges_of_others_until_they_end(fake: FakeWorld) -> None:
+    async with another_replica(fake) as other:
+        challenge = await pending(fake)
+        assert other.tokens == {challenge.spec.token: challenge.spec.key} == fake.shown.tokens
+        await fake.world.advance(timedelta(hours=2))
+        assert await fake.world.is_ready("web")
+        assert other.tokens == {}
+
+
+async def test_a_replica_that_starts_later_answers_too(fake: FakeWorld) -> None:
+    challenge = await pending(fake)
+    async with another_replica(fake) as other:
+        assert other.tokens == {challenge.spec.token: challenge.spec.key}
+    async with another_replica(fake, namespace="default") as other:
+        # With --namespace there are no ClusterIssuers.
+        assert other.tokens == {}
+
+
+async def test_a_challenge_written_by_hand_proves_nothing_for_a_foreign_account(fake: FakeWorld) -> None:
+    challenge = await pending(fake)
+    async with another_replica(fake) as other:
+        for number, key in enumerate(("stolen.thumbprint-of-an-attacker", "stolen", "")):
+            spec = msgspec.structs.replace(challenge.spec, token="stolen", key=key)
+            meta = msgspec.structs.replace(
+                challenge.metadata, name=f"forged-{number}", uid="", resource_version="", owner_references=()
+            )
+            await fake.world.client.create(CHALLENGES, Challenge(metadata=meta, spec=spec))
+        await fake.world.advance(timedelta(minutes=1))
+        assert "stolen" not in other.tokens

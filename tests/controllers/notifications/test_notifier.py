@@ -1,0 +1,173 @@
+"""What is reported to the operator, when, and how often: with the real controllers and a clock that jumps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from certwright.controllers.notifications.options import Notifications
+from certwright.controllers.notifications.reported import NAME
+from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.notifications.messages import Destination, Digest, SendError
+from certwright.notifications.settings import (
+    DestinationSettings,
+    NotificationSettings,
+    SmtpSettings,
+)
+from certwright.resources.issuer import CAIssuer, IssuerSpec
+from certwright.resources.table import CERTIFICATES, ISSUERS
+from controllers.scene import make_certificate, make_issuer
+from controllers.test_backoff_story import fail, succeed
+from controllers.things import external
+from support.world import World
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+SMTP = SmtpSettings(host="mail.example.com", sender="a@example.com", to=("b@example.com",))
+
+
+@dataclass
+class Inbox:
+    """A destination in this process."""
+
+    name: str = "ops"
+    digests: list[Digest] = field(default_factory=list)
+    is_down: bool = False
+
+    async def send(self, digest: Digest) -> None:
+        if self.is_down:
+            raise SendError("the mail server is down")
+        self.digests.append(digest)
+
+    def take(self) -> list[tuple[list[str], list[str], list[str]]]:
+        """New, remaining and resolved problems of each digest since the last call."""
+        taken = [
+            ([one.key for one in d.new], [one.key for one in d.remaining], list(d.resolved))
+            for d in self.digests
+        ]
+        self.digests.clear()
+        return taken
+
+
+@pytest.fixture
+def inbox() -> Inbox:
+    return Inbox()
+
+
+def notifications(*inboxes: Inbox, expires_within: timedelta = timedelta(days=7)) -> Notifications:
+    settings = NotificationSettings(
+        expires_within=expires_within,
+        destinations=tuple(DestinationSettings(name=one.name, smtp=SMTP) for one in inboxes),
+    )
+    destinations = tuple(Destination(one.name, one.send) for one in inboxes)
+    return Notifications(settings=settings, destinations=destinations, sender="test", namespace="kube-system")
+
+
+WEB_FAILS = "certificateFailing Certificate default/web"
+
+
+async def failing_twice(world: World, inbox: Inbox) -> None:
+    """A Certificate whose second attempt has failed too."""
+    await world.start_controllers(notifications=notifications(inbox))
+    await external(world)
+    await fail(world, "web-1")
+    await world.advance(2 * MINUTE)
+    assert inbox.take() == []
+    await world.advance(HOUR)
+    await fail(world, "web-1")
+    await world.advance(MINUTE)
+
+
+async def test_the_second_failure_is_reported_once_with_cause_fix_and_next_attempt(
+    world: World, inbox: Inbox
+) -> None:
+    await failing_twice(world, inbox)
+    (problem,) = inbox.digests[0].new
+    assert "the issuer said no" in problem.cause
+    assert "certwright" in problem.fix
+    assert problem.attempts == 2
+    failed_at = (await world.certificate("web")).status.last_failure_time
+    assert failed_at is not None
+    assert problem.next_attempt == failed_at + 2 * HOUR
+    assert inbox.take() == [([WEB_FAILS], [], [])]
+    await world.advance(HOUR)
+    assert inbox.take() == []
+    # A restart, or another replica, does not report it again.
+    await world.start_controllers(notifications=notifications(inbox))
+    await world.advance(10 * MINUTE)
+    assert inbox.take() == []
+
+
+async def test_a_problem_that_remains_is_repeated_daily_and_its_end_is_reported(
+    world: World, inbox: Inbox
+) -> None:
+    await failing_twice(world, inbox)
+    inbox.take()
+    await world.advance(24 * HOUR + MINUTE)
+    assert inbox.take() == [([], [WEB_FAILS], [])]
+    await succeed(world, "web-1")
+    await world.advance(MINUTE)
+    assert inbox.take() == [([], [], [WEB_FAILS])]
+    assert (await world.get(CONFIG_MAPS, NAME, "kube-system")).data == {}
+    await world.advance(48 * HOUR)
+    assert inbox.take() == []
+
+
+async def test_a_destination_that_is_down_is_retried_with_backoff_and_loses_nothing(world: World) -> None:
+    mail, chat = Inbox("mail"), Inbox("chat")
+    mail.is_down = True
+    await world.start_controllers(notifications=notifications(mail, chat))
+    await world.create(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="none"))))
+    await world.advance(11 * MINUTE)
+    key = "issuerFailing Issuer default/ca"
+    assert chat.take() == [([key], [], [])]
+    await world.start_controllers(notifications=notifications(mail, chat))
+    await world.advance(5 * MINUTE)
+    mail.is_down = False
+    await world.advance(HOUR)
+    assert mail.take() == [([key], [], [])]
+    assert chat.take() == []
+    await world.client.delete(ISSUERS, "ca", "default")
+    await world.advance(2 * MINUTE)
+    assert (mail.take(), chat.take()) == ([([], [], [key])], [([], [], [key])])
+
+
+async def test_an_issuer_that_is_ready_within_minutes_is_not_reported(world: World, inbox: Inbox) -> None:
+    await world.start_controllers(notifications=notifications(inbox))
+    await world.create(ISSUERS, make_issuer("ca", IssuerSpec(ca=CAIssuer(secret_name="root"))))
+    await world.create(ISSUERS, make_issuer("root"))
+    await world.advance(8 * MINUTE)
+    await world.create(CERTIFICATES, make_certificate("root", "root", is_ca=True))
+    await world.advance(HOUR)
+    assert inbox.take() == []
+
+
+async def test_a_certificate_that_nothing_renews_is_reported_before_its_end(
+    world: World, inbox: Inbox
+) -> None:
+    await world.create(ISSUERS, make_issuer("root"))
+    await world.start_controllers(notifications=notifications(inbox, expires_within=HOUR / 2))
+    await world.create(CERTIFICATES, make_certificate("web", "root", duration="3h"))
+    await world.settle()
+    end = (await world.certificate("web")).status.not_after
+    assert end is not None
+    # Its issuer is gone: no request is made, so none fails.
+    await world.client.delete(ISSUERS, "root", "default")
+    await world.advance_to(end - HOUR / 2 - MINUTE)
+    assert inbox.take() == []
+    await world.advance_to(end - HOUR / 4)
+    ((new, _, _),) = inbox.take()
+    assert new == ["certificateExpiring Certificate default/web"]
+
+
+async def test_many_failures_are_one_message(world: World, inbox: Inbox) -> None:
+    await world.start_controllers(notifications=notifications(inbox))
+    for number in range(70):
+        spec = IssuerSpec(ca=CAIssuer(secret_name="none"))
+        await world.create(ISSUERS, make_issuer(f"ca{number}", spec))
+    await world.advance(12 * MINUTE)
+    (digest,) = inbox.digests
+    assert len(digest.new) == 70
+    assert "… and 20 more" in digest.text
+    assert (len(digest.content()["new"]), digest.content()["counts"]["new"]) == (50, 70)

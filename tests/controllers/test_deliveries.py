@@ -1,0 +1,281 @@
+"""Deliveries: files below the operator's roots, with the real API server and real files."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from certwright.controllers.deliveries.options import DeliveryOptions, Root
+from certwright.kube.api.core import Secret, SecretMeta
+from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.errors import ApiError
+from certwright.kube.api.meta import Condition, ObjectMeta
+from certwright.pki import jks, pkcs12
+from certwright.resources.delivery import Delivery, DeliveryOutput, DeliverySpec
+from certwright.resources.references import LocalObjectReference, SecretKeySelector
+from certwright.resources.table import DELIVERIES
+from controllers.scene import Scene
+from support.world import World, make_world
+
+ROOT = "web"
+
+
+@asynccontextmanager
+async def delivering(directory: Path, **root: Any) -> AsyncIterator[Scene]:
+    """A world with a CA, a Certificate `web`, and one root."""
+    options = DeliveryOptions(
+        roots={ROOT: Root(directory=str(directory), **root)}, hooks={"fails": "exit 1", "ok": "true"}
+    )
+    async with make_world(deliveries=options) as world:
+        scene = Scene(world)
+        await scene.add_ca()
+        await scene.issue("web")
+        yield scene
+
+
+def delivery(name: str = "web", *, namespace: str = "default", **spec: Any) -> Delivery:
+    spec = {
+        "root": ROOT,
+        "path": name,
+        "certificate_ref": LocalObjectReference(name="web"),
+        **spec,
+    }
+    return Delivery(metadata=ObjectMeta(name=name, namespace=namespace), spec=DeliverySpec(**spec))
+
+
+async def condition_of(world: World, name: str = "web", kind: str = "Delivered") -> Condition | None:
+    found = await world.get(DELIVERIES, name)
+    return next((one for one in found.status.conditions if one.type == kind), None)
+
+
+async def reason(world: World, expected: str, name: str = "web", *, tick_s: float = 0) -> str:
+    """The message of the condition when it has that reason. Files are written in threads, which the world
+    does not see; meanwhile the clock moves by `tick_s` again and again."""
+    async with asyncio.timeout(20):
+        while True:
+            await world.advance(timedelta(seconds=tick_s))
+            found = await condition_of(world, name)
+            if found is not None and found.reason == expected:
+                return found.message
+            await asyncio.sleep(0.01)
+
+
+async def test_the_files_contain_the_secret_and_follow_its_renewal(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        world = scene.world
+        await world.create(DELIVERIES, delivery(path="nginx/web"))
+        await reason(world, "Delivered")
+        folder, secret = tmp_path / "nginx" / "web", await world.secret("web")
+        for name in ("tls.crt", "tls.key", "ca.crt"):
+            assert (folder / name).read_bytes().strip() == secret.data[name].strip()
+        assert stat.S_IMODE((folder / "tls.key").stat().st_mode) == 0o600
+        (folder / "tls.key").chmod(0o640)
+        before = (await world.get(DELIVERIES, "web")).status.current
+        assert before is not None
+
+        await world.advance(timedelta(days=80))
+        await reason(world, "Delivered")
+        secret = await world.secret("web")
+        async with asyncio.timeout(20):
+            while (status := (await world.get(DELIVERIES, "web")).status).previous is None:
+                await world.settle()
+                await asyncio.sleep(0.01)
+        assert (folder / "tls.key").read_bytes() == secret.data["tls.key"]
+        assert stat.S_IMODE((folder / "tls.key").stat().st_mode) == 0o640
+        assert (status.previous, status.failed_attempts) == (before, None)
+
+
+async def test_a_deleted_file_is_written_again(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        await scene.world.create(DELIVERIES, delivery())
+        await reason(scene.world, "Delivered")
+        (tmp_path / "web" / "tls.crt").unlink()
+        async with asyncio.timeout(20):
+            while "tls.crt" not in os.listdir(tmp_path / "web"):
+                await scene.world.advance(timedelta(seconds=30))
+                await asyncio.sleep(0.01)
+
+
+async def test_all_formats(tmp_path: Path) -> None:
+    password = SecretKeySelector(name="password", key="p")
+    outputs = (
+        DeliveryOutput(name="all.pem", format="Combined", mode="0640"),
+        DeliveryOutput(name="store.p12", format="PKCS12", password_secret_ref=password),
+        DeliveryOutput(name="store.jks", format="JKS", password_secret_ref=password),
+    )
+    async with delivering(tmp_path) as scene:
+        world = scene.world
+        await world.create(DELIVERIES, delivery(outputs=outputs))
+        assert "Secret password does not exist yet" in await reason(world, "NotFound")
+        meta = SecretMeta(name="password", namespace="default")
+        await world.create(SECRETS, Secret(metadata=meta, data={"p": b"changeit"}))
+        await reason(world, "Delivered")
+        folder, secret = tmp_path / "web", await world.secret("web")
+        combined = (folder / "all.pem").read_bytes()
+        assert combined == secret.data["tls.crt"].strip() + b"\n" + secret.data["tls.key"].strip() + b"\n"
+        assert pkcs12.open_store((folder / "store.p12").read_bytes(), password="changeit").leaf is not None
+        assert jks.open_store((folder / "store.jks").read_bytes(), password="changeit").keys
+        # The same content in a new key store would only differ in its salt.
+        before = os.readlink(folder / "..data")
+        await world.stop_controllers()
+        await world.start_controllers(deliveries=DeliveryOptions(roots={ROOT: Root(directory=str(tmp_path))}))
+        await reason(world, "Delivered")
+        await asyncio.sleep(0.2)
+        assert os.readlink(folder / "..data") == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"path": "../etc"}, "spec.path"),
+        ({"path": "/etc/nginx"}, "spec.path"),
+        ({"path": "web/..data"}, "spec.path"),
+        ({"path": "a//b"}, "spec.path"),
+        ({"secret_ref": LocalObjectReference(name="web")}, "spec.secretRef"),
+        ({"certificate_ref": None}, "spec.certificateRef"),
+        ({"outputs": (DeliveryOutput(name="..data", format="CA"),)}, "name"),
+        ({"outputs": (DeliveryOutput(name="a/b", format="CA"),)}, "name"),
+        ({"outputs": (DeliveryOutput(name="a", format="PrivateKey", mode="4755"),)}, "mode"),
+        ({"outputs": (DeliveryOutput(name="a", format="PrivateKey", mode="0644"),)}, "private key"),
+        ({"outputs": (DeliveryOutput(name="a", format="JKS"),)}, "passwordSecretRef"),
+        ({"outputs": (DeliveryOutput(name="a", format="CA"),) * 2}, "spec.outputs"),
+    ],
+)
+async def test_the_server_refuses_what_no_operator_can_allow(changes: dict[str, Any], words: str) -> None:
+    async with make_world(controllers=False) as world:
+        with pytest.raises(ApiError, match=words):
+            await world.create(DELIVERIES, delivery(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hook": "restart"}, "'restart' is not a hook of the operator.*--hook NAME='COMMAND'"),
+        (
+            {"outputs": (DeliveryOutput(name="a", format="CA", owner="root"),)},
+            "does not allow 'root'.*owners=root",
+        ),
+        ({"outputs": (DeliveryOutput(name="a", format="CA", group="daemon"),)}, "groups=daemon"),
+        ({"outputs": (DeliveryOutput(name="a", format="CA", mode="0755"),)}, "modes=0755"),
+    ],
+)
+async def test_what_the_operator_does_not_allow_is_not_written(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    async with delivering(tmp_path) as scene:
+        await scene.world.create(DELIVERIES, delivery(**changes))
+        message = await reason(scene.world, "NotAllowed")
+        assert re.search(words, message)
+        assert os.listdir(tmp_path) == []
+
+
+async def test_a_root_may_be_for_some_namespaces_only(tmp_path: Path) -> None:
+    async with delivering(tmp_path, namespaces=("shop",)) as scene:
+        await scene.world.create(DELIVERIES, delivery())
+        assert "namespaces=" in await reason(scene.world, "NotAllowed")
+
+
+async def test_roots_of_other_processes_are_left_to_them(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        await scene.world.create(DELIVERIES, delivery(root="another"))
+        await scene.world.settle()
+        assert await condition_of(scene.world) is None
+
+
+async def test_of_two_deliveries_to_one_path_the_older_has_it(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        world = scene.world
+        await scene.issue("api")
+        await world.create(DELIVERIES, delivery(path="one"))
+        await world.advance(timedelta(seconds=1))
+        later = delivery("api", path="one", certificate_ref=LocalObjectReference(name="api"))
+        await world.create(DELIVERIES, later)
+        assert "Delivery web delivers to web:one" in await reason(world, "PathInUse", "api")
+        await reason(world, "Delivered")
+        assert (tmp_path / "one" / "tls.crt").read_bytes() == (await world.secret("web")).data["tls.crt"]
+        await world.client.delete(DELIVERIES, "web", "default")
+        await reason(world, "Delivered", "api")
+
+
+@pytest.mark.parametrize("place", ["web", "web/deep"])
+async def test_links_below_the_root_are_not_followed(tmp_path: Path, place: str) -> None:
+    root, victim = tmp_path / "root", tmp_path / "victim"
+    root.mkdir()
+    (victim / "deep").mkdir(parents=True)
+    (root / "web").symlink_to(victim)
+    async with delivering(root) as scene:
+        await scene.world.create(DELIVERIES, delivery(path=place))
+        message = await reason(scene.world, "WriteFailed")
+        assert "symbolic links are not followed" in message
+        assert str(tmp_path) not in message
+        assert [path.name for path in victim.rglob("*")] == ["deep"]
+
+
+async def test_a_file_of_the_operator_is_not_replaced(tmp_path: Path) -> None:
+    own = tmp_path / "web" / "tls.key"
+    own.parent.mkdir()
+    own.write_text("the operator's")
+    async with delivering(tmp_path) as scene:
+        await scene.world.create(DELIVERIES, delivery())
+        assert "tls.key exists there and is not from a Delivery" in await reason(scene.world, "NotAllowed")
+    assert own.read_text() == "the operator's"
+
+
+async def test_a_removed_root_is_reported_and_retried_with_backoff(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    async with delivering(root) as scene:
+        world = scene.world
+        os.rmdir(root)
+        await world.create(DELIVERIES, delivery())
+        assert "No such file or directory" in await reason(world, "WriteFailed")
+        first = (await world.get(DELIVERIES, "web")).status
+        assert (first.failed_attempts, first.next_attempt is not None) == (1, True)
+        os.mkdir(root)
+        await world.advance(timedelta(minutes=5))
+        await reason(world, "Delivered")
+        assert (await world.get(DELIVERIES, "web")).status.failed_attempts is None
+
+
+async def test_a_failing_hook_is_a_condition_without_its_output(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        world = scene.world
+        await world.create(DELIVERIES, delivery(hook="fails"))
+        message = await reason(world, "HookFailed", tick_s=0.1)
+        assert message == (
+            "files in web:web are current, but hook fails failed; the log of certwright has its output"
+        )
+        assert (tmp_path / "web" / "tls.crt").exists()
+
+
+async def test_the_private_key_of_a_ca_is_not_delivered_unless_it_is_named(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        secret = LocalObjectReference(name="ca")
+        await scene.world.create(DELIVERIES, delivery(certificate_ref=None, secret_ref=secret))
+        await reason(scene.world, "Delivered")
+        assert sorted(path.name for path in (tmp_path / "web").glob("[!.]*")) == ["ca.crt", "tls.crt"]
+
+
+async def test_without_a_root_nothing_watches_deliveries() -> None:
+    async with make_world() as world:
+        assert world.controllers is not None
+        assert world.controllers._parts.deliveries is None
+
+
+async def test_the_condition_is_a_metric(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        await scene.world.create(DELIVERIES, delivery())
+        await reason(scene.world, "Delivered")
+        assert scene.world.controllers is not None
+        text = scene.world.controllers.metrics.take()().decode()
+        name = 'certwright_delivery_delivered_status{name="web",namespace="default",condition="True"} 1'
+        assert name in text

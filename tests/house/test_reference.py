@@ -1,0 +1,103 @@
+"""docs/reference/: current, and complete with regard to the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from house.reference.constants import NAME, SOURCE, documented, mentioned_names, well_known_names
+from house.reference.environment import VARIABLES
+from house.reference.events import EVENTS
+from house.reference.pages import FOLDER, pages
+
+PAGES = pages()
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_the_page_is_current(name: str) -> None:
+    assert (FOLDER / name).read_text() == PAGES[name], "run `make docs`"
+
+
+def test_no_page_is_left_over() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == PAGES.keys()
+
+
+def test_every_annotation_of_the_code_has_a_docstring() -> None:
+    names = well_known_names()
+    assert len(names) > 60
+    assert not [name for name in sorted(mentioned_names()) if not names.get(name)]
+
+
+def test_every_environment_variable_of_the_code_is_in_the_table() -> None:
+    readers = re.compile(
+        r"(?:environ|environment)(?:\.get\(|\.setdefault\(|\[)\"([A-Z_0-9]+)\""
+        r"|(?:VARIABLE = |_read\(path, )\"([A-Z_0-9]+)\""
+    )
+    text = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    read = {name for pair in readers.findall(text) for name in pair if name}
+    assert len(read) > 15
+    assert read <= VARIABLES.keys()
+    assert not [name for name in VARIABLES if f'"{name}"' not in text]
+
+
+_EVENT_CALLS = {"event", "tell", "NewEvent", "Blocked", "Refused", "Waits", "_warn", "_note"}
+_REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]+)*")
+_NO_REASONS = {"Normal", "Warning"}
+
+
+def reasons_in_calls() -> Iterator[tuple[str, str]]:
+    """The literals and constants that calls which record Events have as their reason: module, reason."""
+    for path in sorted((SOURCE / "controllers").rglob("*.py")):
+        text = path.read_text()
+        if not any(f"{call}(" in text for call in _EVENT_CALLS):
+            continue
+        tree = ast.parse(text)
+        constants = dict(imported(tree)) | {name: value for name, value, _ in documented(path)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and _name(node.func) in _EVENT_CALLS:
+                for argument in node.args:
+                    match argument:
+                        case ast.Constant(value=str(reason)):
+                            yield path.name, reason
+                        case ast.Name() | ast.Attribute() if (name := ast.unparse(argument)) in constants:
+                            yield path.name, constants[name]
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """The constants that a module imports from other controllers: as it names them, and their values."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("certwright.controllers"):
+            place = SOURCE.parent / (node.module or "").replace(".", "/")
+            for alias in node.names:
+                if (module := place / f"{alias.name}.py").exists():
+                    yield from ((f"{alias.name}.{name}", value) for name, value, _ in documented(module))
+                elif (module := place.with_suffix(".py")).exists():
+                    yield from ((name, value) for name, value, _ in documented(module) if name == alias.name)
+
+
+def _name(function: ast.expr) -> str:
+    match function:
+        case ast.Attribute(attr=name) | ast.Name(id=name):
+            return name
+    return ""
+
+
+def test_every_reason_of_an_event_is_in_the_table() -> None:
+    known = {reason for reason, _ in EVENTS}
+    found = {(module, text) for module, text in reasons_in_calls() if _REASON.fullmatch(text)}
+    assert len(found) > 20
+    assert not {(module, text) for module, text in found if text not in known | _NO_REASONS}
+
+
+def test_every_reason_in_the_table_is_in_the_code() -> None:
+    text = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    of_the_api = {"Invalid", "Forbidden"}
+    assert not [reason for reason, _ in EVENTS if f'"{reason}"' not in text and reason not in of_the_api]
+
+
+def test_the_pattern_of_names_excludes_api_versions() -> None:
+    assert NAME.fullmatch("acme.cert-manager.io/finalizer")
+    assert not NAME.fullmatch("cert-manager.io/v1")

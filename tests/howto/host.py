@@ -1,0 +1,203 @@
+"""A stand-in for the reader's machine: paths below one folder, other ports, Pebble for Let's Encrypt.
+
+nginx, HAProxy and certwright are real. `systemctl` is a fake that reloads them, written from systemctl(1).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from howto.blocks import File, Script, blocks
+from support.pebble import Pebble
+
+_SYSTEMCTL = """#!/bin/sh
+# `systemctl reload nginx|haproxy`: starts the server if it does not run.
+set -e
+pid={run}/$2.pid
+if [ "$1" != reload ]; then echo "systemctl $*: not here" >&2; exit 1; fi
+if [ "$2" = certwright ]; then exec kill -HUP "$(cat {run}/certwright)"; fi
+case "$2" in
+  nginx) if [ -s "$pid" ]; then nginx -s reload; else nginx; fi ;;
+  haproxy) if [ -s "$pid" ]; then kill -USR2 "$(cat "$pid")"
+           else haproxy -W -D -p "$pid" -f {root}/etc/haproxy/haproxy.cfg
+                # Its worker may not listen yet.
+                for n in $(seq 100); do
+                    if bash -c 'exec 3<>/dev/tcp/127.0.0.1/{https}' 2>/dev/null; then break; fi
+                    sleep 0.1
+                done; fi ;;
+  caddy) ;;
+  *) exit 1 ;;
+esac
+"""
+_NGINX = """#!/bin/sh
+exec {program} -e {run}/nginx.log -c {run}/nginx.conf "$@"
+"""
+_NGINX_CONF = """worker_processes 1;
+pid {run}/nginx.pid;
+events {{ worker_connections 64; }}
+http {{
+    access_log off;
+    client_body_temp_path {run}/body;
+    proxy_temp_path {run}/proxy;
+    fastcgi_temp_path {run}/fastcgi;
+    uwsgi_temp_path {run}/uwsgi;
+    scgi_temp_path {run}/scgi;
+    include {root}/etc/nginx/conf.d/*.conf;
+}}
+"""
+_ROOT = Path(__file__).parents[2]
+_FAILS = re.compile(r"^(.*\S) +# fails.*$", re.M)
+_PATH = re.compile(r"(?<![\w.}/-])/(etc|var|opt|srv)/")
+_SERVER = re.compile(r"^( *)server: https://acme(?:-staging)?-v02\.api\.letsencrypt\.org/directory$", re.M)
+_EXPORTED = re.compile(r"/etc/certwright/tls/\w+/[\w-]+/[\w.-]+\.(?:crt|key|pem)")
+_ON_CHANGE = re.compile(r"--on-change '([^']+)'")
+_WAIT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What stands for 80, 443 and 8089."""
+
+    http: int
+    https: int
+    acme: int
+
+
+class Host:
+    """The machine. `kubeconfig` is that of the running certwright."""
+
+    def __init__(self, root: Path, ports: Ports, pebble: Pebble) -> None:
+        self.root, self.ports, self.pebble = root, ports, pebble
+        self.exported = root / "etc/certwright/tls"
+        self.on_change = root / "on-change"
+        self.data = root / "var/lib/certwright"
+        self.kubeconfig = self.data / "kubeconfig"
+        self.api_port = 0
+        self._run = root / "run"
+        for folder in (self._run, root / "bin", self.exported, root / "etc/nginx/conf.d"):
+            folder.mkdir(parents=True)
+        names = {"root": root, "run": self._run, "program": shutil.which("nginx", path=_paths())}
+        names["https"] = str(ports.https)
+        self._write("bin/systemctl", _SYSTEMCTL.format(**names))
+        self._write("bin/nginx", _NGINX.format(**names))
+        self._write("on-change", "#!/bin/sh\n")
+        (root / "etc/certwright/tokens.csv").touch(mode=0o600)
+        (self._run / "nginx.conf").write_text(_NGINX_CONF.format(**names))
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.write_text(text)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def flags(self) -> list[str]:
+        """Of `certwright serve` on this machine: those of the pages, and the stand-ins."""
+        return [
+            *("--data-dir", str(self.data), "--listen", "127.0.0.1:0", "--log-level", "warning"),
+            *("--export", str(self.exported), "--on-change", str(self.on_change)),
+            *("--token-auth-file", str(self.root / "etc/certwright/tokens.csv")),
+            *("--http01-listen", f"127.0.0.1:{self.ports.acme}"),
+            *("--http01-check-port", str(self.ports.http)),
+            *("--acme-http01-solver-nameservers", self.pebble.names.address),
+        ]
+
+    def started(self, pid: int, line: str) -> None:
+        """certwright runs as that process and has printed that line."""
+        (self._run / "certwright").write_text(str(pid))
+        found = re.search(r"https://127\.0\.0\.1:(\d+)", line)
+        assert found, line
+        self.api_port = int(found[1])
+
+    def environment(self) -> dict[str, str]:
+        """Of the commands of a page."""
+        tools = os.environ.get("CERTWRIGHT_TOOLS", str(_ROOT / ".tools"))
+        folders = (self.root / "bin", Path(sys.executable).parent, _paths(), Path(tools) / "bin")
+        path = os.pathsep.join(map(str, folders))
+        return {**os.environ, "PATH": path, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.root)}
+
+    def follow(self, page: Path) -> None:
+        """Write the files of the page and run its commands. Raises `CalledProcessError`."""
+        folder = self.root / "pages" / page.stem
+        folder.mkdir(parents=True)
+        if found := _ON_CHANGE.search(page.read_text()):
+            self._write("on-change", f'#!/bin/sh\nPATH="{self.root}/bin:$PATH"\n{found[1]}\n')
+        needed: set[str] = set()
+        for block in blocks(page):
+            needed |= set(_EXPORTED.findall(block.text))
+            text = self.translated(block.text)
+            match block:
+                case File(name):
+                    path = Path(self.translated(name)) if name.startswith("/") else folder / name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text)
+                case Script():
+                    if "certwright wait" not in text:
+                        self._wait_for(needed)
+                    self.run(text, folder)
+
+    def _wait_for(self, exported: set[str]) -> None:
+        """The export is a moment behind the Certificate."""
+        deadline = time.monotonic() + _WAIT_S
+        while missing := [path for path in exported if not Path(self.translated(path)).exists()]:
+            assert time.monotonic() < deadline, f"not exported: {missing}"
+            time.sleep(0.05)
+
+    def run(self, script: str, folder: Path | None = None) -> str:
+        """Run commands as the reader's shell does, and return what they printed."""
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=folder or self.root,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def translated(self, text: str) -> str:
+        """The text of a page for this machine."""
+        ports = self.ports
+        text = _FAILS.sub(r"if \1; then echo 'this did not fail'; exit 1; fi", text)
+        text = _PATH.sub(rf"{self.root}/\1/", text)
+        bundle = base64.b64encode(self.pebble.ca_bundle).decode()
+        text = _SERVER.sub(rf"\1server: {self.pebble.directory}\n\1caBundle: {bundle}", text)
+        for theirs, here in (
+            ("listen 80;", f"listen 127.0.0.1:{ports.http};"),
+            ("listen 443 ssl;", f"listen 127.0.0.1:{ports.https} ssl;"),
+            ("bind *:80\n", f"bind 127.0.0.1:{ports.http}\n"),
+            ("bind *:443 ", f"bind 127.0.0.1:{ports.https} "),
+            ("127.0.0.1:443", f"127.0.0.1:{ports.https}"),
+            ("127.0.0.1:8443", f"127.0.0.1:{self.api_port}"),
+            ("crds.enabled=true", "crds.enabled=false"),  # the server has them already
+            (" deploy/helm/", f" {_ROOT}/deploy/helm/"),
+            ("127.0.0.1:8089", f"127.0.0.1:{ports.acme}"),
+        ):
+            text = text.replace(theirs, here)
+        return text
+
+    def clear(self) -> None:
+        """Stop the servers of a page and remove their configuration."""
+        for pid in self._run.glob("*.pid"):
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(pid.read_text()), signal.SIGTERM)
+            pid.unlink(missing_ok=True)
+        self._write("on-change", "#!/bin/sh\n")
+        for path in (self.root / "etc/nginx/conf.d").iterdir():
+            path.unlink()
+
+
+def _paths() -> str:
+    """The directories of programs; servers are in `sbin`."""
+    return f"{os.environ['PATH']}{os.pathsep}/usr/sbin"

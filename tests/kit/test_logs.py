@@ -1,0 +1,74 @@
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from certwright.kit import logs
+
+LOG = logging.getLogger("certwright.x")
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("certwright")
+    before = (root.handlers[:], root.level, ours.level)
+    yield
+    root.handlers[:], root.level, ours.level = before
+
+
+def record(message: str, created: float, *args: object, level: int = logging.INFO) -> logging.LogRecord:
+    made = logging.LogRecord("certwright.x", level, "", 0, message, args, None)
+    made.created = created
+    return made
+
+
+def test_an_event_has_its_values_in_both_forms(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"issuer": "Issuer/default/ca", "cause": 'it said "no"', "missing": None, "attempts": 2}
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    for form in logs.FORMATS:
+        logs.set_up(level="info", form=form)
+        logs.event(LOG, logging.INFO, "failed", subject="x", nextAttempt=moment, **values)
+    text, line = capsys.readouterr().err.splitlines()
+    assert text.partition(" ")[2] == (
+        "INFO x: failed nextAttempt=2026-01-02T03:04:05Z issuer=Issuer/default/ca "
+        'cause="it said \\"no\\"" attempts=2'
+    )
+    found = json.loads(line)
+    assert (found["msg"], found["level"], found["attempts"]) == ("failed", "info", 2)
+    assert (found["nextAttempt"], found["cause"]) == ("2026-01-02T03:04:05Z", 'it said "no"')
+    assert "missing" not in found
+
+
+def test_the_text_of_a_remote_server_cannot_forge_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up(level="info")
+    LOG.info("the CA said %s", "x\n2026-01-01T00:00:00Z INFO x: certificate issued")
+    logs.event(LOG, logging.INFO, "failed", subject="x", cause="y\n2026 INFO x: certificate=a issued")
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_source_that_repeats_itself_is_limited_and_counted() -> None:
+    limiter = logs.Limiter()
+    passed = [n for n in range(100) if limiter.filter(record("disk %s full", 1000.0, n))]
+    assert passed == list(range(10))
+    assert limiter.filter(record("another line", 1000.0))
+    later = record("disk %s full", 1006.0, 1)
+    assert limiter.filter(later)
+    assert later.__dict__["suppressed"] == 90
+    # A clock that was set back gives nothing, and stops nothing.
+    assert not limiter.filter(record("disk %s full", 500.0, 1))
+    assert limiter.filter(record("disk %s full", 506.0, 1))
+
+
+def test_different_objects_are_different_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up(level="info")
+    for number in range(30):
+        logs.event(LOG, logging.INFO, "issued", subject=str(number), certificate=str(number))
+        logs.event(LOG, logging.INFO, "issued", subject="the same")
+    assert len(capsys.readouterr().err.splitlines()) == 30 + 10
+
+
+def test_debug_lines_are_not_limited() -> None:
+    limiter = logs.Limiter()
+    assert all(limiter.filter(record("x", 0.0, level=logging.DEBUG)) for _ in range(100))

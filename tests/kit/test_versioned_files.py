@@ -1,0 +1,108 @@
+"""Files that are replaced together."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+
+from certwright.kit.versioned_files import File, current_version, is_done, mark_done, replace_files
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[int]:
+    handle = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    yield handle
+    os.close(handle)
+
+
+def pair(number: int) -> dict[str, File]:
+    content = str(number).encode() * 2000
+    return {
+        "tls.crt": File(content=content, is_private=False),
+        "tls.key": File(content=content, is_private=True),
+    }
+
+
+def test_a_reader_of_one_version_never_sees_half_of_it(tmp_path: Path, folder: int) -> None:
+    replace_files(folder, pair(0))
+    stop, mixed, reads = Event(), [], [0]
+
+    def read() -> None:
+        while not stop.is_set():
+            version = (tmp_path / "..data").resolve()
+            try:
+                contents = {(version / name).read_bytes() for name in ("tls.crt", "tls.key")}
+            except FileNotFoundError:
+                continue  # the version was removed between the two reads
+            reads[0] += 1
+            if len(contents) != 1:
+                mixed.append(contents)
+
+    reader = Thread(target=read)
+    reader.start()
+    for number in range(30):
+        replace_files(folder, pair(number))
+    stop.set()
+    reader.join()
+    assert (mixed, reads[0] > 0) == ([], True)
+    assert len([name for name in os.listdir(tmp_path) if name.startswith("..")]) == 2
+
+
+@pytest.mark.parametrize("step", range(1, 12))
+def test_a_failure_at_any_step_leaves_the_last_version(
+    tmp_path: Path, folder: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_files(folder, pair(1))
+    calls = [0]
+
+    def failing(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            calls[0] += 1
+            if calls[0] >= step:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(os, name, call)
+
+    for name in ("mkdir", "fsync", "fchmod", "rename", "symlink"):
+        failing(name)
+    with contextlib.suppress(OSError):
+        replace_files(folder, pair(2))
+    monkeypatch.undo()
+    contents = {(tmp_path / name).read_bytes() for name in ("tls.crt", "tls.key")}
+    assert len(contents) == 1
+    replace_files(folder, pair(2))
+    assert {(tmp_path / name).read_bytes() for name in ("tls.crt", "tls.key")} == {b"2" * 2000}
+    assert sorted(name for name in os.listdir(tmp_path) if name.startswith("..")) == sorted(
+        ("..data", str(current_version(folder)))
+    )
+
+
+def test_done_belongs_to_one_version(folder: int) -> None:
+    assert not is_done(folder)
+    replace_files(folder, pair(1))
+    first = current_version(folder)
+    assert first is not None
+    mark_done(folder, first)
+    assert is_done(folder)
+    replace_files(folder, pair(1))
+    assert is_done(folder)
+    replace_files(folder, pair(2))
+    assert not is_done(folder)
+    mark_done(folder, first)
+    assert not is_done(folder)
+
+
+def test_setuid_is_never_kept(tmp_path: Path, folder: int) -> None:
+    replace_files(folder, pair(1))
+    (tmp_path / "tls.key").chmod(0o4750)
+    replace_files(folder, pair(2))
+    assert (tmp_path / "tls.key").stat().st_mode & 0o7777 == 0o750
