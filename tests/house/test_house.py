@@ -302,12 +302,9 @@ def test_the_documentation_uses_the_terms_of_the_field() -> None:
 
 def test_every_thread_of_our_own_is_on_the_page_of_processes() -> None:
     page = (ROOT / "docs" / "processes.md").read_text()
-    makers = re.compile(r"(?<![\w.])(?:threading\.)?(?:Thread|SideLoop|ThreadPoolExecutor)\(")
+    makers = re.compile(r"(?<![\w.])(?:threading\.)?(?:Thread|SideLoop|SideListener|ThreadPoolExecutor)\(")
     owners = [path for path in MODULES if makers.search(path.read_text())]
-    names = {
-        name
-        for path in owners
-        for name in re.findall(r'(?:name=f?|thread_name_prefix=|SideLoop\()"([\w-]+)', path.read_text())
-    }
+    named = re.compile(r'(?:name=f?|thread_name_prefix=|Side(?:Loop|Listener)\()"([\w-]+)')
+    names = {name for path in owners for name in named.findall(path.read_text())}
     assert len(names) >= 5
     assert not [name for name in sorted(names) if name not in page]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import os
 import re
+import select
 import shutil
 import signal
 import stat
@@ -22,23 +24,26 @@ from howto.blocks import File, Script, blocks
 from support.pebble import Pebble
 
 _SYSTEMCTL = """#!/bin/sh
-# `systemctl reload nginx|haproxy`: starts the server if it does not run.
+# `systemctl reload nginx|haproxy`: starts the server if it does not run. One at a time, as jobs of systemd:
+# the reader and certwright's --on-change may both ask for it.
 set -e
-pid={run}/$2.pid
 if [ "$1" != reload ]; then echo "systemctl $*: not here" >&2; exit 1; fi
 if [ "$2" = certwright ]; then exec kill -HUP "$(cat {run}/certwright)"; fi
+pid={run}/$2.pid
+exec 9>{lock}
+flock 9
 case "$2" in
-  nginx) if [ -s "$pid" ]; then nginx -s reload; else nginx; fi ;;
+  nginx) if [ -s "$pid" ]; then nginx -s reload 9>&-; else nginx 9>&-; fi ;;
   haproxy) if [ -s "$pid" ]; then kill -USR2 "$(cat "$pid")"
-           else haproxy -W -D -p "$pid" -f {root}/etc/haproxy/haproxy.cfg
-                # Its worker may not listen yet.
-                for n in $(seq 100); do
-                    if bash -c 'exec 3<>/dev/tcp/127.0.0.1/{https}' 2>/dev/null; then break; fi
-                    sleep 0.1
-                done; fi ;;
-  caddy) ;;
+           else haproxy -W -D -p "$pid" -f {root}/etc/haproxy/haproxy.cfg 9>&-; fi ;;
+  caddy) exit 0 ;;
   *) exit 1 ;;
 esac
+# The program that was started returns before the server has written its number and listens.
+for n in $(seq 100); do
+    if [ -s "$pid" ] && bash -c 'exec 3<>/dev/tcp/127.0.0.1/{https}' 2>/dev/null; then break; fi
+    sleep 0.1
+done
 """
 _NGINX = """#!/bin/sh
 exec {program} -e {run}/nginx.log -c {run}/nginx.conf "$@"
@@ -87,7 +92,9 @@ class Host:
         self._run = root / "run"
         for folder in (self._run, root / "bin", self.exported, root / "etc/nginx/conf.d"):
             folder.mkdir(parents=True)
+        self._lock = root / "systemctl.lock"
         names = {"root": root, "run": self._run, "program": shutil.which("nginx", path=_paths())}
+        names["lock"] = self._lock
         names["https"] = str(ports.https)
         self._write("bin/systemctl", _SYSTEMCTL.format(**names))
         self._write("bin/nginx", _NGINX.format(**names))
@@ -189,13 +196,28 @@ class Host:
 
     def clear(self) -> None:
         """Stop the servers of a page and remove their configuration."""
-        for pid in self._run.glob("*.pid"):
-            with contextlib.suppress(ProcessLookupError, ValueError):
-                os.kill(int(pid.read_text()), signal.SIGTERM)
-            pid.unlink(missing_ok=True)
         self._write("on-change", "#!/bin/sh\n")
+        with self._lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for pid in self._run.glob("*.pid"):
+                with contextlib.suppress(ProcessLookupError, ValueError):
+                    end(int(pid.read_text()))
+                pid.unlink(missing_ok=True)
         for path in (self.root / "etc/nginx/conf.d").iterdir():
             path.unlink()
+
+
+def end(pid: int) -> None:
+    """End a process that is no child of ours, and wait until it is gone: its ports are free then.
+
+    Raises `ProcessLookupError` if it is not there.
+    """
+    process = os.pidfd_open(pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+        assert select.select([process], [], [], _WAIT_S)[0], f"process {pid} goes on after SIGTERM"
+    finally:
+        os.close(process)
 
 
 def _paths() -> str:

@@ -10,6 +10,7 @@ from datetime import timedelta
 import msgspec
 
 from certwright.acme.solvers.contract import Task
+from certwright.acme.solvers.side_listener import Shown
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
@@ -24,7 +25,7 @@ from support.world import CONTROLLER
 class Listening:
     """A listener that only records what it shows."""
 
-    patience_s: float = 0.0
+    shown: Shown[str] = field(default_factory=Shown)
     tokens: dict[str, str] = field(default_factory=dict)
 
     async def present(self, task: Task) -> None:
@@ -44,7 +45,7 @@ async def another_replica(fake: FakeWorld, namespace: str = "") -> AsyncIterator
     scope = Scope(namespace=namespace)
     Responses(client, fake.world.clock, listening, None, scope).start(tasks)
     await fake.world.settle()
-    assert listening.patience_s > 0
+    assert listening.shown.patience_s > 0
     try:
         yield listening
     finally:
