@@ -31,6 +31,7 @@ BENCHMARKS = {
     "fleet": "a year of 100,000 certificates whose issuers fail now and then, under three backoffs",
     "store": "the store alone: commits, reads, lists",
     "scaled": "certificates over several servers and shards on etcd, beside one server on SQLite",
+    "failover": "how long certificates wait when a server, etcd's leader or a shard fails (ten minutes)",
     "delivery": "from issuance to served: 100 renewals with nginx, HAProxy and PostgreSQL (two minutes)",
     "etcd_lists": "whole lists and pages of 500 on etcd, up to 100,000 objects: processor time",
 }

@@ -3,85 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import re
+import shlex
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from certwright.cli import access
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATES, ISSUERS
-from support.programs import free_port
 from support.real import require
-from support.waiting import until
+from support.scale import SCALE, client_of, commands, running
 
-SCALE = Path(__file__).parents[2] / "examples" / "scale"
+UNITS = SCALE / "systemd"
 NUMBER = 10
 PATIENCE_S = 120
-
-
-class Running:
-    """The processes of the Procfile, in a folder of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        settings = dict(
-            line.split("=", 1) for line in (SCALE / "scale.env").read_text().splitlines() if "=" in line
-        )
-        settings = {name: str(free_port()) for name in settings} | {"DIR": str(folder)}
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = {**os.environ, **settings, "PATH": path}
-        self.ports = settings
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self) -> None:
-        """Start every line of the Procfile."""
-        for line in (SCALE / "Procfile").read_text().splitlines():
-            if not line.startswith("#"):
-                name, command = line.split(": ", 1)
-                with (self.folder / f"{name}.log").open("wb") as log:
-                    self._processes[name] = subprocess.Popen(
-                        ["/bin/sh", "-c", command], cwd=SCALE, env=self._environment, stdout=log, stderr=log
-                    )
-
-    def end(self, name: str, how: signal.Signals) -> None:
-        """End one: by SIGKILL as a loss of power would, by SIGTERM in good order."""
-        process = self._processes.pop(name)
-        process.send_signal(how)
-        process.wait()
-
-    def stop(self) -> None:
-        """End all."""
-        for process in self._processes.values():
-            process.send_signal(signal.SIGKILL)
-        for process in self._processes.values():
-            process.wait()
-
-
-@contextmanager
-def running(folder: Path) -> Iterator[Running]:
-    """Everything, until the end of the block."""
-    processes = Running(folder)
-    try:
-        processes.start()
-        yield processes
-    finally:
-        processes.stop()
-
-
-async def client_of(folder: Path) -> Client:
-    """A client of the address of HAProxy, once a shard has made its kubeconfig."""
-    kubeconfig = folder / "kubeconfig1"
-    await until(lambda: kubeconfig.exists() and kubeconfig.stat().st_size > 0)
-    choice = access.choose(kubeconfig, os.environ, folder)
-    return Client(access.connect(choice, access.load(choice, None)), user_agent="test")
 
 
 async def issue(client: Client, prefix: str) -> int:
@@ -138,3 +78,29 @@ async def test_one_of_each_may_end_under_load(tmp_path: Path) -> None:
             processes.end("shard2", signal.SIGTERM)
             errors = await loaded
     assert errors <= 5
+
+
+def unit_commands() -> dict[str, list[str]]:
+    """What the units of the target start, by the names of the Procfile, with its variables."""
+    target = (UNITS / "certwright-scale.target").read_text()
+    found = {}
+    for unit, instance in re.findall(r"scale-(\w+)(?:@(\d))?\.service", target):
+        text = (UNITS / f"scale-{unit}{'@' if instance else ''}.service").read_text()
+        command = re.search(r"^ExecStart=/usr/bin/env (.*)$", text, re.M)
+        assert command is not None, unit
+        words = command[1].replace("%i", instance).replace("${STATE_DIRECTORY}", "$DIR")
+        found[unit + instance] = shlex.split(re.sub(r"\$\{(\w+)\}", r"$\1", words))
+    return found
+
+
+def test_the_systemd_units_start_what_the_procfile_starts() -> None:
+    expected = {name: shlex.split(line.rpartition("exec ")[2]) for name, line in commands().items()}
+    assert unit_commands() == expected
+
+
+def test_systemd_understands_the_units() -> None:
+    require("systemd-analyze")
+    units = sorted(UNITS.iterdir())
+    assert len(units) == 5
+    done = subprocess.run(["systemd-analyze", "verify", *units], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
