@@ -1,4 +1,4 @@
-"""From issuance to served: 100 renewals with Debian's nginx, HAProxy and PostgreSQL, each with its hook."""
+"""From issuance to served: 100 renewals with real servers, each with its hook."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench.rig import median, table
 from support.live import LiveWorld
-from support.supplied import SERVERS, renew, served, supplied_servers
+from support.supplied import SERVERS, Server, renew, served, supplied_servers
 
 _RENEWALS = int(os.environ.get("BENCH_RENEWALS", "100"))
 _PAUSE_S = 0.002
@@ -28,8 +28,8 @@ def main() -> None:
 
 
 async def _measure(folder: Path) -> None:
-    times: dict[str, list[float]] = {name: [] for name in SERVERS}
-    async with supplied_servers(folder) as (world, ports):
+    times: dict[str, list[float]] = {server.name: [] for server in SERVERS}
+    async with supplied_servers(folder, SERVERS) as (world, ports):
         for _ in range(_RENEWALS):
             for name, seconds in (await _one(world, ports)).items():
                 times[name].append(seconds)
@@ -41,14 +41,14 @@ async def _one(world: LiveWorld, ports: Mapping[str, int]) -> dict[str, float]:
     expected = await renew(world)
     began = time.perf_counter()
 
-    async def wait(name: str) -> float:
+    async def wait(server: Server) -> float:
         async with asyncio.timeout(60):
-            while await served(name, ports[name]) != expected:  # noqa: ASYNC110 - no event says so
+            while await served(server, ports[server.name]) != expected:  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(_PAUSE_S)
         return time.perf_counter() - began
 
-    found = await asyncio.gather(*(wait(name) for name in SERVERS))
-    return dict(zip(SERVERS, found, strict=True))
+    found = await asyncio.gather(*map(wait, SERVERS))
+    return dict(zip((server.name for server in SERVERS), found, strict=True))
 
 
 def _p99(values: list[float]) -> float:

@@ -1,10 +1,10 @@
-"""Deliveries to Debian's nginx, HAProxy and PostgreSQL: what they serve is what the Secret contains."""
+"""Deliveries to Debian's web, mail and database servers: what they serve is what the Secret contains."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,8 +14,7 @@ from certwright.kube.api.meta import Condition
 from certwright.pki.certificates import read_certificate
 from certwright.resources.table import DELIVERIES
 from support.live import LiveWorld, eventually
-from support.supplied import SERVERS, STALE, renew, served, supplied_servers
-from support.tls_servers import HeldRequest, HeldSession
+from support.supplied import SERVERS, STALE, Server, renew, served, supplied_servers
 
 RENEWALS = 20
 
@@ -34,41 +33,42 @@ async def condition(world: LiveWorld, name: str, kind: str) -> Condition:
     return found or Condition(type=kind, status="Unknown", reason="", message="")
 
 
+ANSWERS = {"postgres": b"42", "postfix": b"250 2.0.0 Ok", "dovecot": b"OK"}
+"""What the connections are answered that began before the renewals; the others' answer is HTTP's."""
+
+
 async def test_servers_serve_each_renewed_certificate_and_keep_their_connections(folder: Path) -> None:
-    async with supplied_servers(folder) as (world, ports):
-        await _renew_and_compare(world, {name: ports[name] for name in SERVERS})
+    async with supplied_servers(folder, (*SERVERS, STALE)) as (world, ports):
+        await _renew_and_compare(world, ports)
         await _check_conditions(world, SERVERS)
 
 
 async def _renew_and_compare(world: LiveWorld, ports: Mapping[str, int]) -> None:
     expected = read_certificate((await world.secret("web")).data["tls.crt"]).der
 
+    async def serves(server: Server) -> bool:
+        return await served(server, ports[server.name]) == expected
+
     async def all_serve() -> bool:
-        found = [await served(name, port) for name, port in ports.items()]
-        return found == [expected] * len(ports)
+        return all(await asyncio.gather(*map(serves, SERVERS)))
 
     await eventually(all_serve)
-    held: tuple[HeldRequest | HeldSession, ...] = (
-        HeldRequest(ports["nginx"]),
-        HeldRequest(ports["haproxy"]),
-        HeldSession(ports["postgres"]),
-    )
+    held = {server.name: await asyncio.to_thread(server.hold, ports[server.name]) for server in SERVERS}
     for _ in range(RENEWALS):
         expected = await renew(world)
         await eventually(all_serve)
-    answers = [await asyncio.to_thread(one.finish) for one in held]
-    assert answers[:2] == [b"HTTP/1.1 200 OK"] * 2
-    assert b"42" in answers[2]
+    for name, connection in held.items():
+        assert ANSWERS.get(name, b"HTTP/1.1 ") in await asyncio.to_thread(connection.finish), name
 
 
-async def _check_conditions(world: LiveWorld, names: tuple[str, ...]) -> None:
-    for name in names:
+async def _check_conditions(world: LiveWorld, servers: Sequence[Server]) -> None:
+    for server in servers:
 
-        async def is_deployed(name: str = name) -> bool:
+        async def is_deployed(name: str = server.name) -> bool:
             return (await condition(world, name, "Deployed")).status == "True"
 
         await eventually(is_deployed)
-        assert (await condition(world, name, "Delivered")).status == "True"
-    stale = await condition(world, STALE, "Deployed")
-    assert (stale.status, (await condition(world, STALE, "Delivered")).status) == ("False", "True")
+        assert (await condition(world, server.name, "Delivered")).status == "True"
+    stale = await condition(world, STALE.name, "Deployed")
+    assert (stale.status, (await condition(world, STALE.name, "Delivered")).status) == ("False", "True")
     assert "stored and delivered, but 127.0.0.1:" in stale.message

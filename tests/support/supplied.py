@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
 from certwright.controllers.deliveries.served import NotServed, served_certificate
@@ -18,13 +18,12 @@ from certwright.resources.delivery import Delivery, DeliveryOutput, DeliverySpec
 from certwright.resources.references import LocalObjectReference
 from certwright.resources.table import CERTIFICATES, DELIVERIES
 from controllers.scene import Scene
+from support.held import Held, HeldMail, HeldMailbox, HeldRequest, HeldSession
 from support.live import LiveWorld, eventually, live_world
+from support.mail_servers import running_dovecot, running_postfix
 from support.programs import free_port
-from support.tls_servers import hooks_of, running_haproxy, running_nginx, running_postgres
+from support.tls_servers import running_apache, running_haproxy, running_nginx, running_postgres
 
-SERVERS = ("nginx", "haproxy", "postgres")
-STALE = "stale"
-"""A server without a hook."""
 _OWNER = "postgres" if os.geteuid() == 0 else ""
 _COMBINED = (DeliveryOutput(name="all.pem", format="Combined"),)
 _OWNED = (
@@ -33,14 +32,65 @@ _OWNED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How one server is started (folder, port, directory of its files), made to read its files again (the
+    hook, with `{folder}`), and connected to."""
+
+    name: str
+    run: Callable[[Path, int, Path], AbstractContextManager[None]]
+    hook: str
+    hold: Callable[[int], Held]
+    outputs: tuple[DeliveryOutput, ...] = ()
+    start_tls: str = ""
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files."""
+        return tuple(output.name for output in self.outputs) or ("tls.crt", "tls.key")
+
+
+SERVERS = (
+    Server("nginx", running_nginx, "nginx -c {folder}/nginx.conf -s reload", HeldRequest),
+    Server("apache", running_apache, "kill -USR1 $(cat {folder}/apache.pid)", HeldRequest),
+    Server("haproxy", running_haproxy, "haproxy:{folder}/haproxy.sock", HeldRequest, _COMBINED),
+    Server(
+        "postgres",
+        running_postgres,
+        "kill -HUP $(head -1 {folder}/data/postmaster.pid)",
+        HeldSession,
+        _OWNED,
+        "postgres",
+    ),
+    Server(
+        "postfix",
+        running_postfix,
+        "kill -HUP $(cat {folder}/postfix/queue/pid/master.pid)",
+        HeldMail,
+        start_tls="smtp",
+    ),
+    Server(
+        "dovecot",
+        running_dovecot,
+        "doveadm -c {folder}/dovecot.conf reload",
+        HeldMailbox,
+        start_tls="imap",
+    ),
+)
+STALE = Server("stale", partial(running_haproxy, name="stale"), "", HeldRequest, _COMBINED)
+"""A server without a hook."""
+
+
 @asynccontextmanager
-async def supplied_servers(folder: Path) -> AsyncIterator[tuple[LiveWorld, Mapping[str, int]]]:
+async def supplied_servers(
+    folder: Path, servers: Sequence[Server]
+) -> AsyncIterator[tuple[LiveWorld, Mapping[str, int]]]:
     """A world with a Certificate `web`, and the ports of the servers that serve it, all below `folder`."""
-    ports = {name: free_port() for name in (*SERVERS, STALE)}
+    ports = {server.name: free_port() for server in servers}
     tls = folder / "tls"
     options = DeliveryOptions(
         roots={"tls": Root(directory=str(tls), owners=(_OWNER,))},
-        hooks=hooks_of(folder),
+        hooks={server.name: server.hook.format(folder=folder) for server in servers if server.hook},
         checked=("127.0.0.1:*",),
     )
     async with live_world(deliveries=options) as world:
@@ -49,34 +99,35 @@ async def supplied_servers(folder: Path) -> AsyncIterator[tuple[LiveWorld, Mappi
         await scene.issue("web")
         await eventually(lambda: world.has_issued("web"))
         # The hooks fail until the servers run, and are repeated.
-        await _deliver(world, "nginx", ports["nginx"], hook="nginx")
-        await _deliver(world, "haproxy", ports["haproxy"], hook="haproxy", outputs=_COMBINED)
-        await _deliver(world, "postgres", ports["postgres"], hook="postgres", outputs=_OWNED)
-        await _deliver(world, STALE, ports[STALE], outputs=_COMBINED)
-        for file in ("nginx/tls.key", "haproxy/all.pem", "postgres/tls.key", "stale/all.pem"):
-            await eventually(partial(asyncio.to_thread, (tls / file).exists))
+        for server in servers:
+            await _deliver(world, server, ports[server.name])
+        for file in (tls / server.name / name for server in servers for name in server.files):
+            await eventually(partial(asyncio.to_thread, file.exists))
         with ExitStack() as stack:
-            stack.enter_context(running_nginx(folder, ports["nginx"], tls / "nginx"))
-            files = {ports[name]: tls / name / "all.pem" for name in ("haproxy", STALE)}
-            stack.enter_context(running_haproxy(folder, files))
-            stack.enter_context(running_postgres(folder, ports["postgres"], tls / "postgres"))
+            for server in servers:
+                stack.enter_context(server.run(folder, ports[server.name], tls / server.name))
             yield world, ports
 
 
-async def served(name: str, port: int) -> bytes:
+async def served(server: Server, port: int) -> bytes:
     """The DER of the certificate that the server presents; empty while it presents none."""
-    start_tls = "postgres" if name == "postgres" else ""
     try:
-        return await served_certificate("127.0.0.1", port, server_name="", start_tls=start_tls)
+        return await served_certificate("127.0.0.1", port, server_name="", start_tls=server.start_tls)
     except NotServed:
         return b""
 
 
-async def _deliver(world: LiveWorld, name: str, port: int, **spec: Any) -> None:
-    address = ServedAt(address=f"127.0.0.1:{port}", start_tls="postgres" if name == "postgres" else "")
-    spec = {"root": "tls", "path": name, "served_at": (address,), **spec}
-    made = DeliverySpec(certificate_ref=LocalObjectReference(name="web"), **spec)
-    await world.create(DELIVERIES, Delivery(metadata=ObjectMeta(name=name, namespace="default"), spec=made))
+async def _deliver(world: LiveWorld, server: Server, port: int) -> None:
+    spec = DeliverySpec(
+        certificate_ref=LocalObjectReference(name="web"),
+        root="tls",
+        path=server.name,
+        outputs=server.outputs,
+        hook=server.hook and server.name,
+        served_at=(ServedAt(address=f"127.0.0.1:{port}", start_tls=server.start_tls),),
+    )
+    made = Delivery(metadata=ObjectMeta(name=server.name, namespace="default"), spec=spec)
+    await world.create(DELIVERIES, made)
 
 
 async def renew(world: LiveWorld) -> bytes:

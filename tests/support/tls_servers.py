@@ -1,12 +1,10 @@
-"""Debian's nginx, HAProxy and PostgreSQL with TLS on loopback, for certificates that change meanwhile."""
+"""Debian's nginx, Apache, HAProxy and PostgreSQL with TLS on loopback, for certificates that change
+meanwhile."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import socket
-import ssl
-import struct
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,15 +15,6 @@ import pytest
 from support.real import require
 
 _POSTGRES_USER = "postgres"
-
-
-def hooks_of(folder: Path) -> dict[str, str]:
-    """The hooks that make the servers in this folder read their files again."""
-    return {
-        "nginx": f"{require('nginx')} -c {folder}/nginx.conf -s reload",
-        "haproxy": f"haproxy:{folder}/haproxy.sock",
-        "postgres": f"kill -HUP $(head -1 {folder}/data/postmaster.pid)",
-    }
 
 
 @contextmanager
@@ -46,16 +35,46 @@ def running_nginx(folder: Path, port: int, tls: Path) -> Iterator[None]:
             }}
         }}
     """)
-    with _process([program, "-c", str(config)]):
+    with running([program, "-c", str(config)]):
         yield
 
 
 @contextmanager
-def running_haproxy(folder: Path, files: Mapping[int, Path]) -> Iterator[None]:
-    """HAProxy with a port for each of the files."""
+def running_apache(folder: Path, port: int, tls: Path) -> Iterator[None]:
+    """Apache with the pair in `tls`; answers every request with 404."""
+    program, user = require("apache2"), "User www-data\nGroup www-data" if os.geteuid() == 0 else ""
+    config, modules = folder / "apache.conf", "/usr/lib/apache2/modules"
+    config.write_text(f"""
+ServerRoot {folder}
+DefaultRuntimeDir {folder}
+PidFile {folder}/apache.pid
+ErrorLog {folder}/apache.log
+ServerName localhost
+Mutex pthread
+{user}
+LoadModule mpm_event_module {modules}/mod_mpm_event.so
+LoadModule authz_core_module {modules}/mod_authz_core.so
+LoadModule ssl_module {modules}/mod_ssl.so
+StartServers 1
+ThreadsPerChild 8
+MinSpareThreads 8
+MaxSpareThreads 16
+MaxRequestWorkers 256
+ServerLimit 32
+Listen 127.0.0.1:{port}
+SSLEngine on
+SSLCertificateFile {tls}/tls.crt
+SSLCertificateKeyFile {tls}/tls.key
+""")
+    with running([program, "-f", str(config), "-D", "FOREGROUND"]):
+        yield
+
+
+@contextmanager
+def running_haproxy(folder: Path, port: int, tls: Path, *, name: str = "haproxy") -> Iterator[None]:
+    """HAProxy with `all.pem` in `tls`."""
     program = require("haproxy")
-    config, runtime = folder / "haproxy.cfg", folder / "haproxy.sock"
-    binds = "\n".join(f"    bind 127.0.0.1:{port} ssl crt {file}" for port, file in files.items())
+    config, runtime = folder / f"{name}.cfg", folder / f"{name}.sock"
     config.write_text(f"""
 global
     stats socket {runtime} mode 600 level admin
@@ -65,10 +84,10 @@ defaults
     timeout connect 5s
     timeout server 60s
 frontend both
-{binds}
+    bind 127.0.0.1:{port} ssl crt {tls}/all.pem
     http-request return status 200 content-type text/plain string ok
 """)
-    with _process([program, "-db", "-f", str(config)]):
+    with running([program, "-db", "-f", str(config)]):
         yield
 
 
@@ -93,7 +112,7 @@ def running_postgres(folder: Path, port: int, tls: Path) -> Iterator[None]:
         "fsync": "off",
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    with _process([*as_user, f"{programs}/postgres", "-D", str(data), *options]):
+    with running([*as_user, f"{programs}/postgres", "-D", str(data), *options]):
         yield
 
 
@@ -108,10 +127,13 @@ def _postgres_programs() -> Path:
 
 
 @contextmanager
-def _process(command: list[str]) -> Iterator[None]:
+def running(command: list[str], *, env: Mapping[str, str] | None = None) -> Iterator[None]:
+    """A server, the leader of its process group; `env` is added to the environment."""
     process = subprocess.Popen(
         ["setpriv", "--pdeathsig", "TERM", *command],
         cwd="/",
+        env={**os.environ, **(env or {})},
+        process_group=0,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -124,52 +146,3 @@ def _process(command: list[str]) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-class HeldRequest:
-    """An HTTP request whose end is not sent yet."""
-
-    def __init__(self, port: int) -> None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        self._socket = context.wrap_socket(_connected(port))
-        self._socket.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n")
-
-    def finish(self) -> bytes:
-        """Send the end; the first line of the answer."""
-        with self._socket:
-            self._socket.sendall(b"\r\n")
-            return self._socket.recv(4096).split(b"\r\n")[0]
-
-
-class HeldSession:
-    """A session of PostgreSQL."""
-
-    def __init__(self, port: int) -> None:
-        plain = _connected(port)
-        plain.sendall(b"\x00\x00\x00\x08\x04\xd2\x16\x2f")
-        assert plain.recv(1) == b"S"
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        self._socket = context.wrap_socket(plain)
-        start = struct.pack("!i", 196608) + b"user\0postgres\0database\0postgres\0\0"
-        self._socket.sendall(struct.pack("!i", len(start) + 4) + start)
-        self._until_ready()
-
-    def finish(self) -> bytes:
-        """Ask a question; the answer."""
-        with self._socket:
-            self._socket.sendall(b"Q" + struct.pack("!i", 4 + 10) + b"select 42\0")
-            return self._until_ready()
-
-    def _until_ready(self) -> bytes:
-        answer = b""
-        while not answer.endswith(b"Z\x00\x00\x00\x05I"):
-            piece = self._socket.recv(4096)
-            assert piece, answer
-            answer += piece
-        return answer
-
-
-def _connected(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=20)
