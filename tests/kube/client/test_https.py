@@ -21,6 +21,7 @@ from certwright.kube.client.login import Credential, FileLogin, FixedLogin, Logi
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import close_stream
 from certwright.kube.runtime.fence import FencedTransport
+from certwright.kube.util.http_messages import HEARTBEAT
 from certwright.kube.util.tls import BadCredentials, tls_context
 
 CA = trustme.CA()
@@ -75,7 +76,7 @@ def _handler(heard: Heard) -> Callable[[web.Request], Awaitable[web.StreamRespon
 
 
 async def _watch(request: web.Request, heard: Heard) -> web.StreamResponse:
-    response = web.StreamResponse()
+    response = web.StreamResponse(headers={HEARTBEAT: request.headers[HEARTBEAT]})
     await response.prepare(request)
     try:
         await response.write(b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}\n')
@@ -182,6 +183,15 @@ async def test_a_connection_that_breaks_in_a_watch_is_no_quiet_end(server: Serve
         with pytest.raises(Unreachable, match=r"the answer of https://127\.0\.0\.1:\d+ ended"):
             async for _ in watch:
                 pass
+
+
+async def test_a_watch_without_its_heartbeats_breaks(server: Server) -> None:
+    async with connected(HttpsTransport(server.address, tls=trusting(), heartbeat_s=0)) as transport:
+        watch = Client(transport, user_agent="test").watch(SECRETS, resource_version="1")
+        assert len(await anext(watch)) == 1
+        with pytest.raises(Unreachable, match=r"https://127\.0\.0\.1:\d+ did not answer in time"):
+            await anext(watch)
+    assert server.heard.headers[HEARTBEAT] == "0"
 
 
 async def _failure(transport: HttpsTransport, target: str = "/x") -> str:

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
@@ -21,7 +21,7 @@ from certwright.kube.client.dial import ProxyFailed, dial, endpoint, proxy_autho
 from certwright.kube.client.http1 import ClosedEarly, Connection, CutShort, NotHttp
 from certwright.kube.client.login import Credential, Login, LoginFailed
 from certwright.kube.util.encoding import in_words, one_line
-from certwright.kube.util.http_messages import Response
+from certwright.kube.util.http_messages import HEARTBEAT, Response
 from certwright.kube.util.proxies import proxy_for
 from certwright.kube.util.tls import BadCredentials, tls_context
 
@@ -31,6 +31,12 @@ REQUEST_S = 30
 # The client requests watches that end after eight minutes, with a bookmark every minute. One that is silent
 # for longer than that is dead, even if a proxy keeps its connection open.
 _WATCH_SILENCE_S = 600
+
+# The interval of the empty lines that are requested in watches (`http_messages.HEARTBEAT`). If two are
+# missing, the server stands still; or this process did, and then they are in its socket's buffer, and read
+# within the second time.
+HEARTBEAT_S = 2
+_UNREAD_S = 0.5
 
 # Every watch occupies a connection (HTTP/1.1).
 _CONNECTIONS = 100
@@ -60,8 +66,9 @@ class HttpsTransport:
     answered with 401 is repeated once if there is another credential by then. `certified` returns the TLS
     settings for a client certificate and its key (both PEM), `tls` those without. A proxy is taken from
     `proxy`, otherwise from the environment (HTTPS_PROXY, NO_PROXY), never for this machine itself. Redirects
-    are not followed, because the credentials are for this server. Raises `ValueError` when `server` is no
-    URL.
+    are not followed, because the credentials are for this server. A watch breaks when a server that sends
+    heartbeats is silent for two of `heartbeat_s`; behind a load balancer the next request may then reach
+    another server. Raises `ValueError` when `server` is no URL.
     """
 
     def __init__(
@@ -74,7 +81,9 @@ class HttpsTransport:
         server_name: str = "",
         proxy: str = "",
         connections: int = _CONNECTIONS,
+        heartbeat_s: int = HEARTBEAT_S,
     ) -> None:
+        self._heartbeat_s = heartbeat_s
         self._server = server.rstrip("/")
         self._endpoint = endpoint(self._server)
         self._tls = tls or tls_context()
@@ -118,8 +127,10 @@ class HttpsTransport:
     async def _exchange(
         self, check: Callable[[], None], method: str, target: str, headers: Mapping[str, str], body: bytes
     ) -> Response:
-        message = self._message(method, target, headers, body)
         is_watch = _is_watch(target)
+        if is_watch:
+            headers = {**headers, HEARTBEAT: str(self._heartbeat_s)}
+        message = self._message(method, target, headers, body)
         with _unreachable(self._server):
             async with asyncio.timeout(_WATCH_SILENCE_S if is_watch else REQUEST_S):
                 await self._room.acquire()
@@ -128,7 +139,8 @@ class HttpsTransport:
                     status, found = await self._send(lease, check, method, message)
                     if is_watch and status == 200:
                         streams = True
-                        return Response(200, found, stream=_Stream(lease, self._server))
+                        beat_s = self._heartbeat_s if HEARTBEAT in found else None
+                        return Response(200, found, stream=_Stream(lease, self._server, beat_s))
                     return Response(status, found, await lease.connection.read_all())
                 finally:
                     if not streams:
@@ -179,6 +191,11 @@ class HttpsTransport:
         else:
             connection.abort()
 
+    def drop_idle(self) -> None:
+        """Close the idle connections: they may lead to a server that stands still."""
+        while self._idle:
+            self._idle.pop().connection.abort()
+
     def _message(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
         """The request's bytes (RFC 9112 §3). Raises `ValueError` for a line break in a header or target."""
         path = f"{self._endpoint.path}{target}"
@@ -217,8 +234,7 @@ class HttpsTransport:
         self._closed = True
         for lease in tuple(self.leases):
             lease.end()
-        while self._idle:
-            self._idle.pop().connection.abort()
+        self.drop_idle()
         # The event loop closes aborted sockets in its next turn.
         await asyncio.sleep(0)
 
@@ -244,6 +260,10 @@ class _Lease:
             self._connection.abort()
         self._connection, self._tls = connection, tls
 
+    def silent(self) -> None:
+        """Note that the server does not send what it promised."""
+        self._transport.drop_idle()
+
     def end(self) -> None:
         """Give the place and the connection back, once."""
         if self not in self._transport.leases:
@@ -256,22 +276,36 @@ class _Lease:
 
 class _Stream:
     """The body of a watch. A class, because a generator that was never started would not close the
-    response."""
+    response. `beat_s`: the interval of the server's heartbeats; None: it sends none."""
 
-    def __init__(self, lease: _Lease, server: str) -> None:
+    def __init__(self, lease: _Lease, server: str, beat_s: int | None) -> None:
         self._lease = lease
         self._server = server
+        self._beat_s = beat_s
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
         with _unreachable(self._server):
-            async with asyncio.timeout(_WATCH_SILENCE_S):
-                chunk = await self._lease.connection.read()
+            chunk = await self._read()
         if not chunk:
             raise StopAsyncIteration
         return chunk
+
+    async def _read(self) -> bytes:
+        if self._beat_s is None:
+            async with asyncio.timeout(_WATCH_SILENCE_S):
+                return await self._lease.connection.read()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(2 * self._beat_s):
+                return await self._lease.connection.read()
+        try:
+            async with asyncio.timeout(_UNREAD_S):
+                return await self._lease.connection.read()
+        except TimeoutError:
+            self._lease.silent()
+            raise
 
     async def aclose(self) -> None:
         self._lease.end()

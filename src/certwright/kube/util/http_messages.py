@@ -10,6 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+HEARTBEAT = "x-watch-heartbeat"
+"""Header of a watch, ours: the interval in seconds, a whole number, at which the server sends an empty line.
+A client requests it; a server that repeats it in its response does so; others ignore it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:

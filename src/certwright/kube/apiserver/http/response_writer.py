@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from certwright.kube.apiserver.http import wire
+from certwright.kube.apiserver.http import heartbeat, wire
 from certwright.kube.apiserver.http.unread import Unread
 from certwright.kube.apiserver.model.routes import is_watch
 from certwright.kube.util.http_messages import PushStream, Request, Response
@@ -116,6 +116,7 @@ class Sender(asyncio.Protocol):
             wire.mark_as_gzip(response)
             chunks = wire.compressed(stream)
         has_body = request.method != "HEAD"
+        beat_s = heartbeat.accept(request, response)
         if has_body:
             response.headers["transfer-encoding"] = "chunked"
         self._has_begun = True
@@ -127,7 +128,8 @@ class Sender(asyncio.Protocol):
             if isinstance(stream, PushStream):
                 stream.push_into(self._push)
             if has_body and not (self._is_last or self.transport.is_closing()):
-                await self._pump(chunks)
+                with heartbeat.beating(beat_s, self._beat):
+                    await self._pump(chunks)
         # An orderly end, so that a connected client can ask again.
         if has_body:
             self._write(wire.LAST_CHUNK)
@@ -146,6 +148,11 @@ class Sender(asyncio.Protocol):
                 raise
         finally:
             self._is_pumping = False
+
+    def _beat(self, chunk: bytes) -> None:
+        """Write a heartbeat: not within a chunk, and not to a client that has something to read."""
+        if self._is_pumping and not self._sending and self._resumed is None:
+            self._write(chunk)
 
     def _push(self, data: bytes) -> bool:
         """Write a chunk of a stream that pushes its chunks (`kit.exchange.Write`)."""
