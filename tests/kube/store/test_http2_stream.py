@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 
 import pytest
 
 from certwright.kube.store.contract import Key
-from certwright.kube.store.etcd import http2_stream
+from certwright.kube.store.etcd import http2_frames
 from certwright.kube.store.etcd.client import Access, EtcdClient
-from certwright.kube.store.etcd.http2_stream import Call, StreamBroken, responses
+from certwright.kube.store.etcd.http2_frames import Headers, Peer, StreamBroken
+from certwright.kube.store.etcd.http2_stream import Call, responses
 from certwright.kube.store.etcd.messages import (
     TXN,
     WATCH,
@@ -29,13 +30,13 @@ CREATE = WatchRequest(create_request=WatchCreateRequest(key=b"/stream")).Seriali
 
 
 def watching(etcd: Etcd) -> Call:
-    return Call("127.0.0.1", etcd.port, WATCH.path, (("hasleader", "true"),), CREATE)
+    return Call(Peer.of(etcd.member, None), WATCH.path, (("hasleader", "true"),), CREATE)
 
 
 async def test_a_watch_of_large_and_many_values_arrives_whole(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http2_stream, "_WINDOW", 1 << 20)
+    monkeypatch.setattr(http2_frames, "_WINDOW", 1 << 20)
     client = EtcdClient(at(etcd.member))
     values = [b"%d" % number * (1 << 18) for number in range(8)] + [b"%d" % number for number in range(500)]
     async with responses(watching(etcd)) as stream:
@@ -53,11 +54,11 @@ async def test_the_store_follows_etcd_without_grpc(etcd: Etcd) -> None:
     async with opened(at(etcd.member), prefix="/stream/store") as store:
         await store.put(Key(BUCKET, "", "a"), holding(b"x"))
         assert store._client._streams
-        assert WATCH.path not in {path for _, path in store._client._calls}
+        assert not store._client._channels
 
 
 @asynccontextmanager
-async def peer(*parts: bytes, headers: Sequence[tuple[str, str]] = ()) -> AsyncIterator[Call]:
+async def peer(*parts: bytes, headers: Headers = ()) -> AsyncIterator[Call]:
     """A call at a peer that writes these parts, whatever it reads."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,17 +74,17 @@ async def peer(*parts: bytes, headers: Sequence[tuple[str, str]] = ()) -> AsyncI
     closed = asyncio.Event()
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        yield Call("127.0.0.1", server.sockets[0].getsockname()[1], "/x", headers, b"")
+        yield Call(Peer("127.0.0.1", server.sockets[0].getsockname()[1]), "/x", headers, b"")
         await closed.wait()
 
 
 def frame(kind: int, flags: int, payload: bytes) -> bytes:
-    return http2_stream._frame(kind, flags, 1, payload)
+    return http2_frames.frame(kind, flags, 1, payload)
 
 
 async def test_a_server_that_stands_still_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http2_stream, "_PING_EVERY_S", 0.02)
-    monkeypatch.setattr(http2_stream, "_ANSWER_S", 0.01)
+    monkeypatch.setattr(http2_frames, "_PING_EVERY_S", 0.02)
+    monkeypatch.setattr(http2_frames, "_ANSWER_S", 0.01)
     async with peer() as call, responses(call) as stream:
         with pytest.raises(StreamBroken, match="no response to a ping"):
             await anext(stream)
@@ -116,7 +117,7 @@ async def test_messages_that_were_cut_anywhere_are_put_together() -> None:
 async def test_where_only_grpc_reaches_etcd_watches_use_it(
     etcd: Etcd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http2_stream, "_PREFACE", b"GET / HTTP/1.1\r\n\r\n")
+    monkeypatch.setattr(http2_frames, "_PREFACE", b"GET / HTTP/1.1\r\n\r\n")
     client = EtcdClient(Access((etcd.member,)))
     async with aclosing(client.watch(WatchCreateRequest(key=b"/stream"))) as answers:
         assert (await anext(answers)).created

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,9 @@ import grpc.aio
 
 from certwright.kube.store.contract import Compacted, FutureRevision, Lost, StoreError, TooLarge, Unavailable
 from certwright.kube.store.etcd import messages
-from certwright.kube.store.etcd.http2_stream import Call, StreamBroken, responses
+from certwright.kube.store.etcd.http2_frames import Headers, Peer, StreamBroken
+from certwright.kube.store.etcd.http2_stream import Call, responses
+from certwright.kube.store.etcd.http2_unary import CannotConnect, NoResponse, UnaryCalls
 from certwright.kube.store.etcd.messages import Method
 
 _log = logging.getLogger(__name__)
@@ -86,6 +88,7 @@ class EtcdClient:
         self._access = access
         self._credentials = _credentials(access)
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._unary = UnaryCalls(self._tls)
         self._turn = 0
         self._token = ""
         self._calls: dict[tuple[str, str], Any] = {}
@@ -182,14 +185,30 @@ class EtcdClient:
     async def _call_member(self, member: str, method: Method, request: Any, timeout_s: float) -> Any:
         if self._access.user is not None and not self._token:
             await self._authenticate(member, timeout_s)
+        data, is_unreachable = _serialize(request), False
+        if self._unary.takes(data):
+            try:
+                answer = await self._unary.call(member, method.path, self._metadata(), data, timeout_s)
+                return method.response.FromString(answer)
+            except TimeoutError:
+                raise grpc.aio.AioRpcError(_SILENCE, grpc.aio.Metadata(), grpc.aio.Metadata()) from None
+            except CannotConnect:
+                is_unreachable = True
+            except (NoResponse, StreamBroken):
+                self.retries += 1
+        # The first attempt of a long request; or a further one, for the reason of the failure.
+        answer = await self._call_by_library(member, method, data, timeout_s)
+        if is_unreachable:
+            self._unary.pause()
+        return answer
+
+    async def _call_by_library(self, member: str, method: Method, data: bytes, timeout_s: float) -> Any:
         call = self._calls.get((member, method.path))
         if call is None:
             call = self._calls[(member, method.path)] = self._channel(member).unary_unary(
-                method.path,
-                request_serializer=_serialize,
-                response_deserializer=method.response.FromString,
+                method.path, response_deserializer=method.response.FromString
             )
-        return await call(request, timeout=timeout_s, metadata=self._metadata())
+        return await call(data, timeout=timeout_s, metadata=self._metadata())
 
     async def _authenticate(self, member: str, timeout_s: float) -> None:
         access, method = self._access, messages.AUTHENTICATE
@@ -199,7 +218,7 @@ class EtcdClient:
         request = messages.AuthenticateRequest(name=access.user, password=access.password)
         self._token = (await call(request, timeout=timeout_s)).token
 
-    def _metadata(self) -> Sequence[tuple[str, str]]:
+    def _metadata(self) -> Headers:
         # With `hasleader` a member that has lost its cluster returns an error instead of no response.
         always = (("hasleader", "true"),)
         return (*always, ("token", self._token)) if self._token else always
@@ -249,10 +268,9 @@ class EtcdClient:
     async def _stream(self, member: str, create: Any) -> AsyncGenerator[Any, None]:
         """As `watch`, at a fraction of the processor time; ends without a reason."""
         method = messages.WATCH
-        host, _, port = member.rpartition(":")
         request = _serialize(messages.WatchRequest(create_request=create))
         try:
-            call = Call(host.strip("[]"), int(port), method.path, self._metadata(), request, self._tls())
+            call = Call(Peer.of(member, self._tls()), method.path, self._metadata(), request)
             async with responses(call) as stream:
                 async for message in stream:
                     yield method.response.FromString(message)
@@ -330,6 +348,7 @@ class EtcdClient:
 
     async def close(self) -> None:
         """Drop the connections."""
+        self._unary.close()
         for channel in self._channels.values():
             await channel.close()
 

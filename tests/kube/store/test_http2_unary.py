@@ -1,0 +1,251 @@
+"""Calls of etcd on an HTTP/2 connection that they share, against etcd and against peers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from certwright.kube.store.contract import TooLarge, Unavailable
+from certwright.kube.store.etcd import http2_frames, http2_unary
+from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.http2_frames import Peer, StreamBroken, frame
+from certwright.kube.store.etcd.http2_unary import NoResponse, UnaryConnection
+from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, put_op
+from kube.store.test_etcd import at
+from support.etcd import Etcd
+from support.programs import free_port
+
+PATIENCE_S = 60.0
+DATA, HEADERS, RST, SETTINGS, WINDOW = 0, 1, 3, 4, 8
+END = 0x5
+PREFACE_BYTES = len(http2_frames._PREFACE)
+Frame = tuple[int, int, int, bytes]
+
+
+async def put(client: EtcdClient, key: bytes, value: bytes) -> None:
+    await client.call(TXN, TxnRequest(success=[put_op(key, value)]))
+
+
+async def value_of(client: EtcdClient, key: bytes) -> bytes:
+    return bytes((await client.call(RANGE, RangeRequest(key=key))).kvs[0].value)
+
+
+async def test_many_calls_share_a_connection_and_each_gets_its_own_response(etcd: Etcd) -> None:
+    client = EtcdClient(at(etcd.member))
+    values = {b"/unary/%d" % number: b"%d" % number * (number * 40) for number in range(300)}
+    await asyncio.gather(*(put(client, key, value) for key, value in values.items()))
+    read = await asyncio.gather(*(value_of(client, key) for key in values))
+    assert read == list(values.values())
+    assert not client._channels
+    assert len(client._unary._connections) == 1
+    await client.close()
+
+
+async def test_long_requests_go_another_way_and_long_responses_do_not(etcd: Etcd) -> None:
+    client = EtcdClient(at(etcd.member))
+    value = b"x" * (5 << 20)
+    await put(client, b"/unary/long", value)
+    assert client._channels
+    async with _connected(Peer.of(etcd.member, None)) as connection:
+        response = await connection.call(
+            RANGE.path, (), RangeRequest(key=b"/unary/long").SerializeToString(), PATIENCE_S
+        )
+    assert RANGE.response.FromString(response).kvs[0].value == value
+    await client.close()
+
+
+async def test_the_reason_of_an_error_is_known(etcd: Etcd) -> None:
+    client = EtcdClient(at(etcd.member))
+    await value_of_nothing(client)
+    with pytest.raises(TooLarge, match="max-request-bytes"):
+        await put(client, b"/unary/huge", b"x" * (9 << 20))
+    operations = [put_op(b"/unary/%d" % number, b"") for number in range(129)]
+    with pytest.raises(Unavailable, match="too many operations"):
+        await client.call(TXN, TxnRequest(success=operations))
+    await client.close()
+
+
+async def value_of_nothing(client: EtcdClient) -> None:
+    assert not (await client.call(RANGE, RangeRequest(key=b"/unary/nothing"))).kvs
+
+
+async def test_where_only_grpc_reaches_etcd_calls_use_it(etcd: Etcd, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = Peer("127.0.0.1", free_port())
+    monkeypatch.setattr(Peer, "of", lambda *_: dead)
+    client = EtcdClient(Access((etcd.member,)))
+    await value_of_nothing(client)
+    assert not client._unary.takes(b"")
+    await value_of_nothing(client)
+    await client.close()
+
+
+class ScriptedPeer:
+    """A peer that reads frames, and passes each to `respond` with a function that writes frames."""
+
+    def __init__(self, respond: Callable[[Frame, Callable[[bytes], None]], None]) -> None:
+        self._respond = respond
+        self.frames: list[Frame] = []
+        self.changed = asyncio.Event()
+        self.closed = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            await reader.readexactly(PREFACE_BYTES)
+            while True:
+                head = await reader.readexactly(9)
+                payload = await reader.readexactly(int.from_bytes(head[:3]))
+                found = head[3], head[4], int.from_bytes(head[5:9]), payload
+                self.frames.append(found)
+                self._respond(found, writer.write)
+                self.changed.set()
+        writer.close()
+        self.closed.set()
+
+    async def wait_for(self, kind: int, count: int) -> None:
+        """Return when so many frames of a kind were read."""
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(found[0] == kind for found in self.frames) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+    def streams(self, kind: int) -> list[int]:
+        """The streams of the frames of a kind, in order."""
+        return [stream for found, _, stream, _ in self.frames if found == kind and stream]
+
+
+@asynccontextmanager
+async def _connected(peer: Peer) -> AsyncIterator[UnaryConnection]:
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(lambda: UnaryConnection(peer), peer.host, peer.port)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def _scripted(
+    respond: Callable[[Frame, Callable[[bytes], None]], None],
+) -> AsyncIterator[tuple[ScriptedPeer, UnaryConnection]]:
+    peer = ScriptedPeer(respond)
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0)
+    async with server:
+        async with _connected(Peer("127.0.0.1", server.sockets[0].getsockname()[1])) as connection:
+            yield peer, connection
+        await peer.closed.wait()
+
+
+def silence(_: Frame, __: Callable[[bytes], None]) -> None:
+    """Respond to nothing."""
+
+
+def ok(stream: int, message: bytes) -> bytes:
+    data = b"\0" + len(message).to_bytes(4) + message
+    return frame(HEADERS, 4, stream, b"") + frame(DATA, 0, stream, data) + frame(HEADERS, END, stream, b"")
+
+
+async def test_a_call_that_is_cancelled_is_cancelled_at_the_server() -> None:
+    async with _scripted(silence) as (peer, connection):
+        call = asyncio.create_task(connection.call("/x", (), b"", PATIENCE_S))
+        await peer.wait_for(DATA, 1)
+        call.cancel()
+        await peer.wait_for(RST, 1)
+        assert peer.streams(RST) == [1]
+
+
+async def test_a_call_without_a_response_ends_at_its_deadline_and_others_continue() -> None:
+    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
+        if found[0] == DATA and found[2] == 3:
+            write(ok(3, b"three"))
+
+    async with _scripted(respond) as (peer, connection):
+        late = asyncio.create_task(connection.call("/x", (), b"", 0.0))
+        await peer.wait_for(HEADERS, 1)
+        assert await connection.call("/x", (), b"", PATIENCE_S) == b"three"
+        with pytest.raises(TimeoutError):
+            await late
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        frame(HEADERS, END, 1, b""),
+        frame(HEADERS, 4, 1, b"") + frame(DATA, 1, 1, b"\0html"),
+        frame(DATA, 0, 1, b"\0\0\0\0\x05hel") + frame(HEADERS, END, 1, b""),
+        frame(RST, 0, 1, bytes(4)),
+        frame(DATA, 0, 1, b"\0\0\0\0\x01a") + frame(RST, 0, 1, bytes(4)),
+    ],
+    ids=["error", "no gRPC", "cut", "reset", "reset after the message"],
+)
+async def test_a_stream_that_ends_without_a_whole_message_is_no_response(answer: bytes) -> None:
+    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
+        if found[0] == DATA:
+            write(answer)
+
+    async with _scripted(respond) as (_, connection):
+        with pytest.raises(NoResponse):
+            await connection.call("/x", (), b"", PATIENCE_S)
+
+
+async def test_a_message_that_is_not_grpcs_breaks_the_connection() -> None:
+    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
+        if found[0] == DATA:
+            write(frame(DATA, 1, found[2], b"<html></html>"))
+
+    async with _scripted(respond) as (_, connection):
+        with pytest.raises(StreamBroken, match="a compressed message"):
+            await connection.call("/x", (), b"", PATIENCE_S)
+
+
+async def test_calls_wait_for_the_window_of_the_connection() -> None:
+    async with _scripted(silence) as (peer, connection):
+        request = bytes(30_000)
+        calls = [asyncio.create_task(connection.call("/x", (), request, PATIENCE_S)) for _ in range(3)]
+        await peer.wait_for(DATA, 4)  # two requests of two frames: a third exceeds 65,535 bytes
+        assert peer.streams(HEADERS) == [1, 3]
+        connection.data_received(frame(WINDOW, 0, 0, (30_000).to_bytes(4)))
+        await peer.wait_for(DATA, 6)
+        assert peer.streams(HEADERS) == [1, 3, 5]
+        for call in calls:
+            call.cancel()
+
+
+async def test_calls_wait_while_the_peer_serves_as_many_as_it_allows() -> None:
+    async with _scripted(silence) as (peer, connection):
+        connection.data_received(frame(SETTINGS, 0, 0, (3).to_bytes(2) + (1).to_bytes(4)))
+        calls = [asyncio.create_task(connection.call("/x", (), b"", PATIENCE_S)) for _ in range(2)]
+        await peer.wait_for(DATA, 1)
+        assert peer.streams(HEADERS) == [1]
+        connection.data_received(ok(1, b"one"))
+        assert await calls[0] == b"one"
+        await peer.wait_for(DATA, 2)
+        assert peer.streams(HEADERS) == [1, 3]
+        calls[1].cancel()
+
+
+async def test_when_the_connection_ends_all_calls_fail() -> None:
+    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
+        if found[0] == DATA:
+            write(frame(7, 0, 0, bytes(8)))
+
+    async with _scripted(respond) as (_, connection):
+        calls = [asyncio.create_task(connection.call("/x", (), b"", PATIENCE_S)) for _ in range(3)]
+        for call in calls:
+            with pytest.raises(StreamBroken, match="the server closes the connection"):
+                await call
+        assert not connection.is_usable
+
+
+async def test_stream_numbers_that_are_used_up_end_the_connection_in_order() -> None:
+    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
+        if found[0] == DATA:
+            write(ok(found[2], b"last"))
+
+    async with _scripted(respond) as (_, connection):
+        connection._next_stream = http2_unary._LAST_STREAM - 2
+        assert connection.is_usable
+        assert await connection.call("/x", (), b"", PATIENCE_S) == b"last"
+        assert connection.ended
