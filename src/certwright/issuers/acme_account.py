@@ -5,55 +5,40 @@ Source: RFC 8555 §7.3; cert-manager `pkg/issuer/acme/setup.go` (reasons and mes
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec.structs import replace
 
 from certwright.acme.protocol import account, challenges, persistent_records, profiles
 from certwright.acme.protocol.account import Account, ExternalAccount
 from certwright.acme.protocol.client import AcmeClient, Pause, Registry
-from certwright.acme.protocol.errors import AccountTrouble, AcmeError, Refused, Unreachable, Untrusted
+from certwright.acme.protocol.errors import AccountTrouble, AcmeError, Refused
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
-from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault, Problem, Reaction
+from certwright.acme.protocol.problem import PROBLEM_TYPES
 from certwright.acme.protocol.transport import TlsOptions
+from certwright.issuers import acme_account_key
+from certwright.issuers.acme_trouble import (
+    NOT_REGISTERED,
+    NOT_UPDATED,
+    NOT_VERIFIED,
+    REGISTER,
+    UPDATE,
+    VERIFY,
+    Trouble,
+    trouble_of,
+)
 from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, Tools
 from certwright.kit.outgoing import place_of, quote
-from certwright.pki import keys
 from certwright.pki.errors import BadKey
 from certwright.resources.issuer import ACMEIssuer, IssuerACMEStatus, PersistentRecord
-from certwright.resources.names import TLS_PRIVATE_KEY_KEY
 
 REGISTERED = "ACMEAccountRegistered"
-_NOT_REGISTERED = "ErrRegisterACMEAccount"
-_NOT_VERIFIED = "ErrVerifyACMEAccount"
-_NOT_UPDATED = "ErrUpdateACMEAccount"
 _READY = "The ACME account was registered with the ACME server"
-_REGISTER = "Failed to register ACME account: "
-_VERIFY = "Failed to verify ACME account: "
-_UPDATE = "Failed to update ACME account: "
-_SOON = timedelta(seconds=30)
-_LATER = timedelta(hours=1)
 _AFTER_ACTION = timedelta(minutes=10)
-_KEYS = 1024
-
-
-class Trouble(Exception):
-    """The account cannot be used; the text is one sentence with the fix. `retry_after` None: no retry before
-    something changes."""
-
-    def __init__(self, reason: str, message: str, *, retry_after: timedelta | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.retry_after = retry_after
 
 
 def client_for(
@@ -61,27 +46,19 @@ def client_for(
 ) -> AcmeClient:
     """The client of a registered account, for ordering. `secret` is the data of the account's Secret, None
     if it is missing. Raises `Trouble`."""
-    key = _read_key(spec, secret)
+    key = acme_account_key.read_key(spec, secret)
     if key is None:
-        raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
+        raise Trouble(NOT_VERIFIED, f"{VERIFY}{acme_account_key.missing_key(spec)}")
     client = _client(spec, key, registry)
     known = issuer.account
     # The account of another server, or of a key that was replaced, must not sign here.
     is_current = issuer.ready_at == issuer.generation
     if not client.kid and known is not None and is_current:
-        is_same_key = known.last_private_key_hash in ("", key_hash(secret, spec))
+        is_same_key = known.last_private_key_hash in ("", acme_account_key.key_hash(secret, spec))
         client.kid = known.uri if is_same_key else ""
     if not client.kid:
-        raise Trouble(_NOT_VERIFIED, f"{_VERIFY}it has not been registered yet")
+        raise Trouble(NOT_VERIFIED, f"{VERIFY}it has not been registered yet")
     return client
-
-
-def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> AccountKey | None:
-    """The account's key, registered or not; None if the Secret contains no readable key."""
-    try:
-        return _read_key(spec, secret)
-    except Trouble:
-        return None
 
 
 class _Verdict(NamedTuple):
@@ -121,9 +98,9 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
 
 
 async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> _Verdict:
-    key = await _key(spec, tools, acme)
+    key = await acme_account_key.get_or_create(spec, tools, acme)
     client = _client(spec, key, acme.registry)
-    digest = key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
+    digest = acme_account_key.key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
         if known.uri != client.former_kid:
@@ -163,7 +140,7 @@ def _report_refusal(client: AcmeClient, now: datetime) -> None:
     page = f" ({quote(refusal.instance)})" if refusal.instance else ""
     advice = PROBLEM_TYPES["userActionRequired"].advice
     raise Trouble(
-        _NOT_VERIFIED, f"{_VERIFY}{refusal.sentence}; {advice}{page}", retry_after=at + _AFTER_ACTION - now
+        NOT_VERIFIED, f"{VERIFY}{refusal.sentence}; {advice}{page}", retry_after=at + _AFTER_ACTION - now
     )
 
 
@@ -174,75 +151,6 @@ def _is_as_before(issuer: IssuerView, known: IssuerACMEStatus, spec: ACMEIssuer,
         and known.last_registered_email == spec.email
         and known.last_private_key_hash == digest
     )
-
-
-async def _key(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
-    name = spec.private_key_secret_ref.name
-    found = _read_key(spec, await tools.get_secret(name))
-    if found is not None:
-        return found
-    if spec.disable_account_key_generation:
-        raise Trouble(
-            _NOT_VERIFIED,
-            f"{_VERIFY}the ACME issuer config has 'disableAccountKeyGeneration' set to true, but the secret "
-            f"was not found: {_missing_key(spec)}",
-        )
-    made = await tools.executor.run(lambda: keys.generate(keys.KeyPlan.of("RSA", 2048)))
-    pem = keys.encode_private_key(made, "PKCS1")
-    # Durable before registration: an account whose key is lost is lost. Another writer may have been faster.
-    stored = await acme.create_secret(name, {_entry(spec): pem})
-    found = _read_key(spec, stored)
-    if found is None:
-        raise Trouble(_NOT_VERIFIED, f"{_VERIFY}{_missing_key(spec)}")
-    return found
-
-
-def _entry(spec: ACMEIssuer) -> str:
-    return spec.private_key_secret_ref.key or TLS_PRIVATE_KEY_KEY
-
-
-def _missing_key(spec: ACMEIssuer) -> str:
-    return f'Secret "{spec.private_key_secret_ref.name}" holds no account key under "{_entry(spec)}"'
-
-
-def _read_key(spec: ACMEIssuer, data: Mapping[str, bytes] | None) -> AccountKey | None:
-    """The key in the Secret; None if there is no such Secret."""
-    if data is None:
-        return None
-    pem = data.get(_entry(spec))
-    if not pem:
-        raise Trouble(
-            _NOT_VERIFIED,
-            f"{_VERIFY}{_missing_key(spec)}; put the key there, or delete the Secret to have a new one made",
-        )
-    try:
-        return _parsed(pem)
-    except BadKey as error:
-        name = spec.private_key_secret_ref.name
-        raise Trouble(_NOT_VERIFIED, f'{_VERIFY}the account key in Secret "{name}": {error}') from error
-
-
-def key_hash(data: Mapping[str, bytes] | None, spec: ACMEIssuer) -> str:
-    """cert-manager's `lastPrivateKeyHash`: base64 of the SHA-256 of the key's DER (PKCS#1 for RSA)."""
-    pem = (data or {}).get(_entry(spec), b"")
-    if not pem:
-        return ""
-    return _digest(pem)
-
-
-# Parsing an RSA key takes 30 ms, and every step of every order needs the account's.
-@lru_cache(maxsize=_KEYS)
-def _parsed(pem: bytes) -> AccountKey:
-    return AccountKey.from_pem(pem)
-
-
-@lru_cache(maxsize=_KEYS)
-def _digest(pem: bytes) -> str:
-    key = keys.load_private_key(pem)
-    is_rsa = isinstance(key, rsa.RSAPrivateKey)
-    form = serialization.PrivateFormat.TraditionalOpenSSL if is_rsa else serialization.PrivateFormat.PKCS8
-    der = key.private_bytes(serialization.Encoding.DER, form, serialization.NoEncryption())
-    return base64.b64encode(hashlib.sha256(der).digest()).decode()
 
 
 def _client(spec: ACMEIssuer, key: AccountKey, registry: Registry) -> AcmeClient:
@@ -262,13 +170,13 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
     content = (spec.email, external)
     pause, now = client.pause, tools.now()
     if pause is not None and pause.content == content and now < pause.until:
-        raise Trouble(_NOT_REGISTERED, pause.why, retry_after=pause.until - now)
+        raise Trouble(NOT_REGISTERED, pause.why, retry_after=pause.until - now)
     try:
         directory = await client.directory(fresh=client.is_lost)
         is_unbound = directory.external_account_required and external is None
         made = await (_find_existing(client, spec) if is_unbound else _make(client, spec, external, tools))
     except AcmeError as error:
-        trouble = _trouble(error, _NOT_REGISTERED, _REGISTER, spec)
+        trouble = trouble_of(error, NOT_REGISTERED, REGISTER, spec)
         if isinstance(error, Refused) and error.retry_after is not None:
             client.pause = Pause(error.retry_after, content, str(trouble))
             trouble.retry_after = max(error.retry_after - now, timedelta(seconds=1))
@@ -276,8 +184,8 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
     if not made.is_usable:
         name = spec.private_key_secret_ref.name
         raise Trouble(
-            _NOT_VERIFIED,
-            f'{_VERIFY}the account {place_of(made.url)} is {quote(made.status, 40)}; delete Secret "{name}" '
+            NOT_VERIFIED,
+            f'{VERIFY}the account {place_of(made.url)} is {quote(made.status, 40)}; delete Secret "{name}" '
             "(or name another one in spec.acme.privateKeySecretRef) to have a new account made",
         )
     client.is_lost = False
@@ -290,8 +198,8 @@ async def _find_existing(client: AcmeClient, spec: ACMEIssuer) -> Account:
         with suppress(AccountTrouble):
             return await client.run(account.find)
     raise Trouble(
-        _NOT_REGISTERED,
-        f"{_REGISTER}the server demands an external account binding; set "
+        NOT_REGISTERED,
+        f"{REGISTER}the server demands an external account binding; set "
         "spec.acme.externalAccountBinding to what your CA gave you",
     )
 
@@ -334,7 +242,7 @@ async def _make(
     if limit is None:
         return await client.run(account.register, _contact(spec), external=external)
     if (wait := await limit.admit(spec.server)) is not None:
-        raise Trouble(_NOT_REGISTERED, f"{_REGISTER}{wait[0]}", retry_after=wait[1] - tools.now())
+        raise Trouble(NOT_REGISTERED, f"{REGISTER}{wait[0]}", retry_after=wait[1] - tools.now())
     is_made = False
     try:
         made = await client.run(account.register, _contact(spec), external=external)
@@ -348,7 +256,7 @@ async def _tell_contact(client: AcmeClient, contact: list[str], spec: ACMEIssuer
     try:
         await client.run(account.update_contact, contact)
     except AcmeError as error:
-        raise _trouble(error, _NOT_UPDATED, _UPDATE, spec) from error
+        raise trouble_of(error, NOT_UPDATED, UPDATE, spec) from error
 
 
 async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount | None:
@@ -361,40 +269,11 @@ async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount 
     if not text:
         what = "does not exist" if data is None else f'has no entry "{reference.key}"'
         raise Trouble(
-            _NOT_REGISTERED,
-            f'{_REGISTER}Secret "{reference.name}" of spec.acme.externalAccountBinding {what}',
+            NOT_REGISTERED,
+            f'{REGISTER}Secret "{reference.name}" of spec.acme.externalAccountBinding {what}',
         )
     try:
         return ExternalAccount(binding.key_id, read_mac_key(text))
     except BadKey as error:
         where = f'entry "{reference.key}" of Secret "{reference.name}"'
-        raise Trouble(_NOT_REGISTERED, f"{_REGISTER}{where}: {error}") from error
-
-
-def _trouble(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Trouble:
-    """Convert an error; its type decides whether and when to retry."""
-    if isinstance(error, Unreachable) and not isinstance(error, Untrusted):
-        return Trouble(reason, f"{prefix}{error}", retry_after=_SOON)
-    if not isinstance(error, Refused):
-        return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
-    if error.problem.name == "about:blank" and error.reaction is not Reaction.WAIT:
-        # ACME servers refuse with a problem document: this is another server, or a temporary proxy error.
-        message = f"{prefix}{error}; check the URL in spec.acme.server with your CA"
-        return Trouble(reason, message, retry_after=_LATER)
-    message = f"{prefix}{error}{_hint(error.problem, spec)}"
-    if error.reaction is not Reaction.WAIT:
-        # A retry would be refused again: the issuer or a Secret has to change first.
-        return Trouble(reason, message)
-    return Trouble(reason, message, retry_after=_SOON)
-
-
-def _hint(problem: Problem, spec: ACMEIssuer) -> str:
-    """What helps, to follow the CA's words. "unauthorized" means another thing here than for an order."""
-    if problem.name != "unauthorized":
-        known = problem.known
-        advice = known.advice if known is not None and known.fault is Fault.ACCOUNT else ""
-        return f"; {advice}" if advice else ""
-    if spec.external_account_binding is not None:
-        return "; check the key ID and the key of spec.acme.externalAccountBinding with your CA"
-    secret = spec.private_key_secret_ref.name
-    return f'; if the account has been closed, delete Secret "{secret}" to have a new one made'
+        raise Trouble(NOT_REGISTERED, f"{REGISTER}{where}: {error}") from error

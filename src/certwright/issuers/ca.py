@@ -29,8 +29,8 @@ from certwright.kube.util.lru import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.errors import BadCertificate, BadCsr, BadUsage, PkiError
-from certwright.pki.keys import PrivateKey, is_slow, load_private_key, public_key_der
-from certwright.pki.signing import Addresses, sign
+from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
+from certwright.pki.signing import Addresses, sign, takes_long
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import CAIssuer
 from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY
@@ -125,7 +125,7 @@ class CA:
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
-            leaf = await tools.executor.run(work) if is_slow(pair.key) else work()
+            leaf = await tools.executor.run(work) if takes_long(pair.key, request.request) else work()
         except (BadCsr, BadUsage) as error:
             text = f"Error signing certificate: {error}"
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_CONTRADICTION)

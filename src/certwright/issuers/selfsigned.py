@@ -23,8 +23,8 @@ from certwright.issuers.contract import (
 from certwright.issuers.post_quantum import refusal
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import BadKey, CannotSign, PkiError
-from certwright.pki.keys import PrivateKey, is_slow, load_private_key, public_key_der
-from certwright.pki.signing import Addresses, self_sign
+from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
+from certwright.pki.signing import Addresses, self_sign, takes_long
 from certwright.resources.issuer import SelfSignedIssuer
 from certwright.resources.names import PRIVATE_KEY_SECRET_NAME, TLS_PRIVATE_KEY_KEY
 from certwright.resources.request import CertificateRequest
@@ -67,7 +67,7 @@ class SelfSigned:
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
-            pem = await tools.executor.run(work) if is_slow(found) else work()
+            pem = await tools.executor.run(work) if takes_long(found, request.spec.request) else work()
         except CannotSign as error:
             return Failed("ErrorSigning", f"Error signing certificate: {error}")
         except (PkiError, ValueError) as error:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _MODE = 0o755
 
 
@@ -26,14 +26,14 @@ def open_below(root: str | Path, parts: Sequence[str], *, create: bool = False) 
     Raises `OSError`, with the path as its filename: `ELOOP` or `ENOTDIR` for a symbolic link below the root.
     """
     # The operator chose the root, including links on the path to it.
-    here, path = os.open(root, OPEN_DIRECTORY), str(root)
+    here, path = os.open(root, _OPEN_DIRECTORY), str(root)
     try:
         for name in parts:
             path = f"{path.rstrip('/')}/{name}"
             try:
                 below = _open(name, here, create=create)
             except OSError as error:
-                raise OSError(error.errno, _reason(error), path) from error
+                raise OSError(error.errno, reason_of(error), path) from error
             os.close(here)
             here = below
         yield here
@@ -48,14 +48,23 @@ def _open(name: str, parent: int, *, create: bool) -> int:
             os.mkdir(name, _MODE, dir_fd=parent)
             os.fsync(parent)  # Without this a crash may lose the directory.
             is_new = True
-    below = os.open(name, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    below = open_child(name, parent)
     if is_new:
         os.fchmod(below, _MODE)  # Whatever the umask is: files have their own modes.
     return below
 
 
-def _reason(error: OSError) -> str:
+def open_child(name: str, parent: int) -> int:
+    """A file descriptor of a directory within another one; a symbolic link is an error.
+
+    Raises `OSError`, of which `reason_of` is the reason.
+    """
+    return os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+
+
+def reason_of(error: OSError) -> str:
+    """Why a directory or file below the root could not be opened, for a message."""
     # The errors of `O_NOFOLLOW | O_DIRECTORY` for a symbolic link, by system.
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return "not a directory; symbolic links are not followed"
+        return "a symbolic link, or not a directory; symbolic links are not followed"
     return error.strerror or str(error)

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from certwright.kit.directories import OPEN_DIRECTORY
+from certwright.kit.directories import open_child
 from certwright.kube.util.files import PRIVATE, PUBLIC
 
 _DATA = "..data"
@@ -155,7 +155,7 @@ def _version_of(folder: int, link: str) -> str | None:
 
 @contextmanager
 def _opened(folder: int, version: str) -> Iterator[int]:
-    handle = os.open(version, OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    handle = open_child(version, folder)
     try:
         yield handle
     finally:

@@ -19,7 +19,7 @@ from certwright.pki import usages as key_usages
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import BadCsr, BadName, CannotSign, border
-from certwright.pki.keys import Hash, PrivateKey, public_key_der, signature_hash
+from certwright.pki.keys import Hash, PrivateKey, is_slow, public_key_der, signature_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,8 @@ class Addresses:
 
 
 NO_ADDRESSES = Addresses()
+_LARGE_REQUEST = 16 * 1024
+"""Bytes of a signing request, of some 500 names."""
 _Extension = tuple[x509.ExtensionType, bool]
 
 
@@ -76,6 +78,12 @@ def sign(
     extensions.append((_authority(ca_cert), False))
     signer = _Signer(ca_cert.parsed.subject, ca_key, signature_hash(ca_key))
     return _issue(csr, public_key, extensions, (begin, end), signer)
+
+
+def takes_long(key: PrivateKey, csr_pem: bytes) -> bool:
+    """Whether issuing takes a millisecond or more, and belongs to an executor: a slow key, or a request with
+    hundreds of names."""
+    return is_slow(key) or len(csr_pem) > _LARGE_REQUEST
 
 
 def self_sign(

@@ -168,6 +168,33 @@ async def test_an_incomplete_tls_entry_is_an_event(
     assert any(sentence in message for _, message in await scene.events_of("Ingress"))
 
 
+async def test_the_first_of_many_misspelt_annotations_are_events(scene: ShimScene) -> None:
+    """Each search for a similar name takes milliseconds, and an object has room for thousands."""
+    await scene.ingress(TLS, **{f"cluster-isuer{number:03}": "ca" for number in range(300)})
+    messages = [message for _, message in await scene.events_of("Ingress")]
+    assert len(messages) == 11
+    assert messages[0].endswith("did you mean cert-manager.io/cluster-issuer?")
+    assert messages[-1] == ("metadata.annotations: 290 more are not annotations of cert-manager; remove them")
+
+
+async def test_the_first_of_many_problems_are_events(scene: ShimScene) -> None:
+    await scene.ingress(*({"hosts": ["web.example.com"]} for _ in range(100)), issuer="ca")
+    messages = [message for _, message in await scene.events_of("Ingress")]
+    assert len(messages) == 21
+    assert messages[-1] == "80 more problems; correct the reported ones first"
+
+
+async def test_an_ingress_with_hundreds_of_hosts_gets_all_certificates(scene: ShimScene) -> None:
+    """What such an object calls for is computed in an executor."""
+    hosts = [f"h{number}.example.com" for number in range(250)]
+    tls = [{"hosts": hosts, "secretName": "all"}]
+    tls += [{"hosts": [host], "secretName": f"one-{place}"} for place, host in enumerate(hosts[:3])]
+    await scene.ingress(*tls, issuer="none")
+    certificates = await scene.certificates()
+    assert len(certificates) == 4
+    assert certificates["all"]["spec"]["dnsNames"] == hosts
+
+
 async def test_a_misspelt_issuer_annotation_is_an_event(scene: ShimScene) -> None:
     await scene.ingress(TLS, isuer="ca")
     assert await scene.events_of("Ingress") == [

@@ -13,16 +13,16 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from threading import Lock
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import SolverError, Task
+from certwright.kit.directories import open_below, open_child, reason_of
 
 _PAGE_MODE = 0o644  # The web server runs as another user, and a challenge response is not secret.
 _DIRECTORY_MODE = 0o755
-_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OURS = tuple(WELL_KNOWN.strip("/").split("/"))
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 # "base64url(Thumbprint(accountKey))" is a SHA-256 digest (RFC 8555 §8.1).
@@ -65,11 +65,15 @@ class WebRoot:
             await asyncio.to_thread(work)
         except OSError as error:
             page = "/".join((self._root.rstrip("/"), *self._below, *_OURS, task.token))
-            raise SolverError(f"cannot {verb} {page}: {_words(error)}") from error
+            raise SolverError(f"cannot {verb} {page}: {reason_of(error)}") from error
 
     def _write(self, task: Task) -> None:
         for attempt in range(_ATTEMPTS):
-            with self._shared.lock, self._served() as served, contextlib.ExitStack() as stack:
+            with (
+                self._shared.lock,
+                open_below(self._root, self._below) as served,
+                contextlib.ExitStack() as stack,
+            ):
                 try:
                     folder = self._ours(served, stack, make=True)
                     assert folder is not None
@@ -81,7 +85,11 @@ class WebRoot:
                         raise
 
     def _delete(self, task: Task) -> None:
-        with self._shared.lock, self._served() as served, contextlib.ExitStack() as stack:
+        with (
+            self._shared.lock,
+            open_below(self._root, self._below) as served,
+            contextlib.ExitStack() as stack,
+        ):
             folder = self._ours(served, stack, make=False)
             if folder is None or _page(folder, task.token) is None:
                 return
@@ -89,19 +97,8 @@ class WebRoot:
             os.unlink(task.token, dir_fd=folder)
             self._delete_made(served, stack)
 
-    @contextmanager
-    def _served(self) -> Iterator[int]:
-        """A file descriptor of the served directory; closed at the end."""
-        # The operator chose the root, including links on the path to it.
-        here = os.open(self._root, _OPEN_DIRECTORY)
-        try:
-            for name in self._below:
-                below = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-                os.close(here)
-                here = below
-            yield here
-        finally:
-            os.close(here)
+    def _served(self) -> AbstractContextManager[int]:
+        return open_below(self._root, self._below)
 
     def _ours(self, served: int, stack: contextlib.ExitStack, *, make: bool) -> int | None:
         """A file descriptor of `.well-known/acme-challenge`; None if it does not exist and `make` is
@@ -113,7 +110,7 @@ class WebRoot:
                     os.mkdir(name, _DIRECTORY_MODE, dir_fd=here)
                     self._shared.made.add(self._place(depth))
             try:
-                here = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
+                here = open_child(name, here)
             except FileNotFoundError:
                 if make:
                     raise
@@ -128,7 +125,7 @@ class WebRoot:
                 return
             above = served
             for name in _OURS[: depth - 1]:
-                above = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+                above = open_child(name, above)
                 stack.callback(os.close, above)
             try:
                 os.rmdir(_OURS[depth - 1], dir_fd=above)
@@ -181,10 +178,3 @@ def _replace(folder: int, name: str, content: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary, dir_fd=folder)
         raise
-
-
-def _words(error: OSError) -> str:
-    # The errors of `O_NOFOLLOW | O_DIRECTORY` for a symbolic link, by system.
-    if error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return f"{error.strerror}; below the web root symbolic links are not followed"
-    return error.strerror or str(error)

@@ -12,7 +12,8 @@ from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
-from certwright.issuers import acme_account
+from certwright.issuers import acme_account, acme_account_key
+from certwright.issuers.acme_trouble import Trouble
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
@@ -81,7 +82,7 @@ class IssuerResolver:
             return None
         namespace = self._issuers.secrets_of(reference, meta.namespace)
         secret = await self._read(ObjectKey(namespace, spec.private_key_secret_ref.name), meta.key)
-        key = acme_account.account_key(spec, secret.data if secret is not None else None)
+        key = acme_account_key.account_key(spec, secret.data if secret is not None else None)
         return (spec, key) if key is not None else None
 
     async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> ResolvedIssuer | Wait:
@@ -102,7 +103,7 @@ class IssuerResolver:
         data = secret.data if secret is not None else None
         try:
             client = acme_account.client_for(state.view, spec, data, self._registry)
-        except acme_account.Trouble as trouble:
+        except Trouble as trouble:
             return Wait(str(trouble))
         if not _is_settled(state.view, client):
             self._distrust(state.view)

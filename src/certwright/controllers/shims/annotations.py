@@ -151,6 +151,8 @@ _KNOWN: Final = frozenset(
     }
 )
 
+_MOST: Final = 10
+"""Misspelt annotations that are reported one by one: the search for a similar name takes 3 ms each."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
@@ -176,14 +178,19 @@ def chooses_issuer(annotations: Mapping[str, str], auto: Iterable[str]) -> bool:
 
 
 def misspelt(annotations: Mapping[str, str]) -> list[str]:
-    """A sentence for each annotation with cert-manager's prefix that does not exist."""
+    """A sentence for each annotation with cert-manager's prefix that does not exist, and one for all after
+    the first ones."""
+    unknown = sorted(key for key in annotations if key not in _KNOWN and key.startswith(_PREFIXES))
     sentences = []
-    for key in sorted(annotations):
-        if key in _KNOWN or not key.startswith(_PREFIXES):
-            continue
+    for key in unknown[:_MOST]:
         near = difflib.get_close_matches(key, _KNOWN, n=1, cutoff=0.8)
         fix = f"did you mean {near[0]}?" if near else "remove it"
         sentences.append(f"metadata.annotations: {key} is not an annotation of cert-manager; {fix}")
+    if len(unknown) > _MOST:
+        number = len(unknown) - _MOST
+        sentences.append(
+            f"metadata.annotations: {number} more are not annotations of cert-manager; remove them"
+        )
     return sentences
 
 

@@ -23,6 +23,14 @@ def read_settings(found: IngressLike, protocols: frozenset[str]) -> TlsSettings:
     return _of_ingress(found) if isinstance(found, Ingress) else _of_listeners(found, protocols)
 
 
+def size_of(found: IngressLike) -> int:
+    """How many hosts, Secrets and listeners it names."""
+    if isinstance(found, Ingress):
+        return sum(1 + len(tls.hosts) for tls in found.spec.tls)
+    references = (len(listener.tls.certificate_refs) for listener in found.spec.listeners if listener.tls)
+    return len(found.spec.listeners) + sum(references)
+
+
 def secrets_of(found: IngressLike) -> frozenset[str]:
     """All Secrets that the object names, in its own namespace."""
     if isinstance(found, Ingress):

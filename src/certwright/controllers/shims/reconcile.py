@@ -5,12 +5,14 @@ What it calls for is computed in `wanted.py`; this module compares, writes and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
+from certwright.controllers.shims.listeners import size_of
 from certwright.controllers.shims.options import ShimOptions
 from certwright.controllers.shims.wanted import Wanted, updated, wanted_for
 from certwright.controllers.toolbox import Toolbox
@@ -32,6 +34,12 @@ UPDATED = "UpdateCertificate"
 DELETED = "DeleteCertificate"
 ISSUER_NOT_FOUND = "IssuerNotFound"
 _FOREGROUND = "foregroundDeletion"
+_LARGE = 200
+"""Hosts and listeners of an object; more take longer than 10 ms."""
+_BATCH = 50
+"""Certificates that are compared without a pause, which takes 10 ms."""
+_MOST_PROBLEMS = 20
+"""Events about problems of one object."""
 
 
 class ShimReconciler(Generic[T]):
@@ -61,16 +69,32 @@ class ShimReconciler(Generic[T]):
         found = self._informer.cache.get(key)
         if found is None or _is_going(found.metadata):
             return Result()
-        wanted = wanted_for(self._kind, found, self._inherited(found), self._options)
+        wanted = await self._wanted(found)
         if wanted is None:
             return Result()
-        for problem in wanted.problems:
-            self._warn(found, BAD_CONFIG, problem)
+        self._report_problems(found, wanted.problems)
         self._report_issuer(found, wanted)
-        for certificate in wanted.certificates.values():
+        for number, certificate in enumerate(wanted.certificates.values(), 1):
             await self._keep(found, certificate)
+            if number % _BATCH == 0:
+                await asyncio.sleep(0)
         await self._delete_others(found, wanted)
         return Result()
+
+    async def _wanted(self, found: T) -> Wanted | None:
+        inherited = self._inherited(found)
+        if size_of(found) <= _LARGE:
+            return wanted_for(self._kind, found, inherited, self._options)
+        # The author of one large object must not stop the event loop.
+        return await self._toolbox.executor.run(
+            lambda: wanted_for(self._kind, found, inherited, self._options)
+        )
+
+    def _report_problems(self, found: T, problems: Sequence[str]) -> None:
+        for problem in problems[:_MOST_PROBLEMS]:
+            self._warn(found, BAD_CONFIG, problem)
+        if (more := len(problems) - _MOST_PROBLEMS) > 0:
+            self._warn(found, BAD_CONFIG, f"{more} more problems; correct the reported ones first")
 
     def _report_issuer(self, found: T, wanted: Wanted) -> None:
         issuer, namespace = wanted.issuer, found.metadata.namespace
