@@ -32,6 +32,7 @@ BENCHMARKS = {
     "store": "the store alone: commits, reads, lists",
     "scaled": "certificates over several servers and shards on etcd, beside one server on SQLite",
     "failover": "how long certificates wait when a server, etcd's leader or a shard fails (ten minutes)",
+    "paused": "what a shard writes that stood still for longer than its Lease lasts (six minutes)",
     "delivery": "from issuance to served: 100 renewals with nginx, HAProxy and PostgreSQL (two minutes)",
     "etcd_lists": "whole lists and pages of 500 on etcd, up to 100,000 objects: processor time",
 }

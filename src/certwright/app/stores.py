@@ -79,6 +79,8 @@ def etcd_of(options: ServeOptions) -> Etcd:
     """The configured etcd. Raises `StartError`."""
     # Our child processes never use its channels, and it need not log every program that is started.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    # It writes to standard error in its own form; each failure is reported by an exception as well.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from certwright.app.etcd import Etcd  # needs grpcio, which is an extra and takes 12 MB
     except ImportError as error:

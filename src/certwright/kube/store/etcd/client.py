@@ -10,7 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from certwright.kube.store.etcd.http2_frames import Headers, Peer, StreamBroken
 from certwright.kube.store.etcd.http2_stream import Call, responses
 from certwright.kube.store.etcd.http2_unary import CannotConnect, NoResponse, UnaryCalls
 from certwright.kube.store.etcd.messages import Method
+from certwright.kube.store.etcd.tls import context_of, refusal
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +176,7 @@ class EtcdClient:
                 self.trouble = str(self.explain(last_error))
                 if loop.time() + pause >= give_up:
                     self._given_up = last_error.code() is grpc.StatusCode.UNAVAILABLE
-                    raise self.explain(last_error) from None
+                    raise await self._reason(member, last_error) from None
             else:
                 self.trouble, self._given_up = "", False
                 return answer
@@ -279,13 +280,7 @@ class EtcdClient:
 
     def _tls(self) -> ssl.SSLContext | None:
         access = self._access
-        if not access.tls:
-            return None
-        context = ssl.create_default_context(cafile=access.ca_file)
-        if access.cert_file is not None:
-            context.load_cert_chain(access.cert_file, access.key_file)
-        context.set_alpn_protocols(["h2"])
-        return context
+        return context_of(access.ca_file, access.cert_file, access.key_file) if access.tls else None
 
     async def _is_final(self, error: grpc.aio.AioRpcError) -> bool:
         """Whether a retry is of no use. Drops an expired token."""
@@ -294,6 +289,17 @@ class EtcdClient:
             self._token = ""
             return False
         return error.code() not in _PASSING
+
+    async def _reason(self, member: str, error: grpc.aio.AioRpcError) -> StoreError:
+        """As `explain`; a TLS connection that a certificate has prevented is diagnosed."""
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            return self.explain(error)
+        with suppress(OSError):  # a file may be missing by now
+            tls, shown = self._tls(), self._access.cert_file is not None
+            if tls is not None and (problem := await refusal(member, tls, has_certificate=shown)):
+                self.trouble = f"etcd at {member} {problem}"
+                return Unavailable(self.trouble)
+        return self.explain(error)
 
     def explain(self, error: grpc.aio.AioRpcError) -> StoreError:
         """Translate a failed call to a `StoreError` of one sentence."""
@@ -367,6 +373,13 @@ def _credentials(access: Access) -> grpc.ChannelCredentials | None:
         return None
     ca = _read(access.ca_file, "--etcd-cafile") or _system_cas()
     cert, key = _read(access.cert_file, "--etcd-certfile"), _read(access.key_file, "--etcd-keyfile")
+    try:
+        context_of(access.ca_file, access.cert_file, access.key_file)
+    except ssl.SSLError as error:
+        raise Unavailable(
+            f"--etcd-cafile, --etcd-certfile and --etcd-keyfile cannot be used together ({error.reason}): the"
+            " key must be that of the certificate, without a password"
+        ) from error
     return grpc.ssl_channel_credentials(ca, key, cert)
 
 
