@@ -382,7 +382,7 @@ class TestRefusals:
 
     async def refused(self, access: Access, *, words: str) -> None:
         """Check what is said after a while; where a slow machine has said nothing yet, after a longer one."""
-        for patience_s in (1.0, 60.0):
+        for patience_s in (2.0, 60.0):
             with pytest.raises(Unavailable) as refused:
                 await open_etcd(replace(access, patience_s=patience_s))
             if words in str(refused.value):

@@ -24,7 +24,7 @@ from certwright.kube.store.etcd.http2_frames import Headers, Peer, StreamBroken
 from certwright.kube.store.etcd.http2_stream import Call, responses
 from certwright.kube.store.etcd.http2_unary import CannotConnect, NoResponse, UnaryCalls
 from certwright.kube.store.etcd.messages import Method
-from certwright.kube.store.etcd.tls import context_of, refusal
+from certwright.kube.store.etcd.tls import TlsFiles, context_of, credentials_of, refusal
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +78,11 @@ class Access:
     def __str__(self) -> str:
         return ",".join(self.members)
 
+    @property
+    def files(self) -> TlsFiles:
+        """The files of the TLS settings."""
+        return TlsFiles(self.ca_file, self.cert_file, self.key_file)
+
 
 class EtcdClient:
     """Calls one member at a time, as long as that answers. Must be made on the event loop.
@@ -87,7 +92,7 @@ class EtcdClient:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._credentials = _credentials(access)
+        self._credentials = credentials_of(access.files) if access.tls else None
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._unary = UnaryCalls(self._tls)
         self._turn = 0
@@ -279,8 +284,7 @@ class EtcdClient:
             _log.debug("the watch of etcd at %s ended: %s", member, error)
 
     def _tls(self) -> ssl.SSLContext | None:
-        access = self._access
-        return context_of(access.ca_file, access.cert_file, access.key_file) if access.tls else None
+        return context_of(self._access.files) if self._access.tls else None
 
     async def _is_final(self, error: grpc.aio.AioRpcError) -> bool:
         """Whether a retry is of no use. Drops an expired token."""
@@ -292,7 +296,7 @@ class EtcdClient:
 
     async def _reason(self, member: str, error: grpc.aio.AioRpcError) -> StoreError:
         """As `explain`; a TLS connection that a certificate has prevented is diagnosed."""
-        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+        if error.code() is not grpc.StatusCode.UNAVAILABLE and self._cluster:
             return self.explain(error)
         with suppress(OSError):  # a file may be missing by now
             tls, shown = self._tls(), self._access.cert_file is not None
@@ -366,39 +370,3 @@ def _serialize(message: Any) -> bytes:
 
 def _token_is_old(error: grpc.aio.AioRpcError, text: str) -> bool:
     return error.code() is grpc.StatusCode.UNAUTHENTICATED or "revision in header is old" in text
-
-
-def _credentials(access: Access) -> grpc.ChannelCredentials | None:
-    if not access.tls:
-        return None
-    ca = _read(access.ca_file, "--etcd-cafile") or _system_cas()
-    cert, key = _read(access.cert_file, "--etcd-certfile"), _read(access.key_file, "--etcd-keyfile")
-    try:
-        context_of(access.ca_file, access.cert_file, access.key_file)
-    except ssl.SSLError as error:
-        raise Unavailable(
-            f"--etcd-cafile, --etcd-certfile and --etcd-keyfile cannot be used together ({error.reason}): the"
-            " key must be that of the certificate, without a password"
-        ) from error
-    return grpc.ssl_channel_credentials(ca, key, cert)
-
-
-def _system_cas() -> bytes | None:
-    """The CAs that the system trusts, None if it has no file of them (then gRPC uses its built-in ones)."""
-    path = ssl.get_default_verify_paths().cafile
-    return Path(path).read_bytes() if path else None
-
-
-def _read(path: Path | None, flag: str) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        what = (
-            "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-        )
-        raise Unavailable(f"{flag} {path} {what}") from error
-    if b"-----BEGIN " not in data:
-        raise Unavailable(f"{flag} {path} holds nothing in PEM form")
-    return data
