@@ -39,6 +39,7 @@ class Etcd:
             prefix=self._options.prefix,
             compact_every_s=self._options.compaction_interval.total_seconds(),
             quota_bytes=self._options.quota_backend_bytes,
+            upgrade_format=self._options.upgrade_format,
             marks=self._mark,
         )
 

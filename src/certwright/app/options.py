@@ -49,7 +49,8 @@ class EtcdOptions:
     """Connection settings of etcd; meanings as kube-apiserver's flags, and `user` as etcdctl's.
 
     `ca_file` None: the CAs that the system trusts. `compaction_interval` zero: no compaction by this server.
-    `quota_backend_bytes`: etcd's quota, if etcd does not report it (before 3.6).
+    `quota_backend_bytes`: etcd's quota, if etcd does not report it (before 3.6). `upgrade_format`: compress
+    rows in a store of an earlier version, which earlier versions cannot read afterwards.
     """
 
     prefix: str = "/certwright"
@@ -60,6 +61,7 @@ class EtcdOptions:
     password_file: Path | None = None
     compaction_interval: timedelta = timedelta(minutes=5)
     quota_backend_bytes: int = 2 << 30
+    upgrade_format: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ class EtcdFlags:
     etcd_password_file: Path | None
     etcd_compaction_interval: timedelta
     etcd_quota_backend_bytes: int
+    etcd_upgrade_format: bool
 
     @property
     def options(self) -> lazy.app.EtcdOptions:
@@ -76,6 +77,12 @@ _OPTIONS = (
         default=2 << 30,
         show_default=True,
         help="etcd's --quota-backend-bytes, for warnings; etcd 3.6 reports it itself.",
+    ),
+    click.option(
+        "--etcd-upgrade-format",
+        is_flag=True,
+        help="Write compressed rows into a store of an earlier version, too. Only when all servers run this"
+        " version: earlier ones stop, and refuse the store.",
     ),
 )
 

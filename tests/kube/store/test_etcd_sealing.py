@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.store.contract import Key
-from certwright.kube.store.etcd.client import Access
+from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.messages import TXN, TxnRequest, put_op
+from certwright.kube.store.etcd.rows import PLAIN_FORMAT, Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.keyring import KEY_BYTES, WrongKey
 from support.etcd import Etcd, running_etcd
@@ -64,6 +66,11 @@ def files_that_show(folder: Path) -> set[str]:
 
 async def test_etcds_files_show_nothing(tmp_path: Path, keys: Keys) -> None:
     with running_etcd(tmp_path) as etcd:
+        # Compressed, they would show nothing in any case.
+        client = EtcdClient(Access((etcd.member,), patience_s=120.0))
+        formats = [put_op(Layout(prefix).format, PLAIN_FORMAT) for prefix in ("/shown", "/other")]
+        await client.call(TXN, TxnRequest(success=formats))
+        await client.close()
         store = await server(etcd, keys, "/shown")
         await write(store, "ns", 20)
         await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))

@@ -38,6 +38,7 @@ from certwright.kube.store.etcd.messages import (
     WatchCreateRequest,
     put_op,
 )
+from certwright.kube.store.etcd.row_format import follow_format
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.fanout import Fanout
 
@@ -227,8 +228,8 @@ class Feed:
                 last = part
             elif key == layout.ring:
                 self._turn(part)
-            elif key == layout.format and part.type == EVENT_DELETE:
-                self._client.lose(f"was emptied below {layout.prefix}")
+            elif key == layout.format and (loss := follow_format(layout, group, part)):
+                self._client.lose(loss)
                 raise self._client.lost or Unavailable("")
         if meta is None:
             return None, True

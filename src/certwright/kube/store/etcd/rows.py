@@ -7,7 +7,10 @@ Below the prefix, with NUL between bucket, namespace and name so that keys sort 
 - `i/<bucket>␀<namespace>␀<name>`: empty; of some rows, written and deleted with them (`sparse_index`);
 - `store`: the store's id (`etcd_identity`);
 - `ring`: the data keys that rows are sealed with (`seal`), wrapped;
-- `last`: the last state of the row that the same transaction deletes.
+- `last`: the last state of the row that the same transaction deletes;
+- `format`, and during its upgrade `upgrade`: which format the rows have (`row_format`).
+
+In format 2 values are compressed (`compression`) before they are sealed.
 
 etcd reports the revision of a write only when it is committed: `meta` is kept in pieces
 (`revision_placeholder`).
@@ -25,13 +28,14 @@ import msgspec
 from certwright.kube.store.contract import Damaged, DamagedRow, Key, Row
 from certwright.kube.store.damage import Check, DamagedRows
 from certwright.kube.store.envelope import BODY, LAST, META, Seal, UnknownDataKey
+from certwright.kube.store.etcd.compression import RowCompression
 from certwright.kube.store.etcd.messages import at_revision, delete_op, put_op
 from certwright.kube.store.etcd.revision_placeholder import join
 from certwright.kube.store.log import Place
 from certwright.kube.util.decoders import msgpack_decoder
 
-FORMAT, UNFINISHED = b"1", b"unfinished"
-"""The value of `format`: which format the rows have; or that a restore has not finished."""
+PLAIN_FORMAT, FORMAT, UNFINISHED = b"1", b"2", b"unfinished"
+"""The value of `format`: rows are not compressed, or may be; or a restore has not finished."""
 
 INDEX_EVERY = 128
 """One of so many rows is in the sparse index."""
@@ -92,6 +96,9 @@ class Layout:
         self.seal = seal
         self.damage = DamagedRows()
         """The rows that could not be read."""
+        self.compresses = True
+        """Whether values are compressed when they are written; compressed ones are always read."""
+        self._compression = RowCompression()
         self._check = check
         self.prefix = prefix.rstrip("/")
         root = self.prefix.encode() + b"/"
@@ -101,6 +108,7 @@ class Layout:
         self.index = root + b"i/"
         self.last = root + b"last"
         self.format = root + b"format"
+        self.upgrade = root + b"upgrade"
         self.store = root + b"store"
         self.ring = root + b"ring"
         self.tick = root + b"tick"
@@ -187,10 +195,16 @@ class Layout:
             self.damage.note(error)
 
     def _open(self, key: Key, part: bytes, kept: bytes) -> bytes:
-        return kept if self.seal is None else self.seal.open(key, part, kept)
+        opened = kept if self.seal is None else self.seal.open(key, part, kept)
+        try:
+            return self._compression.decompress(opened)
+        except ValueError as error:
+            raise DamagedRow(key, f"it does not decompress: {error}") from None
 
     def _close(self, key: Key, part: bytes, plain: bytes) -> bytes:
-        return plain if self.seal is None else self.seal.close(key, part, plain)
+        # Compressed first, because sealed bytes do not compress.
+        value = self._compression.compress(plain) if self.compresses else plain
+        return value if self.seal is None else self.seal.close(key, part, value)
 
     def put_ops(self, key: Key, meta: Meta, body: bytes) -> list[Any]:
         """The writes of a row."""

@@ -15,7 +15,6 @@ from typing import Any, Unpack
 from certwright.kube.store.contract import (
     Changed,
     Compacted,
-    Damaged,
     DamagedRow,
     Encode,
     Follower,
@@ -41,13 +40,12 @@ from certwright.kube.store.etcd.messages import (
     RangeRequest,
     StatusRequest,
     TxnRequest,
-    at_version,
-    put_op,
     read_op,
 )
 from certwright.kube.store.etcd.quota import DEFAULT_QUOTA_BYTES, QuotaWatch
 from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart
-from certwright.kube.store.etcd.rows import FORMAT, UNFINISHED, LastWords, Layout, Meta, new_writer
+from certwright.kube.store.etcd.row_format import settle_format
+from certwright.kube.store.etcd.rows import LastWords, Layout, Meta, new_writer
 from certwright.kube.store.etcd.sealing import EtcdSweeping, load_ring
 from certwright.kube.store.etcd_identity import check_mark, identify
 from certwright.kube.store.fanout import Fanout, Subscription
@@ -74,14 +72,16 @@ async def open_etcd(
     quota_bytes: int = DEFAULT_QUOTA_BYTES,
     window_bytes: int = MAX_BYTES,
     unfinished: bool = False,
+    upgrade_format: bool = False,
     marks: MarkFile | None = None,
 ) -> EtcdStore:
     """Open the store below a prefix of an etcd cluster, or create it.
 
     `seal`: how rows are sealed; None: not at all. `compact_every_s` 0: another process compacts etcd.
     `quota_bytes`: etcd's quota, if etcd does not report it. `window_bytes`: how much of what happens from now
-    on can be watched later. `unfinished`: it is being filled from a backup. `check`: the test that readable
-    rows pass. `marks`: where the store's id is recorded beside it; None: any store is accepted.
+    on can be watched later. `unfinished`: it is being filled from a backup. `upgrade_format`: see
+    `row_format`. `check`: the test that readable rows pass. `marks`: where the store's id is recorded beside
+    it; None: any store is accepted.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
@@ -91,7 +91,7 @@ async def open_etcd(
         await _check_version(client)
         if marks is not None:
             await check_mark(client, layout, marks)
-        await _check_format(client, layout, UNFINISHED if unfinished else FORMAT)
+        await settle_format(client, layout, unfinished=unfinished, upgrade=upgrade_format)
         await load_ring(client, layout)
         mark = await identify(client, layout)
         if marks is not None:
@@ -116,24 +116,6 @@ async def _check_version(client: EtcdClient) -> None:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
     if numbers < _OLDEST:
         raise Unavailable(f"etcd at {client.member} is version {version}; certwright needs 3.4 or newer")
-
-
-async def _check_format(client: EtcdClient, layout: Layout, wanted: bytes) -> None:
-    key = layout.format
-    request = TxnRequest(compare=[at_version(key, 0)], success=[put_op(key, wanted)], failure=[read_op(key)])
-    answer = await client.call(TXN, request)
-    if not answer.succeeded:
-        found = answer.responses[0].response_range.kvs[0].value
-        if found == UNFINISHED != wanted:
-            raise Damaged(
-                f"a backup was not restored to the end into etcd below {layout.root.begin.decode()}: restore"
-                " it again, with --force"
-            )
-        if found != wanted:
-            raise Damaged(
-                f"what lies in etcd below {layout.root.begin.decode()} was written by a newer certwright"
-                f" (format {found.decode(errors='replace')}): run that, or name another --etcd-prefix"
-            )
 
 
 class EtcdStore:
