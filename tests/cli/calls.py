@@ -43,15 +43,15 @@ Cli = Callable[..., Outcome]
 
 
 class Process:
-    """The program as a process of its own."""
+    """The program as a process of its own. `prologue` is Python that it runs first."""
 
-    def __init__(self, *words: str, cwd: Path) -> None:
+    def __init__(self, *words: str, cwd: Path, prologue: str = "") -> None:
         if words[0] in ("serve", "controllers") and "--log-level" not in words:
             # The tests look at what is printed besides the log of a normal run.
             words = (*words, "--log-level", "warning")
         environment = {k: v for k, v in os.environ.items() if k != "KUBECONFIG"}
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *words],
+            [sys.executable, "-c", prologue + _PROGRAM, *words],
             cwd=cwd,
             env=environment,
             stdin=subprocess.DEVNULL,
