@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import stat
@@ -20,7 +22,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from howto.blocks import File, Script, blocks
+from howto.blocks import FOLDER, File, Script, blocks
 from support.pebble import Pebble
 
 _SYSTEMCTL = """#!/bin/sh
@@ -36,7 +38,7 @@ case "$2" in
   nginx) if [ -s "$pid" ]; then nginx -s reload 9>&-; else nginx 9>&-; fi ;;
   haproxy) if [ -s "$pid" ]; then kill -USR2 "$(cat "$pid")"
            else haproxy -W -D -p "$pid" -f {root}/etc/haproxy/haproxy.cfg 9>&-; fi ;;
-  caddy) exit 0 ;;
+  caddy|postfix) exit 0 ;;
   *) exit 1 ;;
 esac
 # The program that was started returns before the server has written its number and listens.
@@ -116,7 +118,24 @@ class Host:
             *("--http01-listen", f"127.0.0.1:{self.ports.acme}"),
             *("--http01-check-port", str(self.ports.http)),
             *("--acme-http01-solver-nameservers", self.pebble.names.address),
+            *self._delivery_flags(),
         ]
+
+    def _delivery_flags(self) -> list[str]:
+        """Those of the unit on the page about Deliveries. Its roots exist, and its hooks find `systemctl`."""
+        page = self.translated((FOLDER / "deliveries.md").read_text())
+        words = shlex.split(page.partition("ExecStart=/")[2].splitlines()[0])
+        found = []
+        for flag, value in itertools.pairwise(words):
+            if flag == "--delivery-root":
+                Path(value.partition("=")[2]).mkdir(parents=True)
+            elif flag == "--hook":
+                name, _, command = value.partition("=")
+                value = f'{name}=PATH="{self.root}/bin:$PATH"; {command}'
+            elif flag != "--deployed-check-allow":
+                continue
+            found += [flag, value]
+        return found
 
     def started(self, pid: int, line: str) -> None:
         """certwright runs as that process and has printed that line."""

@@ -27,6 +27,7 @@ NEEDS = {
     "users": ["kubectl"],
     "helm": ["kubectl"],
     "nginx": ["nginx"],
+    "deliveries": ["nginx"],
     "haproxy": ["haproxy"],
     "mtls": ["nginx", "curl"],
     "trust": ["openssl"],
@@ -34,7 +35,11 @@ NEEDS = {
 }
 CERTBOT = Path(__file__).parents[1] / "cli" / "importing" / "certbot"
 """A folder that certbot has made."""
-SERVED = {"nginx": ("web", "www.example.com"), "haproxy": ("site", "shop.example.com")}
+SERVED = {
+    "nginx": ("web", "www.example.com"),
+    "haproxy": ("site", "shop.example.com"),
+    "deliveries": ("shop", "shop.example.test"),
+}
 """Pages whose server must present each renewal: the Certificate, and its name."""
 RUN = [name for name, page in PAGES.items() if any(isinstance(block, Script) for block in blocks(page))]
 
@@ -83,6 +88,9 @@ def check_renewal(host: Host, certificate: str, name: str) -> None:
     assert served == stored(host, certificate)
 
 
+_ROOT_DIRECTORY = re.compile(r"(--delivery-root \w+=)/\S+")
+
+
 def commands_of_units() -> list[tuple[str, str]]:
     """The `certwright` command lines of units and their drop-ins on the pages."""
     return [
@@ -94,8 +102,9 @@ def commands_of_units() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("page", "line"), commands_of_units())
-def test_the_command_line_of_a_unit_is_understood(page: str, line: str) -> None:
-    executable, name, *words = shlex.split(line)
+def test_the_command_line_of_a_unit_is_understood(page: str, line: str, tmp_path: Path) -> None:
+    # The directories of roots must exist.
+    executable, name, *words = shlex.split(_ROOT_DIRECTORY.sub(rf"\1{tmp_path}", line))
     assert executable == "/opt/certwright/bin/certwright"
     command = program.get_command(click.Context(program), name)
     assert command is not None
