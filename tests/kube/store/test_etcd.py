@@ -78,6 +78,21 @@ class TestServers:
                 assert other.revision >= row.revision
                 assert (await other.list(BUCKET)).rows == [row]
 
+    async def test_a_recent_row_is_known_without_a_read_unless_it_is_being_written(self, etcd: Etcd) -> None:
+        async with servers(etcd) as (one, other):
+            assert one.recent(A) is None
+            row = await one.put(A, saying("one"))
+            assert one.recent(A) == row
+            writing = asyncio.create_task(one.put(A, saying("two"), expect=row.revision))
+            await asyncio.sleep(0)
+            assert one.recent(A) is None
+            row = await writing
+            await other.up_to(row.revision)
+            assert other.recent(A) == row
+            gone = await other.delete(A, expect=row.revision)
+            await one.up_to(gone.revision)
+            assert one.recent(A) is other.recent(A) is None
+
     async def test_a_watch_on_one_hears_of_writes_through_the_other(self, etcd: Etcd) -> None:
         async with servers(etcd) as (one, other):
             watch = other.watch(BUCKET, after=other.revision)

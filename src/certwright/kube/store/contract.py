@@ -321,5 +321,10 @@ class Shared(Protocol):
         """From now on pass every event of every bucket to `follower`, in order and exactly once: before the
         `put` or `delete` that caused it returns, and before watchers are notified."""
 
+    def recent(self, key: Key) -> Row | None:
+        """A committed row from memory, without I/O, for a write on the condition of its revision; None: no
+        row is known, or a write of it is under way here. Another process may have written it since: a caller
+        MUST NOT refuse or skip a write because of it, but read `Store.latest` first."""
+
     async def wait_lost(self) -> StoreError:
         """Return, with the reason, when events were lost for good: followers must start over."""

@@ -162,6 +162,15 @@ class Backend:
             self._wrote(definition, row, previous)
         return row
 
+    def recent(self, key: Key) -> Row | None:
+        """See `contract.Shared.recent`; None where no other server writes, because reads are fast there."""
+        return self.store.recent(key) if self.fed and isinstance(self.store, Shared) else None
+
+    async def is_current(self, row: Row) -> bool:
+        """Whether the next write will find this row."""
+        current = await self.store.latest(row.key)
+        return current is not None and current.revision == row.revision
+
     async def readable(self, key: Key) -> Row | None:
         """The row as the next write finds it; None also where it cannot be read, which the store has
         reported. For background work, which skips such rows."""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import (
+    ApiError,
     BadRequest,
     Conflict,
     Details,
@@ -167,9 +168,11 @@ _OTHER_OPTIONS = {
 async def delete(backend: Backend, call: Call) -> Response:
     """DELETE of an object: a `Status` once it is removed, the object while finalizers keep it."""
     options, definition, name = read_options(call), call.definition, call.route.name
+    recent = None if options.dry_run else backend.recent(call.key)
     for _ in range(WRITE_ATTEMPTS):
+        guess, recent = recent, None
         try:
-            row = await backend.store.latest(call.key)
+            row = guess or await backend.store.latest(call.key)
         except DamagedRow as error:
             if await _discard(backend, call, options, error):
                 return forms.success(call, name=name, uid="")
@@ -177,13 +180,19 @@ async def delete(backend: Backend, call: Call) -> Response:
         _check_mortal(definition, name)
         if row is None:
             raise not_found(definition, name)
-        _check_preconditions(definition, options, row)
         try:
+            _check_preconditions(definition, options, row)
             last, gone = await _delete_row(backend, call, row, options)
         except Changed:
             continue
         except Missing:
             raise not_found(definition, name) from None
+        except ApiError:
+            if guess is None or await backend.is_current(guess):
+                raise
+            continue
+        if last is guess:  # nothing was to be changed, if the guess is right
+            continue
         if gone and definition.bucket not in _ANSWERED_WITH_OBJECT:
             return forms.success(call, name=name, uid=objects.uid_of(last.meta))
         # Kubernetes answers 202 only to clients that use the deprecated option.

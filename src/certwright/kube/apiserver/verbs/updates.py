@@ -252,31 +252,46 @@ def _apply(call: Call, work: Callable[[], Any]) -> Json:
 
 
 async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
-    """Read, change, write; retry on a conflict unless the client named a revision."""
+    """Read, change, write; retry on a conflict unless the client named a revision.
+
+    The first attempt is made on a recent row, where the store has one: as the write is conditional, only a
+    refusal needs the current row (as kube-apiserver's `GuaranteedUpdate` does with its cached object).
+    """
     definition, key = call.definition, call.key
+    recent = None if call.dry_run else backend.recent(key)
     for _ in range(WRITE_ATTEMPTS):
-        row = await backend.store.latest(key)
+        guess, recent = recent, None
+        row = guess or await backend.store.latest(key)
         if row is None:
             try:
                 return await _create_absent(backend, call, wish)
             except AlreadyExists:
                 continue
-        is_long = offload.is_long(call, row)
-        work = backend, call, wish, row
-        old, new = await offload.run(_changed, *work) if is_long else _changed(*work)
-        if await backend.admission.mutate(call, new, old, operation="UPDATE"):
-            new = shape_update(call, new, old, wish.refuse, admitted=True)
-        await backend.admission.validate(call, new, old, operation="UPDATE", is_long=is_long)
         try:
-            written = await _store_update(backend, call, new, old, row, is_long=is_long)
+            written = await _write_over(backend, call, wish, row)
         except Changed:
             if wish.pinned:
                 break
             continue
         except Missing:
             raise not_found(definition, key.name) from None
+        except ApiError:
+            if guess is None or await backend.is_current(guess):
+                raise
+            continue
         return forms.one(call, written, backend.clock)
     raise conflict(definition, key.name)
+
+
+async def _write_over(backend: Backend, call: Call, wish: Wish, row: Row) -> Row:
+    """Change a row and write it; the row as it is then. Raises `Changed`, `Missing`, `ApiError`."""
+    is_long = offload.is_long(call, row)
+    work = backend, call, wish, row
+    old, new = await offload.run(_changed, *work) if is_long else _changed(*work)
+    if await backend.admission.mutate(call, new, old, operation="UPDATE"):
+        new = shape_update(call, new, old, wish.refuse, admitted=True)
+    await backend.admission.validate(call, new, old, operation="UPDATE", is_long=is_long)
+    return await _store_update(backend, call, new, old, row, is_long=is_long)
 
 
 def _changed(backend: Backend, call: Call, wish: Wish, row: Row) -> tuple[Json, Json]:

@@ -36,6 +36,10 @@ class Turns:
         if self._last.get(key) is mine:
             del self._last[key]
 
+    def is_taken(self, key: Key) -> bool:
+        """Whether a write to `key` is under way or queued."""
+        return key in self._last
+
     async def over(self, key: Key) -> None:
         """Return when all writes to `key` that are queued now are done."""
         if (last := self._last.get(key)) is not None:

@@ -26,12 +26,24 @@ from certwright.kube.store.etcd.messages import (
     read_op,
 )
 from certwright.kube.store.etcd.rows import Layout
-from certwright.kube.store.key_rotation import Swept
+from certwright.kube.store.key_rotation import Rotation, Swept
 from certwright.kube.store.keyring import Ring, unwrap
 
 _log = logging.getLogger(__name__)
 
 _ROWS = 32
+
+
+def start_rotation(
+    client: EtcdClient, layout: Layout, reach: Callable[[int], Awaitable[None]]
+) -> Rotation | None:
+    """The key rotation, which continues where it was; None if rows are not sealed. `reach`: see
+    `EtcdSweeping`."""
+    if layout.seal is None:
+        return None
+    rotation = Rotation(layout.seal, EtcdSweeping(client, layout, layout.seal, reach))
+    rotation.go_on()
+    return rotation
 
 
 async def load_ring(client: EtcdClient, layout: Layout) -> None:

@@ -46,10 +46,9 @@ from certwright.kube.store.etcd.quota import DEFAULT_QUOTA_BYTES, QuotaWatch
 from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart
 from certwright.kube.store.etcd.row_format import settle_format
 from certwright.kube.store.etcd.rows import LastWords, Layout, Meta, new_writer
-from certwright.kube.store.etcd.sealing import EtcdSweeping, load_ring
+from certwright.kube.store.etcd.sealing import load_ring, start_rotation
 from certwright.kube.store.etcd_identity import check_mark, identify
 from certwright.kube.store.fanout import Fanout, Subscription
-from certwright.kube.store.key_rotation import Rotation
 from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.mark import MarkFile, MarkKeeper
 from certwright.kube.store.pages import Wanted
@@ -139,7 +138,7 @@ class EtcdStore:
         self._turns = Turns()
         self._closing = False
         self._keeper: MarkKeeper | None = None
-        self.rotation = _rotation(client, layout, self._feed)
+        self.rotation = start_rotation(client, layout, self._feed.reach)
         """The key rotation, if rows are sealed."""
         self.damage = layout.damage
         """See `contract.Store.damage`."""
@@ -207,6 +206,10 @@ class EtcdStore:
         """The row after the writes under way here."""
         await self._turns.over(key)
         return await self.get(key)
+
+    def recent(self, key: Key) -> Row | None:
+        """See `contract.Shared.recent`."""
+        return None if self._turns.is_taken(key) else self._fanout.log.row(key)
 
     def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too
         """None, because rows in memory are published after followers have received later events."""
@@ -283,10 +286,12 @@ class EtcdStore:
         return row
 
     async def _delete(self, key: Key, content: Content | None, writer: bytes, expect: int | None) -> Row:
+        found = self._fanout.log.row(key) if expect is not None else None
         while True:
-            found = await self._reader.row(key)
-            await self._feed.reach(_revision_of(found))
-            current = check_delete(found, expect)
+            if found is None or found.revision != expect:
+                found = await self._reader.row(key)
+                await self._feed.reach(_revision_of(found))
+            current, found = check_delete(found, expect), None
             last = _last_words(current, content, writer)
             if revision := await self._remove(key, current.revision, last):
                 return last.row(revision, current.body)
@@ -358,14 +363,6 @@ class EtcdStore:
         await self._feed.close()
         self._fanout.close()
         await self._client.close()
-
-
-def _rotation(client: EtcdClient, layout: Layout, feed: Feed) -> Rotation | None:
-    if layout.seal is None:
-        return None
-    rotation = Rotation(layout.seal, EtcdSweeping(client, layout, layout.seal, feed.reach))
-    rotation.go_on()
-    return rotation
 
 
 def _revision_of(row: Row | None) -> int:
