@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with its status: 0 done, 1 failed, 2 wrong use, 130 Ctrl-C."""
+    # Loading modules makes many objects and no garbage.
+    gc.set_threshold(20_000, 20, 20)
     try:
         from certwright.cli.main import program  # Ctrl-C while it loads ends as quietly as any later one
     except KeyboardInterrupt:

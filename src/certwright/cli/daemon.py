@@ -196,7 +196,7 @@ class LogFlags:
         """Send the log, and the errors of this command, to standard error."""
         level = self.log_level or ("info" if self.log_format == "json" else "warning")
         logs.set_up(level=level, form=self.log_format)
-        errors.use_json(self.log_format == "json")
+        errors.print_as(logs.json_line if self.log_format == "json" else None)
 
     def announce(self, sentence: str, **values: logs.Value) -> None:
         """Print a sentence on standard output; with `--log-format json` as a line of the log with

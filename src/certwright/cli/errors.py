@@ -3,25 +3,26 @@
 click.ClickException
 ├── click.UsageError    wrong use: exit status 2
 ├── Failed              one sentence on standard error: exit status 1
-└── AlreadyTold         the sentences have been printed one by one: exit status 1
+└── AlreadyReported     the sentences have been printed one by one: exit status 1
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import IO, Any
 
 import click
 
-from certwright.kit import logs
+LogLine = Callable[[int, str], str]
+_log_line: LogLine | None = None
 
-_is_json = False
 
-
-def use_json(is_json: bool) -> None:
-    """Whether errors and warnings are lines of the JSON log, for the rest of the process."""
-    global _is_json
-    _is_json = is_json
+def print_as(log_line: LogLine | None) -> None:
+    """Print errors and warnings as `log_line` formats them, from a level and a sentence, for the rest of the
+    process; None: as plain sentences."""
+    global _log_line
+    _log_line = log_line
 
 
 class Failed(click.ClickException):
@@ -44,10 +45,10 @@ class AlreadyReported(click.ClickException):
 
 def report_error(sentence: str, *, file: IO[Any] | None = None) -> None:
     """Print one sentence on standard error, in the format of all errors."""
-    line = logs.json_line(logging.ERROR, sentence) if _is_json else f"error: {sentence}"
+    line = _log_line(logging.ERROR, sentence) if _log_line else f"error: {sentence}"
     click.echo(line, err=True, file=file)
 
 
 def report_warning(sentence: str) -> None:
     """Print one sentence on standard error about something that did not stop the command."""
-    click.echo(logs.json_line(logging.WARNING, sentence) if _is_json else f"warning: {sentence}", err=True)
+    click.echo(_log_line(logging.WARNING, sentence) if _log_line else f"warning: {sentence}", err=True)

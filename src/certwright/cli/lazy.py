@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from certwright.cli import secret_report as secret_report
     from certwright.cli import sources as sources
     from certwright.kit import tls_scan as tls_scan
+    from certwright.kube.api import yaml_writer as yaml_writer
 
 _MODULES = {
     "api_errors": "certwright.kube.api.errors",
@@ -46,6 +47,7 @@ _MODULES = {
     "sources": "certwright.cli.sources",
     "tls_scan": "certwright.kit.tls_scan",
     "trust_source": "certwright.cli.trust_source",
+    "yaml_writer": "certwright.kube.api.yaml_writer",
 }
 
 

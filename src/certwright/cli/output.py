@@ -9,7 +9,7 @@ from typing import Any
 import click
 import msgspec
 
-from certwright.kube.api.yaml_writer import write_yaml
+from certwright.cli import lazy
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +26,4 @@ def print_content(content: Any, form: str) -> None:
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(plain), indent=2))
     else:
-        click.echo(write_yaml(plain), nl=False)
+        click.echo(lazy.yaml_writer.write_yaml(plain), nl=False)

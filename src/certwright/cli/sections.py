@@ -8,7 +8,6 @@ from typing import Any
 
 from certwright.cli.format import age, at, from_now, parse_time, sentence
 from certwright.cli.tables import lines_of
-from certwright.kube.api.yaml_writer import write_yaml
 
 Json = Mapping[str, Any]
 _INDENT = "  "
@@ -93,8 +92,3 @@ def _event(item: Json, now: datetime) -> tuple[str, ...]:
         seen,
         sentence(str(item.get("message", ""))),
     )
-
-
-def nested(value: Any) -> list[str]:
-    """Any value as indented YAML lines."""
-    return write_yaml(value).splitlines() if value not in (None, {}, []) else []

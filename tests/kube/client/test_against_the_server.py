@@ -300,7 +300,7 @@ async def test_the_same_over_tls(scene: Scene, tasks: list[asyncio.Task[None]], 
         client_ca_file=None,
     )
     address = f"https://127.0.0.1:{face.port}"
-    kubeconfig.write(tmp_path / "kubeconfig", address, ca.cert_pem.bytes(), "s3cret")
+    (tmp_path / "kubeconfig").write_bytes(kubeconfig.render(address, ca.cert_pem.bytes(), "s3cret"))
     transport = kubeconfig.connect(kubeconfig.load(tmp_path / "kubeconfig"))
     informer = Informer(Client(transport, user_agent="test"), CONFIG_MAPS, scene.clock)
     try:

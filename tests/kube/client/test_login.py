@@ -18,10 +18,10 @@ from aiohttp import web
 
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client import kubeconfig
-from certwright.kube.client.exec_plugin import Plugin, PluginLogin
+from certwright.kube.client.exec_plugin import PluginLogin
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.kubeconfig import load
-from certwright.kube.client.login import Credential, FileLogin, LoginFailed, LoginFiles
+from certwright.kube.client.login import Credential, FileLogin, LoginFailed, LoginFiles, Plugin
 
 V1 = "client.authentication.k8s.io/v1"
 CA = trustme.CA()

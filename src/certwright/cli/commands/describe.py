@@ -24,6 +24,7 @@ from certwright.cli.options import (
 )
 from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.kube.api import errors
+from certwright.kube.api.yaml_writer import write_yaml
 
 Json = dict[str, Any]
 _APART = ("apiVersion", "kind", "metadata", "status", "data", "stringData", "binaryData")
@@ -99,11 +100,11 @@ def description(obj: Json, events: list[Json], around: Around | None, now: datet
     spec = rest.pop("spec", None)
     return [
         *sections.fields(head),
-        *sections.section("Spec", sections.nested(spec)),
+        *sections.section("Spec", _nested(spec)),
         *sections.section("Data", _data(obj)),
-        *sections.section("More", sections.nested(rest)),
+        *sections.section("More", _nested(rest)),
         *sections.section("Conditions", sections.conditions(obj, now)),
-        *sections.section("Status", sections.nested(status)),
+        *sections.section("Status", _nested(status)),
         *sections.section("Events", sections.events(events, now)),
     ]
 
@@ -114,7 +115,7 @@ def _data(obj: Json) -> list[str]:
     if not isinstance(data, Mapping):
         return []
     if obj.get("kind") != "Secret":
-        return sections.nested(dict(data))
+        return _nested(dict(data))
     return sections.fields((key, count(_size(value), "byte")) for key, value in data.items())
 
 
@@ -123,3 +124,8 @@ def _size(value: Any) -> int:
         return len(base64.b64decode(str(value)))
     except (ValueError, binascii.Error):
         return len(str(value))
+
+
+def _nested(value: Any) -> list[str]:
+    """Any value as indented YAML lines."""
+    return write_yaml(value).splitlines() if value not in (None, {}, []) else []

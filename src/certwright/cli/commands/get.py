@@ -12,6 +12,7 @@ from urllib.parse import quote
 import click
 import msgspec
 
+from certwright.cli import lazy
 from certwright.cli.access import Session, session
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.format import reference
@@ -27,11 +28,10 @@ from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.cli.table_columns import sort_key, with_dates, with_labels
 from certwright.cli.tables import TABLE, ServerTable, aligned
 from certwright.kube.api import errors
-from certwright.kube.api.yaml_writer import write_yaml
 from certwright.kube.client.transport import close_stream, whole_body
 from certwright.kube.client.watch import LineReader, before_error
 from certwright.kube.util.jsonpath import Find
-from certwright.resources.table import CERTIFICATES
+from certwright.resources.names import GROUP
 
 Json = dict[str, Any]
 
@@ -198,7 +198,7 @@ class _Objects(_Getter):
         elif self._form == "json":
             click.echo(msgspec.json.format(msgspec.json.encode(content), indent=2))
         else:
-            click.echo(write_yaml(content), nl=False)
+            click.echo(lazy.yaml_writer.write_yaml(content), nl=False)
 
     async def follow(self, target: Target) -> None:
         watch = self._client.watch(
@@ -219,7 +219,7 @@ class _Objects(_Getter):
         elif self._output.columns:
             self._print_rows([obj])
         elif self._form == "yaml":
-            click.echo("---\n" + write_yaml(obj), nl=False)
+            click.echo("---\n" + lazy.yaml_writer.write_yaml(obj), nl=False)
         else:
             self._print(obj)
 
@@ -328,7 +328,7 @@ class _Tables(_Getter):
 
 
 def _has_dates(target: Target) -> bool:
-    return target.kind.resource == CERTIFICATES.resource
+    return target.kind.resource == f"certificates.{GROUP}"
 
 
 def _path(target: Target, name: str) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,6 +17,7 @@ from certwright.kube.client.http1 import Connection
 _HEAD_START_S = 0.25
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _Address = tuple[Any, ...]
+_AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]
 
 
 class ProxyFailed(ConnectionError):
@@ -110,7 +111,7 @@ def proxy_authorization(proxy: Endpoint) -> list[str]:
 
 async def _connected_socket(host: str, port: int) -> socket.socket:
     """A socket connected to the first address that answers (RFC 8305). Raises `OSError`."""
-    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    infos = await _addresses(host, port)
     attempts: set[asyncio.Task[socket.socket]] = set()
     errors: list[OSError] = []
     try:
@@ -132,6 +133,17 @@ async def _connected_socket(host: str, port: int) -> socket.socket:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
     raise errors[0]
+
+
+async def _addresses(host: str, port: int) -> Sequence[_AddressInfo]:
+    """The addresses of the host. Raises `OSError`."""
+    try:
+        # An address needs no resolver, and so no thread.
+        return socket.getaddrinfo(
+            host.encode(), port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        )
+    except socket.gaierror:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def _sockets(done: Iterable[asyncio.Task[socket.socket]], errors: list[OSError]) -> list[socket.socket]:

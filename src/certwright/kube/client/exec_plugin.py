@@ -9,21 +9,18 @@ Source: Kubernetes documentation, "client-go credential plugins"; client authent
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import shutil
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from typing import Any
 
 import msgspec
 
-from certwright.kube.client.login import Credential, LoginFailed
+from certwright.kube.client.login import Credential, LoginFailed, Plugin
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.programs import last_words
 
@@ -34,25 +31,6 @@ _BETWEEN_REFUSALS_S = 10.0
 _PATIENCE_S = 60.0
 
 _MOST_OUTPUT = 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
-    """The program, as the kubeconfig describes it.
-
-    `place` names it in messages; `cluster` is the server's description that the program receives, None
-    without `provideClusterInfo`. `interactive` is `Never`, `IfAvailable` or `Always`.
-    """
-
-    place: str
-    api_version: str
-    command: str
-    args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    folder: Path = Path()
-    interactive: str = "IfAvailable"
-    install_hint: str = ""
-    cluster: dict[str, Any] | None = None
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -205,19 +183,3 @@ class PluginLogin:
 
     def _error(self, sentence: str) -> LoginFailed:
         return LoginFailed(f"{self._plugin.place}: {self._plugin.command} {sentence}")
-
-
-def cluster_info(
-    *, server: str, ca_pem: bytes, insecure: bool, server_name: str, proxy: str, config: Any
-) -> dict[str, Any]:
-    """The server's description for a program (`spec.cluster`); `config` is the cluster's extension
-    `client.authentication.k8s.io/exec`."""
-    fields = {
-        "server": server,
-        "tls-server-name": server_name,
-        "insecure-skip-tls-verify": insecure,
-        "certificate-authority-data": base64.b64encode(ca_pem).decode(),
-        "proxy-url": proxy,
-        "config": config,
-    }
-    return {name: value for name, value in fields.items() if value or name == "server"}

@@ -11,16 +11,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-import yaml
-
-from certwright.kube.client.exec_plugin import Plugin, PluginLogin, cluster_info
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.kubeconfig_file import Cluster, Context, Exec, KubeconfigError, Place, User, read
-from certwright.kube.client.login import Credential, FileLogin, FixedLogin, Login, LoginFiles
-from certwright.kube.util.files import write_atomically
+from certwright.kube.client.login import Credential, FileLogin, FixedLogin, Login, LoginFiles, Plugin
 from certwright.kube.util.tls import BadCredentials, tls_context
 
 if TYPE_CHECKING:
@@ -138,12 +134,16 @@ def login_for(access: ClusterAccess, fits: Callable[[Credential], bool] = lambda
     """The login for that server; `fits` returns whether a certificate and a key belong together."""
     first = Credential(access.token, access.client_cert_pem, access.client_key_pem)
     if access.plugin is not None and not access.token and access.files.token is None:
+        from certwright.kube.client.exec_plugin import PluginLogin  # it costs every command 5 ms
+
         return PluginLogin(access.plugin, first)
     return FixedLogin(first) if access.files == LoginFiles() else FileLogin(access.files, first, fits=fits)
 
 
 def render(server: str, ca_pem: bytes, token: str, context: str = "certwright") -> bytes:
-    """A self-contained kubeconfig, with the CA and the token inside."""
+    """A self-contained kubeconfig, with the CA and the token inside. Secret: write it with mode 0600."""
+    import yaml  # 20 ms, of every command
+
     cluster = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
     content = {
         "apiVersion": "v1",
@@ -154,11 +154,6 @@ def render(server: str, ca_pem: bytes, token: str, context: str = "certwright") 
         "current-context": context,
     }
     return yaml.safe_dump(content, sort_keys=False).encode()
-
-
-def write(path: Path, server: str, ca_pem: bytes, token: str, context: str = "certwright") -> None:
-    """Write that kubeconfig, readable by its owner only. Raises `OSError`."""
-    write_atomically(path, render(server, ca_pem, token, context))
 
 
 def from_environment(value: str) -> list[Path]:
@@ -228,7 +223,7 @@ def _plugin(wanted: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plug
     info = None
     if wanted.provide_cluster_info:
         extensions = {item.name: item.extension for item in cluster.extensions or ()}
-        info = cluster_info(
+        info = _cluster_info(
             server=cluster.server,
             ca_pem=ca_pem,
             insecure=cluster.insecure_skip_tls_verify,
@@ -247,6 +242,22 @@ def _plugin(wanted: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plug
         install_hint=wanted.install_hint,
         cluster=info,
     )
+
+
+def _cluster_info(
+    *, server: str, ca_pem: bytes, insecure: bool, server_name: str, proxy: str, config: Any
+) -> dict[str, Any]:
+    """The server's description for a program (`spec.cluster`); `config` is the cluster's extension
+    `client.authentication.k8s.io/exec`."""
+    fields = {
+        "server": server,
+        "tls-server-name": server_name,
+        "insecure-skip-tls-verify": insecure,
+        "certificate-authority-data": base64.b64encode(ca_pem).decode(),
+        "proxy-url": proxy,
+        "config": config,
+    }
+    return {name: value for name, value in fields.items() if value or name == "server"}
 
 
 def _check_cluster(cluster: Cluster, place: Place) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
+from certwright.kube.client.block_style import read_block_style
 from certwright.kube.util.decoders import convert
 
 
@@ -126,13 +126,12 @@ class Place:
 def read(file: Path) -> Config:
     """Parse the file. Raises `KubeconfigError`."""
     try:
-        content = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+        text = file.read_bytes()
     except OSError as error:
         raise KubeconfigError(f"{file}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise KubeconfigError(f"{file}: not YAML{where}: {getattr(error, 'problem', error)}") from None
+    content = read_block_style(text.decode("latin-1"))
+    if content is None:
+        content = _yaml(file, text)
     if not isinstance(content or {}, dict):
         raise KubeconfigError(f"{file}: not a kubeconfig")
     try:
@@ -143,3 +142,14 @@ def read(file: Path) -> Config:
     if config.kind not in ("", "Config"):
         raise KubeconfigError(f'{file}: not a kubeconfig: its kind is "{config.kind}", not "Config"')
     return config
+
+
+def _yaml(file: Path, text: bytes) -> Any:
+    import yaml  # see `block_style`
+
+    try:
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
+    except (yaml.YAMLError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise KubeconfigError(f"{file}: not YAML{where}: {getattr(error, 'problem', error)}") from None

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 FRESH_S = 60.0
 """How long a file's contents are used before it is read again, as client-go does with token files."""
@@ -37,6 +37,25 @@ class Login(Protocol):
 
     def refused(self, credential: Credential) -> bool:
         """Record that the server refused it (401). Returns whether another call may give another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugin:
+    """An exec credential plugin, as the kubeconfig describes it.
+
+    `place` names it in messages; `cluster` is the server's description that the program receives, None
+    without `provideClusterInfo`. `interactive` is `Never`, `IfAvailable` or `Always`.
+    """
+
+    place: str
+    api_version: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    folder: Path = Path()
+    interactive: str = "IfAvailable"
+    install_hint: str = ""
+    cluster: dict[str, Any] | None = None
 
 
 class FixedLogin:

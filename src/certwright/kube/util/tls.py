@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -53,6 +52,8 @@ def _as_file(pem: bytes) -> Iterator[str]:
             file.flush()
             yield f"/proc/self/fd/{file.fileno()}"
     else:
+        import tempfile  # with what it loads 3 ms, of every command
+
         with tempfile.NamedTemporaryFile() as named:  # mode 0600
             named.write(pem)
             named.flush()
