@@ -6,17 +6,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from certwright.kube.api.core_kinds import CUSTOM_RESOURCE_DEFINITIONS
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
+from support.go_modules import GATEWAY_API, folder_of
 from support.programs import environment_of, spawn, stop, wait_for_port
 
 Json = dict[str, Any]
@@ -28,21 +32,32 @@ GATEWAY_CLASSES: Kind[Json] = Kind(
     _GATEWAY, "v1", "GatewayClass", "gatewayclasses", "gatewayclass", False, dict
 )
 GATEWAYS: Kind[Json] = Kind(_GATEWAY, "v1", "Gateway", "gateways", "gateway", True, dict)
-_KINDS = (
-    GATEWAY_CLASSES,
-    GATEWAYS,
-    *(
-        Kind(_GATEWAY, version, kind, f"{kind.lower()}s", kind.lower(), True, dict)
-        for kind, version in (
-            ("HTTPRoute", "v1"),
-            ("GRPCRoute", "v1"),
-            ("TLSRoute", "v1"),
-            ("ListenerSet", "v1"),
-            ("ReferenceGrant", "v1beta1"),
-        )
-    ),
-    Kind(_GATEWAY, "v1", "BackendTLSPolicy", "backendtlspolicies", "backendtlspolicy", True, dict),
-)
+_ADMISSION = "admissionregistration.k8s.io"
+_BUNDLED: Mapping[str, Kind[Json]] = {
+    kind.kind: kind
+    for kind in (
+        CUSTOM_RESOURCE_DEFINITIONS,
+        Kind(
+            _ADMISSION,
+            "v1",
+            "ValidatingAdmissionPolicy",
+            "validatingadmissionpolicies",
+            "validatingadmissionpolicy",
+            False,
+            dict,
+        ),
+        Kind(
+            _ADMISSION,
+            "v1",
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+            "validatingadmissionpolicybinding",
+            False,
+            dict,
+        ),
+    )
+}
+_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +70,32 @@ class Server:
 
 
 async def define_kinds(client: Client) -> None:
-    """The classes of Traefik's providers, and the kinds of the Gateway API, with any fields."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    for kind in _KINDS:
-        version = {
-            "name": kind.version,
-            "served": True,
-            "storage": True,
-            "schema": {"openAPIV3Schema": schema},
-            "subresources": {"status": {}},
-        }
-        names = {"kind": kind.kind, "plural": kind.plural, "singular": kind.singular}
-        meta = {
-            "name": f"{kind.plural}.{kind.group}",
-            "annotations": {"api-approved.kubernetes.io": "https://example.org"},
-        }
-        scope = "Namespaced" if kind.namespaced else "Cluster"
-        spec = {"group": kind.group, "names": names, "scope": scope, "versions": [version]}
-        await client.create(CUSTOM_RESOURCE_DEFINITIONS, {"metadata": meta, "spec": spec})
+    """The definitions and policies of the Gateway API's standard bundle, and the classes of Traefik's
+    providers."""
+    definitions = []
+    for path in sorted((folder_of(GATEWAY_API) / "config" / "crd" / "standard").glob("*.yaml")):
+        for content in yaml.safe_load_all(path.read_text()):
+            kind = _BUNDLED[content["kind"]]
+            await client.apply(kind, content, field_manager="test", force=False)
+            if kind is CUSTOM_RESOURCE_DEFINITIONS:
+                definitions.append(content["metadata"]["name"])
+    async with asyncio.timeout(_WITHIN_S):
+        while not await _are_established(client, definitions):  # noqa: ASYNC110 - the server does it
+            await asyncio.sleep(0.02)
     for name, controller in (("traefik", "traefik.io/ingress-controller"), ("nginx", "k8s.io/ingress-nginx")):
         await client.create(INGRESS_CLASSES, {"metadata": {"name": name}, "spec": {"controller": controller}})
     gateways = {"metadata": {"name": "traefik"}, "spec": {"controllerName": "traefik.io/gateway-controller"}}
     await client.create(GATEWAY_CLASSES, gateways)
+
+
+async def _are_established(client: Client, names: Sequence[str]) -> bool:
+    """Whether the server serves these definitions."""
+    for name in names:
+        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+        conditions = found.get("status", {}).get("conditions", [])
+        if not any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+            return False
+    return True
 
 
 @contextlib.contextmanager
