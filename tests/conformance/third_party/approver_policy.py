@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from certwright.kube.client.kubeconfig import load
 from conformance.daemon import running_daemon
 from conformance.third_party.chart import (
     NAMESPACE,
@@ -17,6 +18,7 @@ from conformance.third_party.chart import (
     serve_webhooks,
     wait_until,
 )
+from conformance.third_party.recording import recorded
 from support.programs import free_port, tool
 
 CHART: Final = Chart(
@@ -34,12 +36,12 @@ def run(folder: Path) -> list[Check]:
     """Install it, and have Certificates approved and denied."""
     program = tool("approver-policy", made_by="third-party")
     webhook_port, probe_port = free_port(), free_port()
-    with running_daemon(folder, *_WITHOUT_OURS) as daemon:
+    with running_daemon(folder, *_WITHOUT_OURS) as daemon, recorded(load(daemon.kubeconfig)) as recording:
         cluster = Cluster(daemon)
         webhooks = install(cluster, CHART, webhook_port=webhook_port)
         command = [
             str(program),
-            f"--kubeconfig={kubeconfig_of(cluster, CHART.name)}",
+            f"--kubeconfig={kubeconfig_of(cluster, CHART.name, server=recording.url)}",
             f"--leader-election-namespace={NAMESPACE}",
             "--metrics-bind-address=0",
             f"--readiness-probe-bind-address=127.0.0.1:{probe_port}",
@@ -51,7 +53,7 @@ def run(folder: Path) -> list[Check]:
         ]
         with running(command, folder / "approver-policy.log", port=webhook_port):
             serve_webhooks(cluster, CHART, webhooks)
-            return _checks(cluster)
+            return [*_checks(cluster), recording.check(CHART.name, {})]
 
 
 def _checks(cluster: Cluster) -> list[Check]:

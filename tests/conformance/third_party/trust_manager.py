@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from certwright.kube.client.kubeconfig import load
 from certwright.pki import jks
 from certwright.pki.certificates import read_chain
 from conformance.daemon import running_daemon
@@ -23,6 +24,7 @@ from conformance.third_party.chart import (
     serve_webhooks,
     wait_until,
 )
+from conformance.third_party.recording import recorded
 from issuers.authority import new_root
 from support.programs import free_port, tool
 
@@ -42,7 +44,7 @@ def run(folder: Path) -> list[Check]:
     """Install it, and have a CA distributed."""
     program = tool("trust-manager", made_by="third-party")
     webhook_port, probe_port = free_port(), free_port()
-    with running_daemon(folder) as daemon:
+    with running_daemon(folder) as daemon, recorded(load(daemon.kubeconfig)) as recording:
         cluster = Cluster(daemon)
         webhooks = install(cluster, CHART, webhook_port=webhook_port)
         served = wait_until(lambda: bool(cluster.get("secret", CHART.ca_secret, NAMESPACE).get("data")))
@@ -51,7 +53,7 @@ def run(folder: Path) -> list[Check]:
             (folder / name).write_bytes(decoded(pair, name))
         command = [
             str(program),
-            f"--kubeconfig={kubeconfig_of(cluster, CHART.name)}",
+            f"--kubeconfig={kubeconfig_of(cluster, CHART.name, server=recording.url)}",
             f"--trust-namespace={NAMESPACE}",
             # It takes the namespace of its Lease from the Pod that it runs in.
             "--leader-elect=false",
@@ -64,7 +66,7 @@ def run(folder: Path) -> list[Check]:
         with running(command, folder / "trust-manager.log", port=webhook_port):
             serve_webhooks(cluster, CHART, webhooks)
             certificate = Check("the certificate of its webhook, from its own chart, is issued", served)
-            return [certificate, *_checks(cluster)]
+            return [certificate, *_checks(cluster), recording.check(CHART.name, {})]
 
 
 def _checks(cluster: Cluster) -> list[Check]:

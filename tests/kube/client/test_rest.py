@@ -46,6 +46,20 @@ async def test_a_name_cannot_break_out_of_its_place_in_the_path() -> None:
     assert peer.targets == ["GET /api/v1/namespaces/n/configmaps/..%2Fx%3Fy%23z"]
 
 
+@pytest.mark.parametrize(("namespace", "name"), [("n", ""), ("n", "."), ("n", ".."), ("..", "a")])
+async def test_a_name_that_no_object_can_have_is_not_sent(namespace: str, name: str) -> None:
+    """Empty, it would be a request for all objects; proxies remove dot segments of a path."""
+    peer = Peer()
+    client = peer.client()
+    with pytest.raises(errors.NotFound):
+        await client.get(CONFIG_MAPS, name, namespace)
+    with pytest.raises(errors.NotFound):
+        await client.delete(CONFIG_MAPS, name, namespace)
+    with pytest.raises(errors.NotFound):
+        await client.patch(CONFIG_MAPS, name, namespace, {})
+    assert peer.targets == []
+
+
 async def test_a_list_follows_its_pages() -> None:
     peer = Peer()
     peer.answer(200, {"metadata": {"resourceVersion": "9", "continue": "t+1"}, "items": [A]})
