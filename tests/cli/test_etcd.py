@@ -57,9 +57,16 @@ def test_two_servers_share_one_store_and_one_of_them_issues(start: Start, etcd: 
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_the_kubeconfig_of_one_server_is_good_for_the_other(start: Start, etcd: Etcd, tmp_path: Path) -> None:
-    served(start, etcd, "one")
-    served(start, etcd, "two")
+def test_the_kubeconfig_of_one_server_is_good_for_the_other_of_its_installation(
+    start: Start, etcd: Etcd, tmp_path: Path
+) -> None:
+    owned = ("--etcd-owner", "blue")
+    served(start, etcd, "one", *owned)
+    served(start, etcd, "two", *owned)
+    another = ("--data-dir", "three", "--store", etcd.url, *KEY, "--etcd-owner", "green")
+    refused = start("serve", "--listen", "127.0.0.1:0", *another).rest()
+    assert refused.status == 1
+    assert "holds the store of 'blue', and this server is not one of its servers" in refused.err
     texts = [(tmp_path / name / "kubeconfig").read_text() for name in ("one", "two")]
     assert texts[0] != texts[1]
     without_address = [re.sub(r"server: \S+", "", text) for text in texts]

@@ -12,6 +12,7 @@ from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.dump import dump_etcd, refilling
+from certwright.kube.store.etcd.owner import check_owner
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.mark import MarkFile
 
@@ -31,7 +32,11 @@ class Etcd:
         )
 
     async def open(self, seal: Seal, check: Check) -> Store:
-        """Open the store. Raises `StoreError`."""
+        """Open the store. Raises `StoreError`, `StartError`."""
+        try:
+            await check_owner(self._access, self._options.prefix, self._options.owner, self._mark)
+        except OSError as error:
+            raise StartError(f"{error.filename} cannot be read: {error.strerror}") from error
         return await open_etcd(
             self._access,
             seal=seal,

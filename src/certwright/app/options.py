@@ -48,12 +48,14 @@ class ControllerOptions:
 class EtcdOptions:
     """Connection settings of etcd; meanings as kube-apiserver's flags, and `user` as etcdctl's.
 
-    `ca_file` None: the CAs that the system trusts. `compaction_interval` zero: no compaction by this server.
+    `owner`: the installation that the prefix belongs to; empty: not named. `ca_file` None: the CAs that the
+    system trusts. `compaction_interval` zero: no compaction by this server.
     `quota_backend_bytes`: etcd's quota, if etcd does not report it (before 3.6). `upgrade_format`: compress
     rows in a store of an earlier version, which earlier versions cannot read afterwards.
     """
 
     prefix: str = "/certwright"
+    owner: str = ""
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None

@@ -17,6 +17,7 @@ class EtcdFlags:
     """The connection settings of etcd."""
 
     etcd_prefix: str
+    etcd_owner: str
     etcd_ca_file: Path | None
     etcd_cert_file: Path | None
     etcd_key_file: Path | None
@@ -52,6 +53,12 @@ _OPTIONS = (
         show_default=True,
         callback=_parse_prefix,
         help="Prefix of all keys in etcd; servers that share a store use the same one.",
+    ),
+    click.option(
+        "--etcd-owner",
+        metavar="NAME",
+        default="",
+        help="Name of the installation that --etcd-prefix belongs to; servers with another one do not start.",
     ),
     _file(
         "--etcd-cafile",

@@ -13,6 +13,7 @@ from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.listing import Reader
 from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, delete_op, put_op
+from certwright.kube.store.etcd.owner import owner_key
 from certwright.kube.store.etcd.rows import FORMAT, UNFINISHED, Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.etcd_identity import read_id
@@ -80,9 +81,11 @@ async def refilling(access: Access, prefix: str, seal: Seal, *, force: bool) -> 
             )
         root = layout.root
         known, _ = await read_id(client, layout)
+        owners = (await client.call(RANGE, RangeRequest(key=owner_key(layout)))).kvs
         await client.call(TXN, TxnRequest(success=[delete_op(root.begin, root.end)]))
         # The id stays, because it is still the same store to the marks of all its servers.
         kept = [put_op(layout.store, known.encode())] if known is not None else []
+        kept += [put_op(owner.key, owner.value) for owner in owners]
         await client.call(TXN, TxnRequest(success=[put_op(layout.format, UNFINISHED), *kept]))
         store = await open_etcd(access, seal=seal, prefix=prefix, compact_every_s=0, unfinished=True)
         try:

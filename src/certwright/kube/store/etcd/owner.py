@@ -1,0 +1,68 @@
+"""Owner of the keys below a prefix: the name of an installation, so that two do not share a store by mistake.
+
+A new server of the same installation looks like the first server of another one: both have an empty data
+directory, and perhaps the same encryption key. The name, which is an option, distinguishes them. A server
+that has worked on the store before is known by its mark (`etcd_identity`); it MAY give the store a name, and
+is served without one, so that the option can be introduced server by server.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from certwright.kube.store.contract import Damaged
+from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.messages import TXN, TxnRequest, at_version, put_op, read_op
+from certwright.kube.store.etcd.rows import Layout
+from certwright.kube.store.etcd_identity import read_id
+from certwright.kube.store.mark import MarkFile
+
+_log = logging.getLogger(__name__)
+
+
+def owner_key(layout: Layout) -> bytes:
+    """The key of the owner's name. Earlier versions neither read nor write it."""
+    return layout.root.begin + b"owner"
+
+
+async def check_owner(access: Access, prefix: str, owner: str, marks: MarkFile) -> None:
+    """Return if a server of `owner` (empty: without a name) may use the prefix; a new store gets the name.
+    `marks`: where the server has recorded the store that it used before. Raises `Damaged`, `Unavailable`,
+    `OSError`."""
+    client, layout = EtcdClient(access), Layout(prefix)
+    try:
+        mark = marks.read()
+        is_known = mark is not None and (await read_id(client, layout))[0] == mark.store
+        await _check(client, layout, owner, is_known=is_known)
+    finally:
+        await client.close()
+
+
+async def _check(client: EtcdClient, layout: Layout, owner: str, *, is_known: bool) -> None:
+    key = owner_key(layout)
+    # A store without a name is named by one of its own servers only.
+    unnamed = [at_version(key, 0), *([] if is_known else [at_version(layout.format, 0)])]
+    naming = [put_op(key, owner.encode())] if owner else []
+    read = [read_op(key), read_op(layout.format)]
+    answer = await client.call(TXN, TxnRequest(compare=unnamed, success=naming, failure=read))
+    if answer.succeeded:
+        return
+    names, formats = (response.response_range.kvs for response in answer.responses)
+    name = names[0].value.decode(errors="replace") if names else ""
+    place = f"etcd at {client.access}, below {layout.prefix},"
+    if name == owner:
+        return
+    if not owner and is_known:
+        _log.warning("%s belongs to %r: give this server --etcd-owner %s, too", place, name, name)
+        return
+    if not name and formats:
+        raise Damaged(
+            f"{place} holds a store without an owner: if it is that of {owner!r}, start one of its present"
+            f" servers with --etcd-owner {owner} first, or write the name to the key {key.decode()};"
+            " otherwise name another --etcd-prefix"
+        )
+    fix = f"it is started with --etcd-owner {owner}" if owner else "it has no --etcd-owner"
+    raise Damaged(
+        f"{place} holds the store of {name!r}, and this server is not one of its servers: {fix}. Give it"
+        f" --etcd-owner {name} if it is, otherwise another --etcd-prefix"
+    )
