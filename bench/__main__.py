@@ -29,6 +29,7 @@ BENCHMARKS = {
     "workloads": "unrelated Secrets, 500 from 10 CAs, 100,000 certificates: memory and requests (an hour)",
     "limits": "5,000 certificates from a CA with Let's Encrypt's limits: time against the least, 429s",
     "fleet": "a year of 100,000 certificates whose issuers fail now and then, under three backoffs",
+    "year": "a year at 1,000,000 certificates: writes, peaks, outages, memory of a shard (ten minutes)",
     "store": "the store alone: commits, reads, lists",
     "scaled": "certificates over several servers and shards on etcd, beside one server on SQLite",
     "failover": "how long certificates wait when a server, etcd's leader or a shard fails (ten minutes)",

@@ -35,7 +35,7 @@ async def test_a_renewal_waits_for_the_window(scene: Scene) -> None:
     await scene.issue(renewal=windows(("0 2 * * 6", "4h")))
     moment = await moment_of(scene)
     opening = datetime(2026, 3, 7, 2, tzinfo=UTC)
-    assert opening <= moment <= opening + HOUR
+    assert opening <= moment < opening + 4 * HOUR
     await scene.world.advance_to(moment - timedelta(seconds=1))
     assert (await scene.world.certificate("web")).status.revision == 1
     await scene.world.advance_to(moment)
@@ -109,8 +109,8 @@ async def test_windows_that_are_added_or_changed_move_the_renewal(scene: Scene) 
     assert (await moment_of(scene)).hour == 6
     never = [{"cron": "0 0 1 12 *", "windowDuration": "1h"}]
     await scene.change_spec("web", renewal={"windows": never})
-    assert timedelta(0) <= await moment_of(scene) - (START + 60 * DAY) <= HOUR
+    assert timedelta(0) <= await moment_of(scene) - (START + 60 * DAY) <= 15 * HOUR
     assert len(await window_errors(scene)) == 1
     await scene.change_spec("web", renewal=None)
-    assert timedelta(0) <= await moment_of(scene) - (START + 60 * DAY) <= HOUR
+    assert timedelta(0) <= await moment_of(scene) - (START + 60 * DAY) <= 15 * HOUR
     assert (await scene.world.certificate("web")).status.revision == 1

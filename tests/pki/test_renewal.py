@@ -79,7 +79,9 @@ DAY = timedelta(days=1)
 @pytest.mark.parametrize(
     ("passed", "left", "expected"),
     [
-        pytest.param(60 * DAY, 30 * DAY, HOUR, id="90 days: an hour"),
+        pytest.param(60 * DAY, 30 * DAY, 14.4 * HOUR, id="90 days: 14 h 24 min"),
+        pytest.param(600 * DAY, 300 * DAY, DAY, id="years: a day"),
+        pytest.param(4 * DAY, 2 * DAY, 0.96 * HOUR, id="6 days: an hour"),
         pytest.param(40 * HOUR / 60, 20 * HOUR / 60, timedelta(seconds=24), id="an hour: seconds"),
         pytest.param(90 * DAY, 50 * timedelta(seconds=30), timedelta(seconds=30), id="little is left"),
         pytest.param(timedelta(seconds=60), 30 * DAY, timedelta(seconds=6), id="little has passed"),

@@ -9,7 +9,9 @@ import hashlib
 from datetime import datetime, timedelta
 from typing import Final
 
-LONGEST_SPREAD: Final = timedelta(hours=1)
+LONGEST_SPREAD: Final = timedelta(days=1)
+"""With an hour, a million certificates of 90 days that were issued in one hour would be renewed within two or
+three hours for years (`make bench ARGS=year`)."""
 
 
 def renewal_time(
@@ -47,7 +49,7 @@ def spread(not_before: datetime, moment: datetime, not_after: datetime) -> timed
     """The maximum delay, in whole seconds, of the renewal planned for `moment`, so that certificates issued
     together are not renewed together.
 
-    At most an hour, a fiftieth of the certificate's lifetime remaining then, and a tenth of the lifetime
+    At most a day, a fiftieth of the certificate's lifetime remaining then, and a tenth of the lifetime
     passed then: close to zero near its expiry, or right after its issuance.
     """
     room = min(LONGEST_SPREAD, (not_after - moment) / 50, (moment - not_before) / 10)
