@@ -81,7 +81,8 @@ class Controllers:
     @property
     def metrics(self) -> ControllerMetrics:
         """The metrics of the work at this moment."""
-        return ControllerMetrics(self._parts, self._controllers, self._parts.acme.traffic)
+        sent = self._notifier.tallies if self._notifier is not None else []
+        return ControllerMetrics(self._parts, self._controllers, self._parts.acme.traffic, sent)
 
     @property
     def synced(self) -> bool:

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from certwright.controllers.acme.client_metrics import Kind, Tally, Traffic
+from certwright.controllers.acme.client_metrics import Kind, Traffic
+from certwright.controllers.acme.client_metrics import Tally as RequestTally
 from certwright.controllers.cache.indexes import owner_value
+from certwright.controllers.notifications import tallies
+from certwright.controllers.notifications.tallies import Tally
 from certwright.controllers.retry.breaker_state import State
 from certwright.controllers.retry.circuits import Standing
 from certwright.controllers.shared import Shared
@@ -55,7 +58,14 @@ class ControllerMetrics:
     """The metrics of one set of controllers; of several that share the work, each reports the Certificates
     that are `mine`."""
 
-    def __init__(self, shared: Shared, controllers: Sequence[Controller], traffic: Traffic) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        controllers: Sequence[Controller],
+        traffic: Traffic,
+        notifications: Sequence[Tally] = (),
+    ) -> None:
+        self._notifications = notifications
         self._mine = shared.mine
         self._caches = shared.caches
         self._deliveries = shared.deliveries
@@ -92,6 +102,7 @@ class ControllerMetrics:
                 _deliveries(deliveries),
                 _traffic(traffic),
                 _circuits(standings),
+                tallies.exposition(self._notifications),
                 _ready_issuers("issuer", "Issuer", issuers),
                 _ready_issuers("clusterissuer", "ClusterIssuer", cluster_issuers),
             )
@@ -221,7 +232,7 @@ def _deliveries(deliveries: Sequence[Delivery]) -> Iterator[str]:
                     yield f'{name}{{{text},condition="{one}"}} {int(condition.status == one)}\n'
 
 
-def _traffic(tallies: Sequence[tuple[Kind, Tally]]) -> Iterator[str]:
+def _traffic(tallies: Sequence[tuple[Kind, RequestTally]]) -> Iterator[str]:
     about = [labels(kind._asdict().items()) for kind, _ in tallies]
     name = "certmanager_http_acme_client_request_count"
     yield head(name, "counter", "The number of requests to ACME servers.")

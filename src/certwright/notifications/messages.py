@@ -149,9 +149,11 @@ class Digest:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """A destination; `send` raises `SendError`."""
+    """A destination; `kind` is that of its transport (`smtp`, `webhook` or `apprise`), and `send` raises
+    `SendError`."""
 
     name: str
+    kind: str
     send: Callable[[Digest], Awaitable[None]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -60,7 +61,7 @@ def notifications(*inboxes: Inbox, expires_within: timedelta = timedelta(days=7)
         expires_within=expires_within,
         destinations=tuple(DestinationSettings(name=one.name, smtp=SMTP) for one in inboxes),
     )
-    destinations = tuple(Destination(one.name, one.send) for one in inboxes)
+    destinations = tuple(Destination(one.name, "webhook", one.send) for one in inboxes)
     return Notifications(settings=settings, destinations=destinations, sender="test", namespace="kube-system")
 
 
@@ -77,6 +78,14 @@ async def failing_twice(world: World, inbox: Inbox) -> None:
     await world.advance(HOUR)
     await fail(world, "web-1")
     await world.advance(MINUTE)
+
+
+def counted(world: World) -> dict[tuple[str, str, str], int]:
+    """The metrics: result, destination and kind, with their number."""
+    assert world.controllers is not None
+    text = world.controllers.metrics.take()().decode()
+    sample = re.compile(r'certwright_notifications_(\w+)_total{destination="(\w+)",kind="(\w+)"} (\d+)')
+    return {(found[1], found[2], found[3]): int(found[4]) for found in sample.finditer(text)}
 
 
 async def test_the_second_failure_is_reported_once_with_cause_fix_and_next_attempt(
@@ -124,10 +133,16 @@ async def test_a_destination_that_is_down_is_retried_with_backoff_and_loses_noth
     assert chat.take() == [([key], [], [])]
     await world.start_controllers(notifications=notifications(mail, chat))
     await world.advance(5 * MINUTE)
+    failed = counted(world)["failed", "mail", "webhook"]
+    assert failed > 1
     mail.is_down = False
     await world.advance(HOUR)
     assert mail.take() == [([key], [], [])]
     assert chat.take() == []
+    counts = counted(world)
+    assert counts["sent", "mail", "webhook"] == 1
+    assert counts["failed", "mail", "webhook"] == failed
+    assert counts["failed", "chat", "webhook"] == 0
     await world.client.delete(ISSUERS, "ca", "default")
     await world.advance(2 * MINUTE)
     assert (mail.take(), chat.take()) == ([([], [], [key])], [([], [], [key])])

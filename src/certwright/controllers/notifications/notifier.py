@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from certwright.controllers.cache.caches import Caches
@@ -18,6 +18,7 @@ from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.notifications import problems
 from certwright.controllers.notifications.options import Notifications
 from certwright.controllers.notifications.reported import Reported
+from certwright.controllers.notifications.tallies import Tally
 from certwright.kit import logs
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.api.meta import ObjectKey
@@ -70,8 +71,14 @@ class Notifier:
         self._destinations = notifications.destinations
         self._sender = notifications.sender
         self._reported = Reported(client, notifications.namespace)
+        self._tallies = {one.name: Tally(one.name, one.kind) for one in notifications.destinations}
         self._pauses = {one.name: _Pause() for one in notifications.destinations}
         self._overdue = _Overdue()
+
+    @property
+    def tallies(self) -> list[Tally]:
+        """The messages to each destination since the start, as a copy."""
+        return [replace(tally) for tally in self._tallies.values()]
 
     async def run(self) -> None:
         """Check once a minute, for ever. The caches MUST be in sync."""
@@ -107,9 +114,11 @@ class Notifier:
         try:
             await destination.send(digest)
         except SendError as error:
+            self._tallies[destination.name].failed += 1
             changed |= {"cause": str(error), "nextAttempt": pause.fail(now)}
             self._event(logging.WARNING, "notification failed", destination, **changed)
             return
+        self._tallies[destination.name].sent += 1
         self._pauses[destination.name] = _Pause()
         self._event(logging.INFO, "notification sent", destination, **changed)
         for problem in (*digest.new, *digest.remaining):
