@@ -209,15 +209,13 @@ class Told(EtcdClient):
         await asyncio.get_running_loop().create_future()
 
 
-async def test_what_a_compaction_has_taken_from_a_row_is_remembered() -> None:
+async def test_writes_to_a_row_that_arrive_together_follow_each_other() -> None:
     layout, told = Layout("/x"), WATCH.response()
     for revision, text in ((1, b"one"), (2, b"two")):
         for op in layout.put_ops(A, Meta(b"w", [b"at ", b""]), text):
             event = told.events.add()
             event.kv.key, event.kv.value = op.request_put.key, op.request_put.value
             event.kv.mod_revision = event.kv.version = revision
-    # etcd looks up what a key has held for each by itself: of the body it came too late.
-    told.events[2].prev_kv.CopyFrom(told.events[0].kv)
     client, fanout = Told(told), Fanout(EventLog(0))
     watch = fanout.subscribe(BUCKET, after=0)
     feed = Feed(client, layout, fanout)
@@ -226,6 +224,45 @@ async def test_what_a_compaction_has_taken_from_a_row_is_remembered() -> None:
     assert await watch.next(60) == [Event(1, first, None), Event(2, second, first)]
     await feed.close()
     await client.close()
+
+
+class Compacting(Told):
+    """One that has compacted what was before these events."""
+
+    async def call(self, method: Any, request: Any) -> Any:
+        raise Compacted(7)
+
+
+async def test_watchers_are_cut_off_when_what_a_row_replaced_was_compacted() -> None:
+    layout, told = Layout("/x"), WATCH.response()
+    for op in layout.put_ops(A, Meta(b"w", [b"at ", b""]), b"two"):
+        event = told.events.add()
+        event.kv.key, event.kv.value = op.request_put.key, op.request_put.value
+        event.kv.mod_revision, event.kv.version = 9, 2
+    client, fanout = Compacting(told), Fanout(EventLog(8))
+    watch = fanout.subscribe(BUCKET, after=8)
+    feed = Feed(client, layout, fanout)
+    await feed.reach(9)
+    with pytest.raises(SlowWatcher):
+        await watch.next(60)
+    await feed.close()
+    await client.close()
+
+
+async def test_rows_that_a_server_has_never_seen_are_what_events_replace(etcd: Etcd) -> None:
+    keys = [Key(BUCKET, "", f"{number:03}") for number in range(120)]
+    prefix = f"/shared/{next(_prefixes)}"
+    async with servers(etcd, 1, prefix=prefix) as (one,):
+        old = await asyncio.gather(*(one.put(key, saying(f"old {key.name}")) for key in keys))
+        async with servers(etcd, 1, prefix=prefix) as (other,):
+            watch = other.watch(BUCKET, after=other.revision)
+            await asyncio.gather(*(one.put(row.key, saying("new"), expect=row.revision) for row in old[:100]))
+            await asyncio.gather(*(one.delete(row.key, expect=row.revision) for row in old[100:]))
+            events: list[Event] = []
+            while len(events) < len(keys):
+                events += await watch.next(60) or ()
+    assert {event.row.key: event.previous for event in events} == {row.key: row for row in old}
+    assert all(event.row.body.startswith(b"old") for event in events if event.deleted)
 
 
 class TestSizes:

@@ -38,6 +38,7 @@ from certwright.kube.store.etcd.messages import (
     WatchCreateRequest,
     put_op,
 )
+from certwright.kube.store.etcd.previous_rows import read_before
 from certwright.kube.store.etcd.row_format import follow_format
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.fanout import Fanout
@@ -57,6 +58,7 @@ class Feed:
         self._fanout = fanout
         self._followers: list[Follower] = []
         self._sought: dict[bytes, int] = {}
+        self._unreadable = set[Key]()  # rows that were left out because they cannot be read
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = itertools.count()
         self._stream: asyncio.Task[None] | None = None
@@ -162,7 +164,6 @@ class Feed:
             key=span.begin,
             range_end=span.end,
             start_revision=self.revision + 1,
-            prev_kv=True,
             fragment=True,
         )
         parts: list[Any] = []
@@ -173,7 +174,9 @@ class Feed:
                     return
                 parts += answer.events
                 if parts and not answer.fragment:
-                    self._take(parts)
+                    unknown = self._find_unknown(parts)
+                    past = await read_before(self._client, self._layout, unknown) if unknown else {}
+                    self._take(parts, past)
                     parts = []
 
     async def _canceled(self, answer: Any) -> None:
@@ -182,6 +185,7 @@ class Feed:
         # The events since the last one received are lost. Watchers start over, and so must followers.
         now = await self._client.call(RANGE, RangeRequest(key=self._layout.format))
         self._fanout.interrupt(now.header.revision)
+        self._unreadable.clear()
         self._wake()
         self._lose(
             Unavailable(
@@ -190,13 +194,29 @@ class Feed:
             )
         )
 
-    def _take(self, parts: Iterable[Any]) -> None:
+    def _find_unknown(self, parts: Iterable[Any]) -> dict[Key, int]:
+        """The keys whose previous row is not in memory, and the revision of the first event of each."""
+        found, seen, layout = dict[Key, int](), set[bytes](), self._layout
+        for part in parts:
+            kv = part.kv
+            if not kv.key.startswith(layout.meta) or kv.mod_revision <= self.revision or kv.key in seen:
+                continue
+            seen.add(kv.key)
+            if part.type == EVENT_DELETE or kv.version > 1:
+                key = layout.key_of(kv.key)
+                if key not in self._unreadable and self._fanout.log.row(key) is None:
+                    found[key] = kv.mod_revision
+        return found
+
+    def _take(self, parts: Iterable[Any], past: Mapping[Key, Row | None]) -> None:
+        """Publish the writes that these events are. `past`: see `read_before`."""
+        self._unreadable.update(key for key, row in past.items() if row is None)
         events, latest = list[Event](), dict[Key, Event]()
         revision, whole = 0, True
         for revision, group in itertools.groupby(parts, attrgetter("kv.mod_revision")):
             if revision <= self.revision:
                 continue
-            event, known = self._read(revision, list(group), latest)
+            event, known = self._read(revision, list(group), latest, past)
             whole = whole and known
             if event is not None:
                 events.append(event)
@@ -212,7 +232,11 @@ class Feed:
         self._wake()
 
     def _read(
-        self, revision: int, group: list[Any], before: Mapping[Key, Event]
+        self,
+        revision: int,
+        group: list[Any],
+        before: Mapping[Key, Event],
+        past: Mapping[Key, Row | None],
     ) -> tuple[Event | None, bool]:
         """The write that a group of etcd's events is, None when it is not one of a row; and whether the row
         it replaced is known. `before`: the last event of each key that is not published yet."""
@@ -233,35 +257,28 @@ class Feed:
                 raise self._client.lost or Unavailable("")
         if meta is None:
             return None, True
-        try:
-            previous, known = self._previous(meta, body, before), True
-        except DamagedRow:
-            previous, known = None, False  # watchers never received it, or not in its last state
+        key = layout.key_of(meta.kv.key)
+        # Watchers never received a row that cannot be read, or not in its last state.
+        known = key not in self._unreadable
+        self._unreadable.discard(key)
+        is_new = meta.type != EVENT_DELETE and meta.kv.version == 1
+        previous = self._previous(key, before, past) if known and not is_new else None
+        whole = previous is not None or is_new or not known
         if meta.type == EVENT_DELETE:
-            return self._deletion(meta, last, previous), previous is not None or not known
+            return self._deletion(meta, last, previous), whole
         try:
             writer, row = layout.written(meta.kv, body.kv.value if body is not None else b"")
             self._note(writer, revision)
         except DamagedRow as error:
             layout.damage.note(error)
+            self._unreadable.add(key)
             return None, True
-        return Event(revision, row, previous), previous is not None or meta.kv.version == 1 or not known
+        return Event(revision, row, previous), whole
 
-    def _previous(self, meta: Any, body: Any, before: Mapping[Key, Event]) -> Row | None:
-        if meta.type != EVENT_DELETE and meta.kv.version == 1:
-            return None
-        known = self._known(self._layout.key_of(meta.kv.key), before)
-        if known is not None and known.revision == meta.prev_kv.mod_revision:
-            return known  # nothing needs to be decoded
-        if not all(part.HasField("prev_kv") for part in (meta, body) if part is not None):
-            # A compaction dropped the previous revision of one or both keys before etcd's watch read it.
-            return known
-        return self._layout.row(meta.prev_kv, body.prev_kv.value if body is not None else b"")
-
-    def _known(self, key: Key, before: Mapping[Key, Event]) -> Row | None:
-        """The row of a key after the last event that was received, if that is still in memory."""
+    def _previous(self, key: Key, before: Mapping[Key, Event], past: Mapping[Key, Row | None]) -> Row | None:
+        """The row of a key before this event; None if a compaction dropped it before it could be read."""
         last = before.get(key) or self._fanout.log.last(key)
-        return last.row if last is not None and not last.deleted else None
+        return past.get(key) if last is None or last.deleted else last.row
 
     def _turn(self, ring: Any) -> None:
         """A server, perhaps this one, has changed the data keys."""
