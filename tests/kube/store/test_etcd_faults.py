@@ -144,6 +144,21 @@ async def test_nothing_is_lost_or_doubled_when_members_fail(tmp_path: Path) -> N
             await bear(stores, lose_a_member)
 
 
+async def test_a_member_that_lags_serves_nothing_old(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as etcds:
+        members = [etcd.member for etcd in etcds]
+        async with servers(members[:1], members[1:]) as (at_lagging, elsewhere):
+            await elsewhere.put(COUNTER, saying("0"))
+            assert await at_lagging.get(COUNTER) is not None
+            etcds[0].pause()
+            for number in range(1, 101):
+                last = await elsewhere.put(COUNTER, saying(str(number)))
+            etcds[0].resume()
+            assert await at_lagging.get(COUNTER) == last
+            assert (await at_lagging.list(BUCKET)).rows == [last]
+            assert await at_lagging.up_to(last.revision) >= last.revision
+
+
 async def bear(stores: list[EtcdStore], fault: Callable[[], Awaitable[None]]) -> None:
     """Write through both stores, with the fault in between, twice."""
     await stores[0].put(COUNTER, saying("0"))

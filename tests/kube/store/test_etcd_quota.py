@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import urllib.request
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from certwright.app.stores import check_row
 from certwright.kube.apiserver.health import Health
-from certwright.kube.store.contract import Key, Store, Unavailable
+from certwright.kube.store.contract import Full, Key, Store
 from certwright.kube.store.etcd.store import open_etcd
 from conformance.store_words import BUCKET, holding
 from kube.store.test_etcd import at
@@ -19,10 +24,27 @@ from support.waiting import until
 MIB = 1 << 20
 
 
-async def fill(store: Store) -> None:
-    """Write 10 MiB."""
-    for number in range(10):
-        await store.put(Key(BUCKET, "", str(number)), holding(os.urandom(MIB)))
+KEY = Key(BUCKET, "", "a")
+
+
+async def fill(store: Store, names: Iterable[str]) -> None:
+    """Write a MiB to each."""
+    for name in names:
+        await store.put(Key(BUCKET, "", name), holding(os.urandom(MIB)))
+
+
+def maintain(etcd: Etcd, what: str, **fields: str) -> Any:
+    """The answer of etcd's maintenance API, by its JSON gateway."""
+    url = f"http://{etcd.member}/v3/maintenance/{what}"
+    request = urllib.request.Request(url, json.dumps(fields).encode())
+    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - http on loopback
+        return json.load(answer)
+
+
+def disarm(etcd: Etcd) -> None:
+    """What `etcdctl alarm disarm` does."""
+    for alarm in maintain(etcd, "alarm", action="GET")["alarms"]:
+        maintain(etcd, "alarm", action="DEACTIVATE", **alarm)
 
 
 async def test_an_etcd_that_is_full_is_seen_before_and_named_when_it_refuses(
@@ -34,8 +56,8 @@ async def test_an_etcd_that_is_full_is_seen_before_and_named_when_it_refuses(
         await until(lambda: store.usage is not None)
         assert store.usage is not None
         assert (store.usage.quota, store.usage.warning) == (4 * MIB, "")
-        with pytest.raises(Unavailable, match=r"is full .*raise its --quota-backend-bytes"):
-            await fill(store)
+        with pytest.raises(Full, match=r"is full .*raise its --quota-backend-bytes"):
+            await fill(store, map(str, range(10)))
         await store._quota.measure()
         expected = "of the 4 MB that its quota allows; at the quota it refuses every write: defragment"
         assert expected in store.usage.warning
@@ -43,6 +65,31 @@ async def test_an_etcd_that_is_full_is_seen_before_and_named_when_it_refuses(
         answer = await Health(store).respond("/readyz", "verbose")
         assert answer is not None
         assert f"warn: {store.usage.warning}" in answer.body.decode()
+        await store.close()
+
+
+async def test_a_full_etcd_is_read_and_compacted_and_takes_writes_once_it_has_room(tmp_path: Path) -> None:
+    with running_etcd(tmp_path, flags=(f"--quota-backend-bytes={4 * MIB}",)) as etcd:
+        store = await open_etcd(at(etcd.member), compact_every_s=0, quota_bytes=4 * MIB)
+        with pytest.raises(Full):
+            await fill(store, 10 * [KEY.name])
+        before = await store.get(KEY)
+        assert before is not None
+        assert await store._compaction.look() == 0
+        assert await store._compaction.look() == store.revision
+        # etcd compacts in the background.
+        async with asyncio.timeout(60):
+            while store.usage is None or store.usage.in_use > 2 * MIB:
+                await asyncio.sleep(0.02)
+                await store._quota.measure()
+        await asyncio.to_thread(maintain, etcd, "defragment")
+        with pytest.raises(Full):
+            await store.put(KEY, holding(b"x"))
+        await asyncio.to_thread(disarm, etcd)
+        assert (await store.put(KEY, holding(b"x"), expect=before.revision)).body == b"x"
+        await store._quota.measure()
+        assert store.usage is not None
+        assert store.usage.warning == ""
         await store.close()
 
 

@@ -143,6 +143,10 @@ class Unavailable(StoreError):
     for an operator. Reads may still work; later writes may succeed once the cause is gone."""
 
 
+class Full(Unavailable):
+    """The store has reached its size limit. Reads work; so may what makes room."""
+
+
 class Lost(Unavailable):
     """The store was deleted, emptied or replaced while it was open. Neither reads nor writes are served until
     a restart, which checks the store again."""

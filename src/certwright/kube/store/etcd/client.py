@@ -18,7 +18,15 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from certwright.kube.store.contract import Compacted, FutureRevision, Lost, StoreError, TooLarge, Unavailable
+from certwright.kube.store.contract import (
+    Compacted,
+    Full,
+    FutureRevision,
+    Lost,
+    StoreError,
+    TooLarge,
+    Unavailable,
+)
 from certwright.kube.store.etcd import messages
 from certwright.kube.store.etcd.http2_frames import Headers, Peer, StreamBroken
 from certwright.kube.store.etcd.http2_stream import Call, responses
@@ -318,7 +326,7 @@ class EtcdClient:
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
                 return TooLarge(f"etcd takes no request of this size ({text}); see its --max-request-bytes")
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "space exceeded" in text:
-                return Unavailable(
+                return Full(
                     f"etcd at {self._access} is full ({text}): raise its --quota-backend-bytes, or compact"
                     " and defragment it; then disarm the alarm"
                 )

@@ -2,7 +2,8 @@
 
 A key counts the turns. A server that finds it unchanged since its last check takes the turn, and drops the
 revisions older than that check; the others see that another server was faster. So history of one to two
-intervals is kept, independent of the servers' clocks.
+intervals is kept, independent of the servers' clocks. While etcd is full it takes no turns, but compactions,
+which make room: then every server drops what is older than its own last check.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import logging
 from contextlib import suppress
 from typing import Any
 
-from certwright.kube.store.contract import Compacted, StoreError
+from certwright.kube.store.contract import Compacted, Full, StoreError
 from certwright.kube.store.etcd.client import EtcdClient
 from certwright.kube.store.etcd.messages import (
     COMPACT,
+    RANGE,
     TXN,
     CompactionRequest,
+    RangeRequest,
     TxnRequest,
     at_version,
     put_op,
@@ -48,7 +51,25 @@ class Compaction:
     async def look(self) -> int:
         """Take the turn, or see that another server has; returns the revision up to which etcd was compacted,
         0: it was not. Raises `Unavailable`."""
-        answer: Any = await self._client.call(
+        try:
+            answer = await self._take_turn()
+        except Full:
+            answer = await self._client.call(RANGE, RangeRequest(key=self._key))
+        else:
+            if not answer.succeeded:
+                found = answer.responses[0].response_range.kvs
+                self._version = found[0].version if found else 0
+                self._revision = answer.header.revision
+                return 0
+            self._version += 1
+        revision, self._revision = self._revision, answer.header.revision
+        if revision:
+            with suppress(Compacted):  # by another client, and further
+                await self.compact(revision)
+        return revision
+
+    async def _take_turn(self) -> Any:
+        return await self._client.call(
             TXN,
             TxnRequest(
                 compare=[at_version(self._key, self._version)],
@@ -56,16 +77,6 @@ class Compaction:
                 failure=[read_op(self._key)],
             ),
         )
-        revision, self._revision = self._revision, answer.header.revision
-        if not answer.succeeded:
-            found = answer.responses[0].response_range.kvs
-            self._version = found[0].version if found else 0
-            return 0
-        self._version += 1
-        if revision:
-            with suppress(Compacted):  # by another client, and further
-                await self.compact(revision)
-        return revision
 
     async def compact(self, revision: int) -> None:
         """Drop older revisions. Raises `Compacted`, `Unavailable`."""
