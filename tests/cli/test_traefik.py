@@ -8,26 +8,22 @@ certificate as soon as it is in the Secret.
 from __future__ import annotations
 
 import asyncio
-import base64
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from certwright.controllers.acme.routes import objects
-from certwright.kube.api import codec, conditions
 from certwright.kube.api.core_kinds import SECRETS
-from certwright.kube.api.kinds import Kind
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
-from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from cli.calls import Process
+from cli.proxied import all_ready, create, create_host, create_issuer, server_of, until
 from support import openbao, traefik
 from support.pebble import Pebble, running_pebble
 from support.programs import free_port
@@ -40,7 +36,6 @@ SOLVERS: dict[str, Json] = {
     "edit": {"ingress": {"name": "edit"}},
     "gate": {"gatewayHTTPRoute": {"parentRefs": [{"name": "gate"}]}},
 }
-_WITHIN_S = 60.0
 
 
 def free_http_port() -> list[int]:
@@ -58,51 +53,6 @@ HTTP = free_http_port()
 pytestmark = pytest.mark.timeout(240)
 
 
-def server_of(path: Path) -> traefik.Server:
-    """The server and the administrator's token of a kubeconfig."""
-    config = yaml.safe_load(path.read_text())
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    return traefik.Server(
-        cluster["server"], user["token"], base64.b64decode(cluster["certificate-authority-data"])
-    )
-
-
-async def create(client: Client, kind: Kind[Any], name: str, spec: Json) -> None:
-    meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-    await client.create(kind, codec.from_dict(kind, whole) if kind.type is not dict else whole)
-
-
-async def create_issuer(client: Client, name: str, server: str, ca: bytes, solvers: list[Json]) -> None:
-    acme = {
-        "server": server,
-        "caBundle": base64.b64encode(ca).decode(),
-        "privateKeySecretRef": {"name": f"account-{name}"},
-        "solvers": solvers,
-    }
-    await create(client, CLUSTER_ISSUERS, name, {"acme": acme})
-
-
-async def create_host(client: Client, name: str, issuer: str) -> None:
-    """An Ingress with TLS, and the Certificate."""
-    host = f"{name}.example.org"
-    backend = {"service": {"name": "app", "port": {"number": 80}}}
-    path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    ingress = {
-        "ingressClassName": "nginx" if name == "nginx" else "traefik",
-        "tls": [{"hosts": [host], "secretName": name}],
-        "rules": [{"host": host, "http": {"paths": [path]}}],
-    }
-    await create(client, objects.INGRESSES, name, ingress)
-    certificate = {
-        "secretName": name,
-        "dnsNames": [host],
-        "privateKey": {"algorithm": "ECDSA"},
-        "issuerRef": {"name": issuer, "kind": "ClusterIssuer"},
-    }
-    await create(client, CERTIFICATES, name, certificate)
-
-
 async def create_all(client: Client, pebble: Pebble) -> None:
     """An issuer with the four solvers, an Ingress with TLS for each host, a Gateway, and the Certificates."""
     solvers: list[Json] = [
@@ -116,19 +66,6 @@ async def create_all(client: Client, pebble: Pebble) -> None:
     await create(client, objects.SERVICES, "app", {"ports": [{"name": "http", "port": 80}]})
     for name in SOLVERS:
         await create_host(client, name, "acme")
-
-
-async def all_ready(client: Client) -> bool:
-    """Whether all Certificates are Ready."""
-    found = (await client.list(CERTIFICATES)).items
-    return all(conditions.is_true(one.status.conditions, "Ready") for one in found)
-
-
-async def until(done: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again, as a user would."""
-    async with asyncio.timeout(_WITHIN_S):
-        while not await done():  # noqa: ASYNC110 - another process does it
-            await asyncio.sleep(0.02)
 
 
 async def served(port: int, host: str) -> str:
