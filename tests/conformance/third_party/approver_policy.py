@@ -39,9 +39,10 @@ def run(folder: Path) -> list[Check]:
     with running_daemon(folder, *_WITHOUT_OURS) as daemon, recorded(load(daemon.kubeconfig)) as recording:
         cluster = Cluster(daemon)
         webhooks = install(cluster, CHART, webhook_port=webhook_port)
+        kubeconfig = kubeconfig_of(cluster, CHART.name, server=recording.url, ca_pem=recording.ca_pem)
         command = [
             str(program),
-            f"--kubeconfig={kubeconfig_of(cluster, CHART.name, server=recording.url)}",
+            f"--kubeconfig={kubeconfig}",
             f"--leader-election-namespace={NAMESPACE}",
             "--metrics-bind-address=0",
             f"--readiness-probe-bind-address=127.0.0.1:{probe_port}",

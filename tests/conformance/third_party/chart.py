@@ -158,15 +158,15 @@ def _run(*command: str, env: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
-def kubeconfig_of(cluster: Cluster, account: str, *, server: str = "") -> Path:
-    """A kubeconfig with a token of that ServiceAccount; `server` "": that of the cluster."""
+def kubeconfig_of(cluster: Cluster, account: str, *, server: str = "", ca_pem: bytes = b"") -> Path:
+    """A kubeconfig with a token of that ServiceAccount; `server` and its CA empty: those of the cluster."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     answer = cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(review))
     token = json.loads(answer)["status"]["token"]
     access = kubeconfig.load(cluster.daemon.kubeconfig)
     file = cluster.daemon.kubeconfig.with_name(f"{account}.kubeconfig")
-    file.write_bytes(kubeconfig.render(server or access.server, access.ca_pem, token))
+    file.write_bytes(kubeconfig.render(server or access.server, ca_pem or access.ca_pem, token))
     return file
 
 

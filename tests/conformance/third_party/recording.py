@@ -1,6 +1,6 @@
 """A proxy between a program and the API server that records which requests are refused, and with what.
 
-The program talks to it over plain HTTP on loopback; its bearer token is passed on.
+Its certificate is of a CA of its own, because clients in Go send no token without TLS.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import aiohttp
+import trustme
 from aiohttp import web
 
 from certwright.kube.client.kubeconfig import ClusterAccess
@@ -36,6 +37,7 @@ class Recording:
     """The requests of one program: how many there were, and those that were answered with 400 or more."""
 
     url: str
+    ca_pem: bytes
     requests: int = 0
     refused: Counter[tuple[str, int, str]] = field(default_factory=Counter)
 
@@ -53,12 +55,15 @@ class Recording:
 @contextmanager
 def recorded(access: ClusterAccess) -> Iterator[Recording]:
     """A proxy to that API server on a free port."""
-    recording = Recording(f"http://127.0.0.1:{free_port()}")
+    authority = trustme.CA()
+    recording = Recording(f"https://127.0.0.1:{free_port()}", authority.cert_pem.bytes())
+    identity = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(identity)
     started, ended = threading.Event(), asyncio.Event()
     loop = asyncio.new_event_loop()
 
     async def work() -> None:
-        async with _serving(recording, access):
+        async with _serving(recording, access, identity):
             started.set()
             await ended.wait()
 
@@ -75,7 +80,9 @@ def recorded(access: ClusterAccess) -> Iterator[Recording]:
 
 
 @asynccontextmanager
-async def _serving(recording: Recording, access: ClusterAccess) -> AsyncIterator[None]:
+async def _serving(
+    recording: Recording, access: ClusterAccess, identity: ssl.SSLContext
+) -> AsyncIterator[None]:
     tls = ssl.create_default_context(cadata=access.ca_pem.decode())
     connector = aiohttp.TCPConnector(ssl=tls, limit=0)
     async with aiohttp.ClientSession(
@@ -89,7 +96,8 @@ async def _serving(recording: Recording, access: ClusterAccess) -> AsyncIterator
         application.router.add_route("*", "/{path:.*}", handle)
         runner = web.AppRunner(application, shutdown_timeout=0, auto_decompress=False)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", int(recording.url.rpartition(":")[2])).start()
+        port = int(recording.url.rpartition(":")[2])
+        await web.TCPSite(runner, "127.0.0.1", port, ssl_context=identity).start()
         try:
             yield
         finally:
@@ -109,8 +117,10 @@ async def _pass_on(
             recording.refused[request.method, answer.status, request.path] += 1
         kept = [(key, value) for key, value in answer.headers.items() if key.lower() not in _HOP_BY_HOP]
         response = web.StreamResponse(status=answer.status, headers=kept)
-        await response.prepare(request)
-        async for chunk in answer.content.iter_any():
-            await response.write(chunk)
-        await response.write_eof()
+        # The program may leave while it is answered.
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            await response.write_eof()
         return response

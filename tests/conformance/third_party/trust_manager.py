@@ -51,9 +51,10 @@ def run(folder: Path) -> list[Check]:
         pair = cluster.get("secret", CHART.ca_secret, NAMESPACE)
         for name in ("tls.crt", "tls.key"):
             (folder / name).write_bytes(decoded(pair, name))
+        kubeconfig = kubeconfig_of(cluster, CHART.name, server=recording.url, ca_pem=recording.ca_pem)
         command = [
             str(program),
-            f"--kubeconfig={kubeconfig_of(cluster, CHART.name, server=recording.url)}",
+            f"--kubeconfig={kubeconfig}",
             f"--trust-namespace={NAMESPACE}",
             # It takes the namespace of its Lease from the Pod that it runs in.
             "--leader-elect=false",

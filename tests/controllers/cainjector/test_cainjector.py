@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from certwright.controllers.cainjector.bundle import MOST_FORMER, merged
 from certwright.controllers.cainjector.targets import (
     API_SERVICES,
     DEFINITIONS,
@@ -23,6 +24,7 @@ from certwright.kube.api.kinds import Kind
 from certwright.pki.certificates import read_chain
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
+from issuers.authority import new_root
 from support.world import START, make_world
 
 Json = dict[str, Any]
@@ -207,6 +209,17 @@ async def test_the_old_ca_stays_beside_the_new_one_until_it_expires(scene: Injec
     assert [one.der for one in both] == [new.der, old.der]
     await scene.world.advance_to(START + timedelta(days=3))
     assert [one.der for one in read_chain((await scene.bundles(VALIDATING_WEBHOOKS))[0])] == [new.der]
+
+
+def test_former_cas_are_limited() -> None:
+    """The author of the source may change it as often as it likes."""
+    bundle = b""
+    roots = [new_root(f"CA {number}") for number in range(MOST_FORMER + 3)]
+    for root in roots:
+        bundle = merged(bundle, read_chain(root.pem), START).pem
+    kept = [one.der for one in read_chain(bundle)]
+    last_first = [read_chain(root.pem)[0].der for root in reversed(roots)]
+    assert kept == last_first[: MOST_FORMER + 1]
 
 
 async def test_a_bundle_that_cannot_be_read_is_replaced(scene: Injection) -> None:

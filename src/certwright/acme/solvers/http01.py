@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
+from certwright.acme.solvers.admitted import Admissions, Admitted
 from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.side_listener import Shown, SideListener
 
@@ -17,12 +18,12 @@ class Responder:
 
     Tokens are random, so the name and port of a request do not matter: a reverse proxy in front, or a
     redirect to another port, changes nothing. Every response closes the connection (RFC 9112 §9.6).
-    `shown` has the key authorizations by token.
+    `shown` has the key authorizations by token; `admissions` limits the connections.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, admissions: Admissions | None = None) -> None:
         self.shown: Shown[str] = Shown()
-        self._listener = SideListener("http-01", self._serve, limit=_LONGEST_HEAD)
+        self._listener = SideListener("http-01", self._serve, limit=_LONGEST_HEAD, admissions=admissions)
 
     async def listen(self, host: str, port: int) -> int:
         """See `SideListener`."""
@@ -40,7 +41,9 @@ class Responder:
         """See `Solver`."""
         self.shown.remove(task.token, task.uid)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, _admitted: Admitted
+    ) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")

@@ -8,10 +8,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Generic, TypeVar
 
+from certwright.acme.solvers.admitted import Admissions, Admitted
 from certwright.kit.loop_thread import SideLoop
 
 T = TypeVar("T")
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Admitted], Awaitable[None]]
 """Serves one connection. Its writer is closed afterwards."""
 
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
@@ -26,10 +27,14 @@ class SideListener:
     """TCP servers in a separate thread: a CA must get its response promptly even while this program is busy.
 
     `serve` is called there for each connection; `limit` is the most that its reader buffers, in bytes.
+    `admissions` limits the connections.
     """
 
-    def __init__(self, name: str, serve: Serve, *, limit: int = _BUFFER) -> None:
+    def __init__(
+        self, name: str, serve: Serve, *, limit: int = _BUFFER, admissions: Admissions | None = None
+    ) -> None:
         self._serve = serve
+        self._admissions = admissions or Admissions()
         self._limit = limit
         self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
@@ -78,9 +83,12 @@ class SideListener:
         task.add_done_callback(self._open.discard)
 
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peer = writer.get_extra_info("peername")
+        admitted = self._admissions.admit(peer[0] if peer else "", writer.transport.abort)
         try:
-            await self._serve(reader, writer)
+            await self._serve(reader, writer, admitted)
         finally:
+            admitted.release()
             writer.close()
             with suppress(OSError, TimeoutError):
                 await writer.wait_closed()

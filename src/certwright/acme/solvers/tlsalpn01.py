@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certwright.acme.protocol.challenges import ACME_IDENTIFIER_OID, ALPN_PROTOCOL, server_name, tls_digest
+from certwright.acme.solvers.admitted import Admissions, Admitted
 from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
 from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.side_listener import Shown, SideListener
@@ -28,12 +29,14 @@ _OCTETS_32 = b"\x04\x20"
 
 class Listener:
     """One listener for all tasks. Passes other connections unread to `backend` (host, port), or closes them
-    without one. `shown` has the TLS contexts by server name."""
+    without one. `shown` has the TLS contexts by server name; `admissions` limits the connections."""
 
-    def __init__(self, *, backend: tuple[str, int] | None = None) -> None:
+    def __init__(
+        self, *, backend: tuple[str, int] | None = None, admissions: Admissions | None = None
+    ) -> None:
         self.shown: Shown[ssl.SSLContext] = Shown()
         self._backend = backend
-        self._listener = SideListener("tls-alpn-01", self._serve)
+        self._listener = SideListener("tls-alpn-01", self._serve, admissions=admissions)
 
     async def listen(self, host: str, port: int) -> int:
         """See `SideListener`."""
@@ -52,7 +55,9 @@ class Listener:
         """See `Solver`."""
         self.shown.remove(server_name(task.identifier).lower(), task.uid)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, admitted: Admitted
+    ) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 begun, hello = await _first_message(reader)
@@ -60,7 +65,7 @@ class Listener:
             if context is not None:
                 async with asyncio.timeout(_TIMEOUT_S):
                     await _shake_hands(context, begun, reader, writer)
-            elif self._backend is not None:
+            elif self._backend is not None and admitted.pass_on():
                 await _pass_through(self._backend, begun, reader, writer)
         except (OSError, TimeoutError, NotTls, asyncio.IncompleteReadError):
             pass

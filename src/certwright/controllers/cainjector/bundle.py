@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.errors import BadCertificate
+
+MOST_FORMER: Final = 20
+"""The author of the Secret may change its CA as often as it likes, and the bundle is in an object of an
+administrator, which must stay small enough to be written."""
 
 
 class Bundle(NamedTuple):
@@ -22,13 +26,15 @@ class Bundle(NamedTuple):
 
 
 def merged(existing: bytes, current: Sequence[CertificateFacts], now: datetime) -> Bundle:
-    """The bundle with the `current` CAs first, followed by those of `existing` that have not expired.
+    """The bundle with the `current` CAs first, followed by the last `MOST_FORMER` of `existing` that have not
+    expired.
 
     An `existing` bundle that cannot be read is replaced.
     """
     known = {one.der for one in current}
     kept = [one for one in _read(existing) if one.der not in known and one.not_after > now]
-    kept = list({one.der: one for one in kept}.values())
+    # The last one is first: each merge puts the CA of its time before the others.
+    kept = list({one.der: one for one in kept}.values())[:MOST_FORMER]
     pem = b"".join(one.pem for one in (*{one.der: one for one in current}.values(), *kept))
     return Bundle(pem, min((one.not_after for one in kept), default=None))
 
