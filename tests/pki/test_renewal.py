@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certwright.pki.renewal import put_off, renewal_time, share, spread
+from certwright.pki.renewal import LONGEST_REQUESTED_SPREAD, put_off, renewal_time, share, spread
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -93,6 +93,7 @@ DAY = timedelta(days=1)
 def test_how_far_renewals_are_spread(passed: timedelta, left: timedelta, expected: timedelta) -> None:
     moment = BEGIN + passed
     assert spread(BEGIN, moment, moment + left) == expected
+    assert spread(BEGIN, moment, moment + left, LONGEST_REQUESTED_SPREAD) == min(expected, HOUR)
 
 
 @given(LIFETIMES, st.none() | st.timedeltas(), st.text())

@@ -12,6 +12,8 @@ from typing import Final
 LONGEST_SPREAD: Final = timedelta(days=1)
 """With an hour, a million certificates of 90 days that were issued in one hour would be renewed within two or
 three hours for years (`make bench ARGS=year`)."""
+LONGEST_REQUESTED_SPREAD: Final = timedelta(hours=1)
+"""Of a moment that the user has chosen."""
 
 
 def renewal_time(
@@ -45,14 +47,16 @@ def _wanted(
     return None
 
 
-def spread(not_before: datetime, moment: datetime, not_after: datetime) -> timedelta:
+def spread(
+    not_before: datetime, moment: datetime, not_after: datetime, longest: timedelta = LONGEST_SPREAD
+) -> timedelta:
     """The maximum delay, in whole seconds, of the renewal planned for `moment`, so that certificates issued
     together are not renewed together.
 
-    At most a day, a fiftieth of the certificate's lifetime remaining then, and a tenth of the lifetime
+    At most `longest`, a fiftieth of the certificate's lifetime remaining then, and a tenth of the lifetime
     passed then: close to zero near its expiry, or right after its issuance.
     """
-    room = min(LONGEST_SPREAD, (not_after - moment) / 50, (moment - not_before) / 10)
+    room = min(longest, (not_after - moment) / 50, (moment - not_before) / 10)
     return timedelta(seconds=max(room // timedelta(seconds=1), 0))
 
 

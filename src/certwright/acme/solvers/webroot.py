@@ -14,7 +14,6 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from threading import Lock
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
@@ -96,9 +95,6 @@ class WebRoot:
             _check_replaceable(folder, task)
             os.unlink(task.token, dir_fd=folder)
             self._delete_made(served, stack)
-
-    def _served(self) -> AbstractContextManager[int]:
-        return open_below(self._root, self._below)
 
     def _ours(self, served: int, stack: contextlib.ExitStack, *, make: bool) -> int | None:
         """A file descriptor of `.well-known/acme-challenge`; None if it does not exist and `make` is

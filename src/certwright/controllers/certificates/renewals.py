@@ -101,7 +101,9 @@ def _regular(facts: CertificateFacts, end: datetime, spec: CertificateSpec) -> _
         facts.not_before, end, spec.renew_before_duration, spec.renew_before_percentage
     )
     begin = max(begin, facts.not_before + _SHORTEST_LIFE)
-    return _Span(begin, renewal.spread(facts.not_before, begin, end), end)
+    is_requested = (spec.renew_before_duration, spec.renew_before_percentage) != (None, None)
+    longest = renewal.LONGEST_REQUESTED_SPREAD if is_requested else renewal.LONGEST_SPREAD
+    return _Span(begin, renewal.spread(facts.not_before, begin, end, longest), end)
 
 
 def _between_cas(begin: datetime, end: datetime, regular: _Span, seed: str) -> _Span:
