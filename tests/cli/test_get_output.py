@@ -112,6 +112,18 @@ def test_wrong_use(cli: Cli, words: list[str], sentence: str) -> None:
     assert sentence in outcome.err
 
 
+def test_diffs_come_in_the_order_of_the_documents(cli: Cli, namespace: str) -> None:
+    names = [f"m{i}" for i in range(25)]
+    documents = [f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\n" for name in names]
+    documents.insert(3, "apiVersion: v1\nkind: Nonsense\nmetadata: {name: x}\n")
+    outcome = cli("diff", "-f", "-", "-n", namespace, stdin="---\n".join(documents))
+    assert re.findall(r"^\+\+\+ merged configmap/(\S+)", outcome.out, re.MULTILINE) == names
+    assert (outcome.status, outcome.err.count("\n")) == (2, 1)
+    assert 'no kind "Nonsense"' in outcome.err
+    empty = cli("diff", "-f", "-", stdin="")
+    assert (empty.status, empty.err) == (2, "error: standard input contains no objects\n")
+
+
 def test_diff_shows_what_apply_would_change(cli: Cli, namespace: str) -> None:
     here = ("-n", namespace)
     secret = (

@@ -180,3 +180,11 @@ def test_a_doubled_field_is_told() -> None:
 
 def test_without_a_schema_the_field_is_still_named() -> None:
     assert explain(unknown("spec.x"), None) == ["spec.x: unknown field; take it out"]
+
+
+def test_a_value_of_a_wrong_type_has_its_field_and_the_fix() -> None:
+    error = BadRequest(
+        'ConfigMap in version "v1" cannot be handled as a ConfigMap: data.k: expected a string, got a number'
+    )
+    (sentence,) = explain(error, None)
+    assert sentence.startswith("data.k: expected a string, got a number; write text; put quotes around it")

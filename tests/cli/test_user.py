@@ -83,3 +83,13 @@ def test_the_administrators_kubeconfig_is_not_overwritten(cli: Cli, daemon: Path
     outcome = cli("user", "create", "bob", "--role", "view", "--kubeconfig", str(daemon))
     assert (outcome.status, daemon.read_text()) == (1, before)
     assert "exists and is not a kubeconfig of bob: --kubeconfig is the file to write here" in outcome.err
+
+
+def test_a_kubeconfig_that_cannot_be_written_is_reported_before_a_user_exists(
+    cli: Cli, namespace: str
+) -> None:
+    name = f"early-{namespace}"
+    outcome = cli("user", "create", name, "--role", "view", "--kubeconfig", "/nonexistent/kubeconfig")
+    assert outcome.status == 1
+    assert outcome.err == "error: /nonexistent/kubeconfig cannot be written: /nonexistent is not a folder\n"
+    assert name not in cli("user", "list").out

@@ -21,6 +21,7 @@ _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')
 _UNSUPPORTED = re.compile(r'Unsupported value: "((?:[^"\\]|\\.)*)": supported values: (.*)')
 _LIMIT = re.compile(r"limit is (\d+)$")
 _WANTED = re.compile(r"must be of type (\w+)")
+_WRONG_TYPE = re.compile(r"cannot be handled as an? \S+: (\S+): (expected an? (\w+), got .*)$")
 _PART = re.compile(r"[^.\[\]]+")
 _FIX_BY_TYPE = {
     "array": "write a list, e.g. `[a, b]`, or one `- item` per line",
@@ -54,6 +55,9 @@ def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] |
             _with_fix(cause.field, _with_value(cause.field, cause.message, content), schema)
             for cause in error.causes
         ]
+    if typed := _WRONG_TYPE.search(error.message):
+        fix = _FIX_BY_TYPE.get(typed[3])
+        return [f"{typed[1]}: {typed[2]}" + (f"; {fix}" if fix else "")]
     if isinstance(error, TooLarge) and (limit := _LIMIT.search(error.message)):
         most = int(limit[1]) / 2**20
         return [f"the object is too large: the server takes at most {most:.4g} MiB in one request; split it"]

@@ -217,8 +217,8 @@ def program(*, debug: bool) -> None:
 
     \b
     First steps:
-      certwright run examples/quickstart.yaml    certificates from a file, in a minute
-      certwright status web                      why is it (not) ready, and what comes next?
+      certwright run examples/quickstart.yaml   certificates from a file
+      certwright status web                     is it ready, and what comes next?
     """
     if debug:
         os.environ["CERTWRIGHT_DEBUG"] = "1"

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from certwright.cli.access import session
 from certwright.cli.applier import Applier, Preview, Refused, refuse_at
+from certwright.cli.bulk import each_in_order
 from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.format import reference
 from certwright.cli.merge import LAST_APPLIED
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
 from certwright.cli.sources import Manifests
 from certwright.kube.api.errors import ApiError, Unreachable
-from certwright.kube.api.manifests import Document
+from certwright.kube.api.manifests import Document, DocumentError
 from certwright.kube.api.yaml_writer import write_yaml
 
 Json = dict[str, Any]
@@ -34,6 +37,19 @@ class _SomeFailed(AlreadyReported):
     """Some documents could not be compared."""
 
     exit_code = _FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The difference of one document, or why it could not be compared."""
+
+    lines: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> int:
+        """The exit status if there were no other document."""
+        return _FAILED if self.problems else _DIFFERS if self.lines else 0
 
 
 @click.command(short_help="Show what `apply` would change.")
@@ -68,24 +84,34 @@ async def command(*, server: ServerOptions, manifests: Manifests) -> None:
 
 
 async def _diff_all(applier: Applier, manifests: Manifests) -> int:
-    """Print the differences of all documents; the exit status."""
+    """Print the differences of all documents, in their order; the exit status."""
     status = 0
-    for document in manifests.documents:
-        if not isinstance(document, Document):
-            report_error(str(document))
-            status = _FAILED
-            continue
-        try:
-            lines = list(_lines(await applier.preview(document)))
-        except Refused as refusal:
-            for sentence in refuse_at(document, refusal):
+    results = each_in_order(
+        manifests.documents,
+        lambda document: _diff(applier, document),
+        # Dry runs do not depend on one another.
+        alone=lambda _: False,
+    )
+    async with aclosing(results):
+        async for _, result in results:
+            for line in result.lines:
+                click.echo(line)
+            for sentence in result.problems:
                 report_error(sentence)
-            status = _FAILED
-            continue
-        for line in lines:
-            click.echo(line)
-        status = max(status, _DIFFERS if lines else 0)
+            status = max(status, result.status)
+    if not manifests.documents:
+        report_error(f"{', '.join(manifests.names)} contains no objects")
+        return _FAILED
     return status
+
+
+async def _diff(applier: Applier, document: Document | DocumentError) -> _Result:
+    if isinstance(document, DocumentError):
+        return _Result(problems=(str(document),))
+    try:
+        return _Result(lines=tuple(_lines(await applier.preview(document))))
+    except Refused as refusal:
+        return _Result(problems=tuple(refuse_at(document, refusal)))
 
 
 def _lines(preview: Preview) -> Iterator[str]:

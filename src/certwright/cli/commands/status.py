@@ -13,6 +13,7 @@ from certwright.cli.access import Session, session
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.output import StatusView, print_content
 from certwright.cli.resource_args import fetch, one_object
+from certwright.cli.server_health import store_problem
 from certwright.kube.api.kinds import Kind
 
 Json = dict[str, Any]
@@ -52,8 +53,11 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
         # As in a list: a server may leave it out.
         found.setdefault("kind", kind.kind)
         shown = await _VIEWS[kind](here, found, datetime.now(UTC))
+        is_settled = shown.content["ready"] and not shown.content.get("issuing")
+        problem = "" if is_settled else await store_problem(here.client)
     if output is not None:
-        print_content(shown.content, output)
+        print_content({**shown.content, "serverProblem": problem}, output)
         return
-    for line in shown.lines:
+    warning = [f"The server cannot write: {problem}; nothing changes until it can."] if problem else []
+    for line in (*shown.lines[:1], *warning, *shown.lines[1:]):
         click.echo(line)

@@ -142,7 +142,10 @@ async def create(
 
 
 def _check_target(path: Path, name: str) -> None:
-    """Raise `Failed` for a file that is not the user's kubeconfig, e.g. the administrator's."""
+    """Raise `Failed` for a file that is not the user's kubeconfig, e.g. the administrator's, or without a
+    folder."""
+    if not path.parent.is_dir():
+        raise Failed(f"{path} cannot be written: {path.parent} is not a folder")
     if not path.exists():
         return
     try:
