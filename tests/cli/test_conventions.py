@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from certwright import __version__
+from certwright.cli.commands.run import command as run_command
+from certwright.cli.commands.serve import command as serve_command
 from cli.calls import PATIENT, Cli
 
 ISSUER = "{apiVersion: cert-manager.io/v1, kind: Issuer, metadata: {name: own}, spec: {selfSigned: {}}}"
@@ -134,3 +136,9 @@ def test_the_kind_of_the_issuer_is_the_one_that_exists(cli: Cli, namespace: str)
         missing.err
         == f"warning: issuer none does not exist in namespace {namespace}; issuance waits for it\n"
     )
+
+
+def test_run_has_every_option_of_serve() -> None:
+    run, serve = ({option.name for option in command.params} for command in (run_command, serve_command))
+    assert len(serve) > 50
+    assert serve <= run

@@ -66,6 +66,7 @@ def test_help_works_for_every_command(path: str) -> None:
     assert status == 0
     assert out.startswith("Usage: certwright")
     assert max(len(line) for line in out.splitlines()) <= 100
+    assert {"  Example:", "  Examples:"} & set(out.splitlines()), "examples begin on a line of their own"
 
 
 @pytest.mark.parametrize(

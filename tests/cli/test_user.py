@@ -85,9 +85,7 @@ def test_the_administrators_kubeconfig_is_not_overwritten(cli: Cli, daemon: Path
     assert "exists and is not a kubeconfig of bob: --kubeconfig is the file to write here" in outcome.err
 
 
-def test_a_kubeconfig_that_cannot_be_written_is_reported_before_a_user_exists(
-    cli: Cli, namespace: str
-) -> None:
+def test_a_kubeconfig_without_a_folder_is_reported_before_a_user_exists(cli: Cli, namespace: str) -> None:
     name = f"early-{namespace}"
     outcome = cli("user", "create", name, "--role", "view", "--kubeconfig", "/nonexistent/kubeconfig")
     assert outcome.status == 1

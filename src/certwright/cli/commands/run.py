@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from certwright.cli import acme_flags, daemon, delivery_flags, lazy, listen_flags
+from certwright.cli import daemon, lazy, server_flags
 from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
 from certwright.cli.options import gathered, read_manifests, timeout_option
@@ -23,11 +22,6 @@ class RunFlags:
 
     once: bool
     timeout_s: float
-    data_dir: Path
-    listen: listen_flags.Address | None
-    tls_sans: tuple[str, ...]
-    encryption_key_file: Path | None
-    feature_gates: str
 
 
 @click.command(short_help="Serve, apply FILEs, issue and renew their certificates, export them as files.")
@@ -37,22 +31,15 @@ class RunFlags:
     default="60s", text="How long to wait for the certificates before reporting what they wait for"
 )
 @export_options(default=DEFAULT_EXPORT)
-@daemon.DATA_DIR
-@listen_flags.listen_option("127.0.0.1:8443, or a free port if that is taken")
-@listen_flags.TLS_SAN
-@daemon.ENCRYPTION_KEY_FILE
-@acme_flags.acme_options
-@delivery_flags.delivery_options
-@daemon.FEATURE_GATES
+@server_flags.server_flags("127.0.0.1:8443, or a free port if that is taken")
 @daemon.log_options(level=None)
 @gathered("flags", RunFlags)
 def command(
     *,
     manifests: Manifests,
     flags: RunFlags,
-    acme: acme_flags.AcmeFlags,
+    server: server_flags.ServerFlags,
     export: ExportFlags,
-    deliveries: delivery_flags.DeliveryFlags,
     log: daemon.LogFlags,
 ) -> None:
     """Start a server, apply FILEs, issue the certificates in them, and write each as files.
@@ -64,6 +51,7 @@ def command(
 
     With --once it exits with status 0 as soon as all certificates of the FILEs are ready; on a timeout, with
     status 1 and one sentence per certificate that is not.
+
     \b
     Examples:
       certwright run examples/quickstart.yaml
@@ -84,9 +72,8 @@ def command(
     assert settings is not None  # It has a default.
     options = RunOptions(
         manifests=manifests,
-        acme=acme.settings,
+        server=server,
         export=settings,
-        deliveries=deliveries.settings,
         log=log,
         **asdict(flags),
     )

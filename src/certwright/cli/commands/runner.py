@@ -8,14 +8,14 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from certwright import app
-from certwright.cli import daemon, listen_flags, progress
+from certwright.cli import daemon, listen_flags, progress, server_flags
 from certwright.cli.access import USER_AGENT
 from certwright.cli.applier import Applier
 from certwright.cli.commands.apply import apply_all
@@ -43,14 +43,8 @@ class RunOptions:
     once: bool
     timeout_s: float
     export: ExportSettings
-    data_dir: Path
-    listen: listen_flags.Address | None
+    server: server_flags.ServerFlags
     log: daemon.LogFlags
-    tls_sans: tuple[str, ...] = ()
-    encryption_key_file: Path | None = None
-    deliveries: app.DeliveryOptions = field(default_factory=app.DeliveryOptions)
-    acme: app.AcmeSettings = field(default_factory=app.AcmeSettings)
-    feature_gates: str = ""
 
 
 class Runner:
@@ -94,25 +88,13 @@ class Runner:
             await daemon.close(server.close)
 
     async def _start(self) -> app.RunningServer:
-        host, port = self._options.listen or listen_flags.DEFAULT_LISTEN
-        if self._options.listen is None and not listen_flags.is_free(host, port):
+        server = self._options.server
+        host, port = server.listen or listen_flags.DEFAULT_LISTEN
+        if server.listen is None and not listen_flags.is_free(host, port):
             click.echo(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
             port = 0
-        options = app.ServeOptions(
-            data_dir=self._options.data_dir,
-            host=host,
-            port=port,
-            tls_sans=self._options.tls_sans,
-            encryption_key_file=self._options.encryption_key_file,
-            controllers=app.ControllerOptions(
-                acme=self._options.acme,
-                deliveries=self._options.deliveries,
-                feature_gates=self._options.feature_gates,
-            ),
-            feature_gates=self._options.feature_gates,
-        )
         try:
-            return await app.start_server(options)
+            return await app.start_server(server.at(host, port))
         except app.StartError as error:
             raise Failed(str(error)) from error
 

@@ -1,0 +1,145 @@
+"""The options that make a server: those of `serve`, which `run` has too."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from certwright.cli import (
+    acme_flags,
+    cluster_flags,
+    daemon,
+    delivery_flags,
+    etcd_flags,
+    fairness_flags,
+    lazy,
+    listen_flags,
+    shim_flags,
+)
+from certwright.cli.options import TRUTH, Decorator, gathered
+
+DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFlags:
+    """The options of the server; without `--listen` the command chooses the address."""
+
+    listen: listen_flags.Address | None
+    tls_sans: tuple[str, ...]
+    data_dir: Path
+    store: str | None
+    etcd: etcd_flags.EtcdFlags
+    encryption_key_file: Path | None
+    encrypt_secrets: bool
+    flags: daemon.ControllerFlags
+    acme: acme_flags.AcmeFlags
+    shims: shim_flags.ShimFlags
+    deliveries: delivery_flags.DeliveryFlags
+    leader_elect: bool
+    leader_election_namespace: str
+    token_auth_file: Path | None
+    client_ca_file: Path | None
+    anonymous_auth: bool
+    service_account_issuer: str
+    event_ttl: timedelta
+    fairness: fairness_flags.FairnessFlags
+
+    def at(self, host: str, port: int) -> lazy.app.ServeOptions:
+        """The options of the process, which listens there."""
+        return lazy.app.ServeOptions(
+            host=host,
+            port=port,
+            tls_sans=self.tls_sans,
+            data_dir=self.data_dir,
+            store=self.store,
+            etcd=self.etcd.options,
+            encryption_key_file=self.encryption_key_file,
+            encrypt_secrets=self.encrypt_secrets,
+            controllers=lazy.app.ControllerOptions(
+                acme=self.acme.settings,
+                shims=self.shims.settings,
+                deliveries=self.deliveries.settings,
+                **asdict(self.flags),
+            ),
+            leader_elect=self.leader_elect,
+            leader_election_namespace=self.leader_election_namespace,
+            token_auth_file=self.token_auth_file,
+            client_ca_file=self.client_ca_file,
+            anonymous_auth=self.anonymous_auth,
+            service_account_issuer=self.service_account_issuer,
+            event_ttl=self.event_ttl,
+            in_flight=lazy.app.InFlight(**asdict(self.fairness)),
+            feature_gates=self.flags.feature_gates,
+        )
+
+
+_USERS = (
+    click.option(
+        "--token-auth-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Bearer tokens of users, as CSV: token, user, uid, and in quotes groups with commas between.",
+    ),
+    click.option(
+        "--client-ca-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="The CAs whose client certificates are trusted (PEM): CN is the user, O the groups.  "
+        "[default: DIR/pki/ca.crt]",
+    ),
+    click.option(
+        "--anonymous-auth",
+        metavar="true|false",
+        type=TRUTH,
+        default=False,
+        help="Accept unauthenticated requests as system:anonymous.  [default: false]",
+    ),
+    click.option(
+        "--service-account-issuer",
+        metavar="URL",
+        default=DEFAULT_ISSUER,
+        show_default=True,
+        help="Issuer of ServiceAccount tokens.",
+    ),
+    click.option(
+        "--event-ttl",
+        metavar="DURATION",
+        default="1h",
+        show_default=True,
+        callback=daemon.parse_duration_option,
+        help="How long an Event is kept after it was last seen; 0s: forever.",
+    ),
+)
+_STORE = click.option(
+    "--store",
+    metavar="PATH|memory|etcd://HOST:PORT[,…]",
+    help="The store: a SQLite file (by default one in DIR); memory, which is lost at exit; or etcd, "
+    "which several servers share (etcds:// with TLS; see --etcd-…).",
+)
+
+
+def server_flags(listen: str) -> Decorator:
+    """Add the options of the server as `server: ServerFlags`; `listen` describes its default."""
+    options = (
+        daemon.DATA_DIR,
+        listen_flags.listen_option(listen),
+        listen_flags.TLS_SAN,
+        _STORE,
+        etcd_flags.etcd_options,
+        daemon.ENCRYPTION_KEY_FILE,
+        daemon.ENCRYPT_SECRETS,
+        daemon.controller_options,
+        acme_flags.acme_options,
+        shim_flags.shim_options,
+        delivery_flags.delivery_options,
+        cluster_flags.LEADER_ELECT,
+        cluster_flags.LEADER_ELECTION_NAMESPACE,
+        *_USERS,
+        fairness_flags.fairness_options,
+        daemon.FEATURE_GATES,
+    )
+    return gathered("server", ServerFlags, options)
