@@ -36,7 +36,7 @@ class LaggingStore(MemoryStore):
         return await never
 
     def recent(self, key: Key) -> Row | None:
-        """See `contract.Shared.recent`."""
+        """See `contract.Store.recent`."""
         return self.recents.get(key)
 
     async def latest(self, key: Key) -> Row | None:

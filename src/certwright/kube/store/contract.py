@@ -241,6 +241,11 @@ class Store(Protocol):
         """The committed row, if the store has it in memory; never performs I/O. None if it does not exist or
         would have to be read. It may be None at any time."""
 
+    def recent(self, key: Key) -> Row | None:
+        """A committed row from memory, for a write on the condition of its revision. None: `latest` is as
+        fast, no row is known, or a write of it is under way here. Another process may have written it since:
+        a caller MUST NOT refuse or skip a write because of it, but read `latest` first."""
+
     async def settled(self, key: Key) -> None:
         """Return when the row that `latest` shows is committed, so that a refusal may rest on it: a client
         that gets a conflict must not read the row of before. Raises `Unavailable` when it is not
@@ -324,11 +329,6 @@ class Shared(Protocol):
     def follow(self, follower: Follower) -> None:
         """From now on pass every event of every bucket to `follower`, in order and exactly once: before the
         `put` or `delete` that caused it returns, and before watchers are notified."""
-
-    def recent(self, key: Key) -> Row | None:
-        """A committed row from memory, without I/O, for a write on the condition of its revision; None: no
-        row is known, or a write of it is under way here. Another process may have written it since: a caller
-        MUST NOT refuse or skip a write because of it, but read `Store.latest` first."""
 
     async def wait_lost(self) -> StoreError:
         """Return, with the reason, when events were lost for good: followers must start over."""

@@ -101,6 +101,9 @@ class MemoryStore:
         """The committed row."""
         return self._find(key)
 
+    def recent(self, key: Key) -> Row | None:
+        """None, because `latest` reads memory, too."""
+
     async def settled(self, key: Key) -> None:
         """Return immediately, because every write is committed."""
 

@@ -175,6 +175,9 @@ class ConvertedStore:
         """None, because conversion takes a webhook."""
         return None
 
+    def recent(self, key: Key) -> Row | None:
+        """None, because conversion takes a webhook."""
+
     async def settled(self, key: Key) -> None:
         """As in `Store`."""
         await self._store.settled(key)

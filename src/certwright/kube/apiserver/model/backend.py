@@ -162,10 +162,6 @@ class Backend:
             self._wrote(definition, row, previous)
         return row
 
-    def recent(self, key: Key) -> Row | None:
-        """See `contract.Shared.recent`; None where no other server writes, because reads are fast there."""
-        return self.store.recent(key) if self.fed and isinstance(self.store, Shared) else None
-
     async def is_current(self, row: Row) -> bool:
         """Whether the next write will find this row."""
         current = await self.store.latest(row.key)

@@ -168,7 +168,7 @@ _OTHER_OPTIONS = {
 async def delete(backend: Backend, call: Call) -> Response:
     """DELETE of an object: a `Status` once it is removed, the object while finalizers keep it."""
     options, definition, name = read_options(call), call.definition, call.route.name
-    recent = None if options.dry_run else backend.recent(call.key)
+    recent = None if options.dry_run else backend.store.recent(call.key)
     for _ in range(WRITE_ATTEMPTS):
         guess, recent = recent, None
         try:

@@ -258,7 +258,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
     refusal needs the current row (as kube-apiserver's `GuaranteedUpdate` does with its cached object).
     """
     definition, key = call.definition, call.key
-    recent = None if call.dry_run else backend.recent(key)
+    recent = None if call.dry_run else backend.store.recent(key)
     for _ in range(WRITE_ATTEMPTS):
         guess, recent = recent, None
         row = guess or await backend.store.latest(key)

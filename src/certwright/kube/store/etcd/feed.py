@@ -14,6 +14,7 @@ import itertools
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -100,17 +101,21 @@ class Feed:
         reached = loop.create_future()
         heapq.heappush(self._waiting, (revision, next(self._count), reached))
         access = self._client.access
-        give_up = loop.time() + access.patience_s
-        for patience_s in itertools.chain((access.tick_after_s,), itertools.repeat(_STUCK_AFTER_S)):
-            done, _ = await asyncio.wait({reached}, timeout=patience_s)
-            if done:
-                return
-            if loop.time() > give_up:
-                reached.cancel()
-                raise Unavailable(f"etcd at {access} does not report what was written")
-            await self._nudge(stuck=patience_s is _STUCK_AFTER_S)
+        timer = loop.call_later(access.tick_after_s, self._nudge, reached, loop.time() + access.patience_s)
+        try:
+            await reached
+        finally:
+            timer.cancel()
 
-    async def _nudge(self, *, stuck: bool) -> None:
+    def _nudge(self, reached: asyncio.Future[None], give_up: float, *, stuck: bool = False) -> None:
+        """Do something about a revision that is not reached in time."""
+        if reached.done():
+            return
+        loop, access = asyncio.get_running_loop(), self._client.access
+        if loop.time() > give_up:
+            reached.set_exception(Unavailable(f"etcd at {access} does not report what was written"))
+            return
+        loop.call_later(_STUCK_AFTER_S, partial(self._nudge, reached, give_up, stuck=True))
         if stuck and self._stream is not None:
             _log.warning("the watch of etcd is silent and is restarted")
             self._stream.cancel()

@@ -68,6 +68,7 @@ class UnaryConnection(FrameConnection):
         self._open: dict[int, _Exchange] = {}
         self._waiting = deque[_Exchange]()
         self._next_stream = 1
+        self._unsent: list[bytes] = []
 
     @property
     def is_usable(self) -> bool:
@@ -92,6 +93,7 @@ class UnaryConnection(FrameConnection):
         finally:
             timer.cancel()
             if self._open.pop(exchange.stream, None) is not None and self.ended is False:
+                self._flush()  # a stream is reset after it was opened
                 self.send(frame(RST_STREAM, 0, exchange.stream, _CANCEL))
                 self._send_waiting()
 
@@ -127,7 +129,15 @@ class UnaryConnection(FrameConnection):
             end = begin + _FRAME_BYTES
             flags = END_STREAM if end >= len(request) else 0
             frames.append(frame(DATA, flags, stream, request[begin:end]))
-        self.send(*frames)
+        # Calls of one turn of the loop are written together.
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent += frames
+
+    def _flush(self) -> None:
+        frames, self._unsent = self._unsent, []
+        if frames and self.ended is False:
+            self.send(*frames)
 
     def handle_stream(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         """Finish the call when its stream ends."""

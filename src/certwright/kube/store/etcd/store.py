@@ -208,7 +208,7 @@ class EtcdStore:
         return await self.get(key)
 
     def recent(self, key: Key) -> Row | None:
-        """See `contract.Shared.recent`."""
+        """See `contract.Store.recent`."""
         return None if self._turns.is_taken(key) else self._fanout.log.row(key)
 
     def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - others write here, too

@@ -136,6 +136,9 @@ class SqliteStore:
         """The committed row, if it was written recently."""
         return self._log.row(key)
 
+    def recent(self, key: Key) -> Row | None:
+        """None, because `latest` knows recent rows, too."""
+
     async def settled(self, key: Key) -> None:
         """Wait for the write of a row that is under way; see `contract.Store.settled`."""
         if (entry := self._overlay.find(key)) is not None:
