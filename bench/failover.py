@@ -38,6 +38,7 @@ _EVERY_S, _BEFORE_S, _AFTER_S = 0.2, 2.0, 5.0
 _POLL_S = 0.1
 _PATIENCE_S = 180.0
 _ESTABLISHED = "01"
+_SERVERS = ("api1", "api2", "api3")
 HEADINGS = ["what fails", "create → Ready, longest (s)", "create answered, longest (s)", "failed requests"]
 Victim = Callable[[Running], str]
 
@@ -57,14 +58,14 @@ class Load:
 
     prefix: str
     probes: dict[str, Probe] = field(default_factory=dict)
-    errors: int = 0
+    errors: list[str] = field(default_factory=list)
 
 
 def _server(processes: Running) -> str:
     """The API server with the most connections."""
     local = [line.split()[1:4] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     ports = [int(here.rpartition(":")[2], 16) for here, _, state in local if state == _ESTABLISHED]
-    return max(("api1", "api2", "api3"), key=lambda name: ports.count(int(processes.ports[name.upper()])))
+    return max(_SERVERS, key=lambda name: ports.count(int(processes.ports[name.upper()])))
 
 
 def _leader(processes: Running) -> str:
@@ -109,6 +110,10 @@ async def _measured(processes: Running, chosen: Sequence[str]) -> list[list[str]
     client = await client_of(processes.folder)
     try:
         await _ready(client)
+        for name in _SERVERS:
+            kubeconfig = processes.folder / name / "kubeconfig"
+            await until(partial(_is_written, kubeconfig))
+        await asyncio.sleep(_AFTER_S)  # HAProxy checks them
         rows = []
         for number, name in enumerate(chosen):
             rows.append([name, *await _one(processes, client, f"f{number}", *FAULTS[name])])
@@ -116,6 +121,10 @@ async def _measured(processes: Running, chosen: Sequence[str]) -> list[list[str]
     finally:
         await client.close()
     return rows
+
+
+def _is_written(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 async def _ready(client: Client) -> None:
@@ -146,8 +155,8 @@ async def _retried(write: Callable[[], Awaitable[object]], load: Load) -> None:
                 await write()
             except AlreadyExists:
                 return
-            except (ApiError, Unreachable):
-                load.errors += 1
+            except (ApiError, Unreachable) as error:
+                load.errors.append(str(error))
                 await asyncio.sleep(_EVERY_S)
             else:
                 return
@@ -171,7 +180,9 @@ async def _one(
     hit = [probe for probe in load.probes.values() if probe.created > fault - 1]
     longest = max(probe.ready - probe.created for probe in hit)
     answered = max(probe.answered - probe.created for probe in hit)
-    return [f"{longest:.1f}", f"{answered:.1f}", str(load.errors)]
+    for error in load.errors:
+        print(f"  {error}", flush=True)
+    return [f"{longest:.1f}", f"{answered:.1f}", str(len(load.errors))]
 
 
 def _inflict(processes: Running, name: str, number: signal.Signals) -> None:
