@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 import ssl
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -160,7 +163,8 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     closers.add(face.close)
     await api.publish(host=options.host, port=face.port)
     server = RunningServer(api, users, options, closers)
-    server.serve(Serving(face, identity, options, clock), face.port)
+    serving = Serving(face, identity, options, clock, use_ca=partial(_use_ca, api, server.kubeconfig))
+    server.serve(serving, face.port)
     if isinstance(store, Shared):
         server.watch_over(_fail_when_lost(store), name="events of the store")
         server.watch_over(shared_files.follow_token(store, options.data_dir, clock), name="shared token")
@@ -176,6 +180,14 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     with opening.writing(options.data_dir):
         write_atomically(server.kubeconfig, kubeconfig.render(server.address, identity.ca_pem, own.token))
     return server
+
+
+def _use_ca(api: ApiServer, kubeconfig_path: Path, before: bytes, after: bytes) -> None:
+    """Publish the renewed CA. Raises `OSError`."""
+    api.use_root_ca(after.decode())
+    if kubeconfig_path.exists():
+        content = kubeconfig_path.read_bytes()
+        write_atomically(kubeconfig_path, content.replace(base64.b64encode(before), base64.b64encode(after)))
 
 
 def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:

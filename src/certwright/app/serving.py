@@ -7,6 +7,7 @@ import asyncio
 import ipaddress
 import logging
 import ssl
+from collections.abc import Callable
 from datetime import timedelta
 
 from certwright.app import tls_identity
@@ -16,6 +17,7 @@ from certwright.kit import logs
 from certwright.kube.apiserver.http.https import HttpsFace
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import in_brackets
+from certwright.pki.certificates import read_certificate
 
 _log = logging.getLogger(__name__)
 _RETRY = timedelta(minutes=1)
@@ -23,12 +25,23 @@ _ADDRESSES_EVERY = timedelta(minutes=10)
 """How often a server that listens on every address looks for new ones."""
 
 
+UseCA = Callable[[bytes, bytes], None]
+"""Replaces the server's own CA of before by the renewed one where it is published (PEM). Raises `OSError`."""
+
+
 class Serving:
-    """The front end, and its certificate."""
+    """The front end, and its certificate. `use_ca` is called when the CA was renewed."""
 
     def __init__(
-        self, face: HttpsFace, identity: ServingIdentity, options: ServeOptions, clock: Clock
+        self,
+        face: HttpsFace,
+        identity: ServingIdentity,
+        options: ServeOptions,
+        clock: Clock,
+        *,
+        use_ca: UseCA,
     ) -> None:
+        self._use_ca = use_ca
         self._face = face
         self._identity = identity
         self._options = options
@@ -71,8 +84,18 @@ class Serving:
     def _use(self, identity: ServingIdentity) -> None:
         client_ca = self._options.client_ca_file or identity.ca_path
         self._face.reload(identity.cert_path, identity.key_path, client_ca)
-        is_new, self._identity = identity != self._identity, identity
-        if is_new:
+        before, self._identity = self._identity, identity
+        if identity.ca_pem != before.ca_pem:
+            self._use_ca(before.ca_pem, identity.ca_pem)
+            logs.event(
+                _log,
+                logging.INFO,
+                "the server's own CA was renewed; renew the kubeconfigs of users before the former one ends",
+                subject="server",
+                formerEnds=read_certificate(before.ca_pem).not_after,
+                ends=read_certificate(identity.ca_pem).not_after,
+            )
+        if identity != before:
             logs.event(
                 _log,
                 logging.INFO,

@@ -18,6 +18,8 @@ from certwright.kube.store.contract import Exists, Key, Row, Store, StoreError
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
+from certwright.pki.certificates import read_certificate
+from certwright.pki.errors import PkiError
 
 # No resource has this bucket, so no API path leads to it.
 KEY = Key("certwright.internal/servers", "", "identity")
@@ -110,12 +112,23 @@ def _put(path: Path, content: bytes, *, mode: int) -> None:
     write_atomically(path, content, mode=mode)
 
 
+def _is_same(name: str, own: bytes, stored: bytes) -> bool:
+    """Each server renews the CA by itself, so the store has the first one; its key stays."""
+    if name != _CA or own == stored:
+        return own == stored
+    try:
+        ours, theirs = read_certificate(own), read_certificate(stored)
+    except PkiError:
+        return False
+    return ours.public_key_der == theirs.public_key_der
+
+
 def _adopt(row: Row, data_dir: Path) -> None:
     for name, content in _decode(row.body).items():
         path = data_dir / name
         if not path.exists():
             _put(path, content, mode=PUBLIC if name == _CA else PRIVATE)
-        elif path.read_bytes() != content:
+        elif not _is_same(name, path.read_bytes(), content):
             raise StartError(
                 f"{path} is not the one that the servers on this store share: choose another --data-dir, or"
                 f" move {path.parent} away"

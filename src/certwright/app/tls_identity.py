@@ -1,9 +1,10 @@
 """The server's TLS identity: a small private CA, and the serving certificate.
 
-Clients trust the CA, which stays (every kubeconfig embeds it); the serving certificate is re-issued when a
-third of its lifetime is left, when the server's names have changed, or when a file is missing or does not
-match. Key and certificate are written in an order that survives any crash: a pair that does not match is
-re-issued.
+Clients trust the CA, because every kubeconfig embeds it. When a third of its lifetime is left, it is renewed
+with the same key and subject: kubeconfigs of before stay valid until the former CA certificate expires, years
+later, and what was signed before is valid under both. The serving certificate is re-issued when a third of
+its lifetime is left, when the server's names have changed, or when a file is missing or does not match. Key
+and certificate are written in an order that survives any crash: a pair that does not match is re-issued.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
+from certwright.pki.roots import is_root, renewed
 from certwright.pki.signing import self_sign, sign
 
 CA_LIFE = timedelta(days=3650)
@@ -79,7 +81,8 @@ def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
     if facts is None:
         facts = _make_serving(cert_path, key_path, (ca_cert, ca_key), (names, addresses), now)
     names = (*facts.dns_names, *facts.ip_addresses)
-    return ServingIdentity(ca_cert.pem, folder / "ca.crt", cert_path, key_path, _renew_at(facts), names)
+    renew_at = min(_renew_at(facts), _renew_at(ca_cert))
+    return ServingIdentity(ca_cert.pem, folder / "ca.crt", cert_path, key_path, renew_at, names)
 
 
 def _renew_at(facts: CertificateFacts) -> datetime:
@@ -101,6 +104,11 @@ def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
             if now < _WRITTEN or pair[0].not_before - now < _MAY_BE_BEHIND:
                 return pair
         _write_pair(*former, pair[0].pem, pair[1])
+        if is_root(pair[0]):
+            pem = _renewed_ca(*pair, now)
+            # The key file stays, so a crash leaves the pair of before or this one.
+            write_atomically(cert_path, pem, mode=PUBLIC)
+            return read_certificate(pem), pair[1]
     key = keys.generate(_PLAN)
     plan = CsrPlan(common_name="certwright API server", is_ca=True, usages=("digital signature", "cert sign"))
     pem = self_sign(
@@ -113,6 +121,14 @@ def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
     )
     _write_pair(cert_path, key_path, pem, key)
     return read_certificate(pem), key
+
+
+def _renewed_ca(ca: CertificateFacts, key: PrivateKey, now: datetime) -> bytes:
+    """The CA for another lifetime. Servers that share it renew it at different moments, and get the same
+    bytes, because the dates follow from those of the certificate."""
+    begin = _renew_at(ca) if ca.not_before <= now < ca.not_after else now
+    begin = begin.replace(microsecond=0) - _BACKDATED
+    return renewed(ca, key, begin=begin, end=begin + CA_LIFE)
 
 
 def _is_usable(ca: CertificateFacts, now: datetime) -> bool:

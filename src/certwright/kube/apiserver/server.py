@@ -219,6 +219,15 @@ class ApiServer:
         """Publish the server's address in the Service `kubernetes`. Raises `ApiError`."""
         await kubernetes_service.publish(self.handle, _MYSELF, host=host, port=port)
 
+    def use_root_ca(self, pem: str) -> None:
+        """Publish another CA that verifies this server, from now on.
+
+        ConfigMaps and Secrets that exist get it at the next start, because servers on one store renew their
+        CA at slightly different moments and would replace each other's.
+        """
+        self._contents.root_ca = pem
+        self._tokens.use_root_ca(pem)
+
     async def _load_rbac(self) -> None:
         for plural in rbac.PLURALS:
             definition = self._backend.registry.by_resource(rbac.GROUP, plural)

@@ -38,7 +38,7 @@ class NamespaceContents:
         self._backend = backend
         self._handle = handle
         self._user = user
-        self._root_ca = root_ca
+        self.root_ca = root_ca
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
         self._working = False
 
@@ -99,11 +99,11 @@ class NamespaceContents:
         root = f"/api/v1/namespaces/{namespace}"
         if await self._backend.store.latest(Key(_ACCOUNTS, namespace, ACCOUNT)) is None:
             await self._write("POST", f"{root}/{_ACCOUNTS}", {"metadata": {"name": ACCOUNT}})
-        if self._root_ca:
+        if self.root_ca:
             await self._publish(namespace, f"{root}/{_CONFIG_MAPS}")
 
     async def _publish(self, namespace: str, path: str) -> None:
-        data = {"ca.crt": self._root_ca}
+        data = {"ca.crt": self.root_ca}
         wanted = {"metadata": {"name": ROOT_CA, "annotations": {_ABOUT: _TEXT}}, "data": data}
         row = await self._backend.store.latest(Key(_CONFIG_MAPS, namespace, ROOT_CA))
         if row is None:

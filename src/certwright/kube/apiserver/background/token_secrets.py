@@ -71,11 +71,15 @@ class TokenSecrets:
         self._handle = handle
         self._user = user
         self._issuer = issuer
-        self._root_ca = base64.b64encode(root_ca.encode()).decode()
+        self.use_root_ca(root_ca)
         self._naming: dict[Key, set[Key]] = {}  # by ServiceAccount: the Secrets that name it
         self._waiting: asyncio.Queue[_Named] = asyncio.Queue()
         self._refused: dict[_Named, int] = {}  # consecutive refusals
         self._working = False
+
+    def use_root_ca(self, pem: str) -> None:
+        """Add this CA to Secrets from now on."""
+        self._root_ca = base64.b64encode(pem.encode()).decode()
 
     @property
     def idle(self) -> bool:

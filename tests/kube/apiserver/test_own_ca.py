@@ -1,0 +1,146 @@
+"""The renewal of the server's own CA: no kubeconfig, certificate or server of before is cut off."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from certwright import app
+from certwright.app import shared_files, tls_identity
+from certwright.app.options import StartError
+from certwright.kube.api.core_kinds import CONFIG_MAPS, NAMESPACES
+from certwright.kube.client.kubeconfig import connect, load
+from certwright.kube.client.rest import Client
+from certwright.kube.store.memory import MemoryStore
+from certwright.kube.util.clock import TestClock
+from certwright.pki.certificates import CertificateFacts, read_certificate
+from support.live import eventually
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+UNTIL_RENEWAL = tls_identity.CA_LIFE * 2 / 3
+MINUTE = timedelta(minutes=1)
+
+
+def settings(folder: Path) -> tls_identity.Settings:
+    return tls_identity.Settings(folder, "127.0.0.1")
+
+
+def signs(ca_pem: bytes, identity: tls_identity.ServingIdentity) -> CertificateFacts:
+    """The serving certificate. Raises `InvalidSignature` if the CA has not signed it."""
+    facts = read_certificate(identity.cert_path.read_bytes())
+    facts.parsed.verify_directly_issued_by(read_certificate(ca_pem).parsed)
+    return facts
+
+
+def test_the_renewed_ca_has_the_key_and_vouches_for_what_was_signed_before(tmp_path: Path) -> None:
+    first = tls_identity.load_or_make(settings(tmp_path), now=NOW)
+    served, key = first.cert_path.read_bytes(), (tmp_path / "ca.key").read_bytes()
+    later = NOW + UNTIL_RENEWAL
+    second = tls_identity.load_or_make(settings(tmp_path), now=later)
+    before, after = read_certificate(first.ca_pem), read_certificate(second.ca_pem)
+    assert (tmp_path / "ca.key").read_bytes() == key
+    assert after.parsed.subject == before.parsed.subject
+    assert list(after.parsed.extensions) == list(before.parsed.extensions)
+    assert after.serial_number != before.serial_number
+    # The overlap: more than three years in which both are valid.
+    assert after.not_before < later < before.not_after - timedelta(days=3 * 365)
+    assert after.not_after - later > UNTIL_RENEWAL
+    # Clients that trust either accept the certificate of before and the next one.
+    read_certificate(served).parsed.verify_directly_issued_by(after.parsed)
+    assert signs(first.ca_pem, second) == signs(second.ca_pem, second)
+
+
+def test_the_front_end_is_due_when_its_ca_is(tmp_path: Path) -> None:
+    first = tls_identity.load_or_make(settings(tmp_path), now=NOW)
+    ca = read_certificate(first.ca_pem)
+    due = ca.not_after - (ca.not_after - ca.not_before) / 3
+    shortly_before = tls_identity.load_or_make(settings(tmp_path), now=due - timedelta(days=1))
+    assert shortly_before.ca_pem == first.ca_pem
+    assert shortly_before.renew_at == due
+
+
+def test_servers_that_share_the_ca_renew_it_to_the_same_bytes(tmp_path: Path) -> None:
+    first = tls_identity.load_or_make(settings(tmp_path / "a"), now=NOW)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    later = NOW + UNTIL_RENEWAL
+    renewed = tls_identity.load_or_make(settings(tmp_path / "a"), now=later)
+    other = tls_identity.load_or_make(settings(tmp_path / "b"), now=later + timedelta(days=40))
+    assert renewed.ca_pem == other.ca_pem != first.ca_pem
+
+
+async def test_a_server_starts_beside_the_ca_of_before_in_the_store_and_not_beside_another(
+    tmp_path: Path,
+) -> None:
+    store, folder = MemoryStore(), tmp_path / "a"
+
+    def make(folder: Path, now: datetime) -> None:
+        tls_identity.load_or_make(settings(folder / "pki"), now=now)
+        for name in ("sa.key", "admin.token"):
+            (folder / "pki" / name).write_text("the same")
+
+    await shared_files.share(store, folder, lambda: make(folder, NOW))
+    make(folder, NOW + UNTIL_RENEWAL)
+    await shared_files.share(store, folder, lambda: None)
+    make(tmp_path / "b", NOW)
+    with pytest.raises(StartError, match="is not the one that the servers on this store share"):
+        await shared_files.share(store, tmp_path / "b", lambda: None)
+
+
+def test_a_ca_that_has_ended_is_renewed_from_now_on(tmp_path: Path) -> None:
+    first = tls_identity.load_or_make(settings(tmp_path), now=NOW)
+    later = NOW + 2 * tls_identity.CA_LIFE
+    second = tls_identity.load_or_make(settings(tmp_path), now=later)
+    assert read_certificate(second.ca_pem).not_after > later + UNTIL_RENEWAL
+    assert signs(first.ca_pem, second).not_after > later
+
+
+@asynccontextmanager
+async def connected(kubeconfig: Path) -> AsyncIterator[Client]:
+    client = Client(connect(load(kubeconfig)), user_agent="test")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def test_a_running_server_renews_its_ca_and_kubeconfigs_of_before_go_on(tmp_path: Path) -> None:
+    data, clock = tmp_path / "data", TestClock(datetime.now(UTC))
+    # Due in a few minutes; an hour is what certificates are backdated.
+    made = clock.now() + timedelta(hours=1) + 5 * MINUTE - UNTIL_RENEWAL
+    before = tls_identity.load_or_make(settings(data / "pki"), now=made).ca_pem
+    none = app.ControllerOptions(controllers="")
+    options = app.ServeOptions(data_dir=data, port=0, controllers=none)
+    server = await app.start_server(options, clock=clock)
+    try:
+        former = tmp_path / "former"
+        shutil.copy(server.kubeconfig, former)
+        assert load(former).ca_pem == before
+
+        async def is_renewed() -> bool:
+            clock.advance(MINUTE)
+            return load(server.kubeconfig).ca_pem != before
+
+        await eventually(is_renewed)
+        after = load(server.kubeconfig).ca_pem
+        assert (data / "pki/ca.crt").read_bytes() == after
+        for kubeconfig in (former, server.kubeconfig):
+            async with connected(kubeconfig) as client:
+                assert (await client.list(NAMESPACES)).items
+    finally:
+        await server.close()
+    server = await app.start_server(options, clock=clock)
+    try:
+        async with connected(server.kubeconfig) as client:
+
+            async def is_published() -> bool:
+                found = await client.get(CONFIG_MAPS, "kube-root-ca.crt", "default")
+                return found.data["ca.crt"].encode() == after
+
+            await eventually(is_published)
+    finally:
+        await server.close()
