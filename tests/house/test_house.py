@@ -186,6 +186,7 @@ TABLES_OF_MODULES = {
     "cli/lazy.py",
     "cli/main.py",
     "controllers/acme/dns_hosts/table.py",
+    "issuers/table.py",
     "kube/apiserver/cel/library.py",
 }
 """What loads modules by name: a table each."""

@@ -1,16 +1,26 @@
-"""Registry of issuer types and their implementations."""
+"""Registry of issuer types and their implementations.
+
+The modules of Vault and Certificate Manager (0.7 MB) are imported with their first issuer.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from certwright.issuers.acme import ACME
 from certwright.issuers.ca import CA
 from certwright.issuers.contract import Issuer, ProbedIssuer
 from certwright.issuers.selfsigned import SelfSigned
-from certwright.issuers.vault.issuer import Vault
-from certwright.issuers.venafi.issuer import Venafi
 from certwright.resources.issuer import IssuerSpec
+
+if TYPE_CHECKING:
+    from certwright.issuers.vault.issuer import Vault
+    from certwright.issuers.venafi.issuer import Venafi
+
+T = TypeVar("T")
 
 _FIELDS: Mapping[str, str] = {
     "acme": "acme",
@@ -21,19 +31,45 @@ _FIELDS: Mapping[str, str] = {
 }
 """The issuer types by their YAML names, and their fields in `IssuerSpec`."""
 
-_VAULT = Vault()
-_VENAFI = Venafi()
 
-ISSUERS: Mapping[str, Issuer] = {
-    "acme": ACME(),
-    "ca": CA(),
-    "vault": _VAULT,
-    "selfSigned": SelfSigned(),
-    "venafi": _VENAFI,
-}
+class _Made(Mapping[str, T]):
+    """What `make` makes for each type, at its first use."""
+
+    def __init__(self, make: Mapping[str, Callable[[], T]]) -> None:
+        self._make = make
+
+    def __getitem__(self, kind: str) -> T:
+        """Raises `KeyError` for another type."""
+        return self._make[kind]()
+
+    def __iter__(self) -> Iterator[str]:
+        """The types."""
+        return iter(self._make)
+
+    def __len__(self) -> int:
+        """The number of types."""
+        return len(self._make)
 
 
-PROBED: Mapping[str, ProbedIssuer] = {"vault": _VAULT, "venafi": _VENAFI}
+@cache
+def _loaded(module: str, name: str) -> Vault | Venafi:
+    return cast("Vault | Venafi", getattr(importlib.import_module(module), name)())
+
+
+_vault = partial(_loaded, "certwright.issuers.vault.issuer", "Vault")
+_venafi = partial(_loaded, "certwright.issuers.venafi.issuer", "Venafi")
+
+ISSUERS: Mapping[str, Issuer] = _Made[Issuer](
+    {
+        "acme": cache(ACME),
+        "ca": cache(CA),
+        "vault": _vault,
+        "selfSigned": cache(SelfSigned),
+        "venafi": _venafi,
+    }
+)
+
+PROBED: Mapping[str, ProbedIssuer] = _Made[ProbedIssuer]({"vault": _vault, "venafi": _venafi})
 """The types whose server can be probed by this package; ACME's is probed by its controllers."""
 
 ASKED_DIRECTLY = frozenset({"vault", "venafi"})

@@ -6,8 +6,6 @@ Source: RFC 5321 (SMTP), RFC 3207 (STARTTLS), RFC 4954 (AUTH), RFC 5322 (message
 from __future__ import annotations
 
 import ssl
-from email.message import EmailMessage
-from email.utils import format_datetime, make_msgid
 from typing import TYPE_CHECKING
 
 from certwright.notifications.messages import Digest, SendError
@@ -15,6 +13,7 @@ from certwright.notifications.settings import SmtpSettings, read_secret
 
 if TYPE_CHECKING:
     import smtplib
+    from email.message import EmailMessage
 
 _TIMEOUT_S = 30.0
 _SHOWN = 200
@@ -24,6 +23,9 @@ _PORTS = {"starttls": 587, "tls": 465, "none": 25}
 
 def message(settings: SmtpSettings, digest: Digest) -> EmailMessage:
     """The mail."""
+    from email.message import EmailMessage  # see `send`
+    from email.utils import format_datetime, make_msgid
+
     mail = EmailMessage()
     mail["Subject"] = digest.subject
     mail["From"] = settings.sender

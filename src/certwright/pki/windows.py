@@ -11,7 +11,6 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
 
 from certwright.kit.cron import moments_after
 
@@ -65,6 +64,8 @@ def _slot(window: Window, moment: datetime) -> Slot | None:
 
 def _openings(window: Window, moment: datetime) -> Iterator[datetime]:
     try:
+        from zoneinfo import ZoneInfo  # 0.3 MB; few certificates have windows
+
         zone = ZoneInfo(window.zone)
     except (KeyError, OSError) as error:
         raise ValueError(f'there is no time zone "{window.zone}"') from error

@@ -2,6 +2,7 @@
 
 Keys and algorithms are joserfc's; only this module imports it. The three parts of a JWS are serialized here,
 because joserfc's serialization costs as much as an elliptic-curve signature, eight times per certificate.
+The library (1 MB) is imported with the first key: many processes have no ACME issuer.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import Any
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from joserfc import jwk, jws
-from joserfc.errors import SecurityWarning
 
 from certwright.kube.util.encoding import base64url
 from certwright.pki.errors import BadKey
@@ -33,6 +32,8 @@ class AccountKey:
     """The private key of an account. Never shown: `repr` has only its thumbprint."""
 
     def __init__(self, key: PrivateKey) -> None:
+        from joserfc import jwk
+
         # Built from the key object: parsing a serialized key takes the library 30 ms.
         self._jose: Any
         if isinstance(key, rsa.RSAPrivateKey):
@@ -73,6 +74,9 @@ class AccountKey:
 def bind_external_account(account: AccountKey, *, url: str, key_id: str, mac_key: bytes) -> dict[str, Any]:
     """The `externalAccountBinding` member: the account's public key signed with the CA's MAC key
     (RFC 8555 §7.3.4)."""
+    from joserfc import jwk
+    from joserfc.errors import SecurityWarning
+
     payload = json.dumps(account.public).encode()
     header = {"alg": "HS256", "kid": key_id, "url": url}
     with warnings.catch_warnings():
@@ -98,6 +102,9 @@ def read_mac_key(text: bytes) -> bytes:
 
 
 def _signer(algorithm: str) -> _Sign:
+    from joserfc import jws
+    from joserfc.errors import SecurityWarning
+
     with warnings.catch_warnings():
         # The library warns about EdDSA because of its newer name.
         warnings.simplefilter("ignore", SecurityWarning)

@@ -18,7 +18,7 @@ from certwright.kube.runtime.wakeups import Wakeups
 
 _log = logging.getLogger(__name__)
 
-# Workers are tasks on one loop and mostly wait for responses; they cost a few kilobytes each.
+# Workers are tasks on one loop and mostly wait for responses; they cost two kilobytes each.
 _WORKERS = 16
 
 # A longer Retry-After than this is probably a mistake of the server.
@@ -39,7 +39,7 @@ never run twice at the same time for the same key."""
 
 
 class Controller:
-    """Takes keys from the work queue and reconciles them with `workers` workers.
+    """Takes keys from the work queue and reconciles them with at most `workers` workers, started as needed.
 
     A reconcile that raises is retried after 1 s, 2 s … 30 s, and not before the server's `Retry-After`.
     Conflicts are routine and not logged; other failures are, at their 1st, 2nd, 4th, 8th … time in a row for
@@ -64,6 +64,7 @@ class Controller:
         self._reconcile = reconcile
         self._workers = workers
         self._idle = idle or IdleTurns(queue.clock)
+        self._started = self._free = 0
         self._cut_off = False
 
     @property
@@ -75,19 +76,28 @@ class Controller:
         """Work until cancelled. Reconciles in progress are cancelled too."""
         try:
             async with asyncio.TaskGroup() as group:
-                for number in range(self._workers):
-                    group.create_task(self._work(), name=f"{self.name} {number}")
+                self._start_worker(group)
         finally:
             await self.wakeups.close()
             await self.queue.close()
 
-    async def _work(self) -> None:
+    def _start_worker(self, group: asyncio.TaskGroup) -> None:
+        group.create_task(self._work(group), name=f"{self.name} {self._started}")
+        self._started += 1
+        self._free += 1
+
+    async def _work(self, group: asyncio.TaskGroup) -> None:
         while True:
             key = await self.queue.take()
+            self._free -= 1
+            # One is always waiting for the next key, up to the limit.
+            if not self._free and self._started < self._workers:
+                self._start_worker(group)
             try:
                 await self._attempt(key)
             finally:
                 self.queue.done(key)
+            self._free += 1
             # A reconcile that had nothing to write has never waited. Fifty thousand of those in a row, e.g.
             # after a start, would starve all other tasks on this loop.
             if self.queue:

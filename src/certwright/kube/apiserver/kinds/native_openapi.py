@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from certwright.kube.apiserver.kinds.messages import META_MESSAGE, fields, wrapped_list
@@ -15,6 +15,8 @@ from certwright.kube.apiserver.kinds.native_lists import ATOMIC_MAPS, ATOMIC_MES
 from certwright.kube.apiserver.protobuf.fields import Field
 
 Json = dict[str, Any]
+
+_WORDS = Path(__file__).parents[1] / "data" / "words.txt"
 
 Refer = Callable[[str], Json]
 """The schema of a message where another one refers to it."""
@@ -137,6 +139,6 @@ def _merging(message: str, field: Field) -> Json:
 @cache
 def _words() -> dict[str, str]:
     """Our descriptions of messages and of their fields."""
-    text = resources.files("certwright.kube.apiserver").joinpath("data/words.txt").read_text(encoding="utf-8")
+    text = _WORDS.read_text(encoding="utf-8")
     lines = (line.partition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: words for name, _, words in lines}
