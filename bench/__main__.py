@@ -34,6 +34,7 @@ BENCHMARKS = {
     "scaled": "certificates over several servers and shards on etcd, beside one server on SQLite",
     "failover": "how long certificates wait when a server, etcd's leader or a shard fails (ten minutes)",
     "paused": "what a shard writes that stood still for longer than its Lease lasts (six minutes)",
+    "move": "a store of 100,000 certificates from SQLite to etcd and back: time (ten minutes)",
     "etcd_rows": "size of a certificate on etcd, plain and compressed; cost of compression",
     "delivery": "from issuance to served: 100 renewals with eight servers (three minutes)",
     "etcd_lists": "whole lists and pages of 500 on etcd, up to 100,000 objects: processor time",

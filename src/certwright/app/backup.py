@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from certwright.app.options import ServeOptions, StartError
 from certwright.app.stores import check_row, etcd_of, is_etcd, sqlite_path
 from certwright.kube.apiserver.model.objects import at_revision
 from certwright.kube.store.backup_file import BackupReader, BackupWriter, Header
-from certwright.kube.store.contract import Encode, Row, Store, StoreError
+from certwright.kube.store.contract import Encode, Key, Row, Store, StoreError
 from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.keyring import wrapped_by
@@ -26,6 +26,10 @@ from certwright.kube.store.sqlite.dump import dump_sqlite
 from certwright.kube.store.sqlite.restore import replacing
 
 _TOGETHER = 256
+
+_New = tuple[Key, Encode]
+_Add = Callable[[list[_New]], Awaitable[None]]
+"""Writes rows into the store that is being filled."""
 
 REVISIONS_PER_S = 100_000
 """A restored SQLite file continues at this many revisions per second since 1970: after every revision
@@ -119,10 +123,10 @@ def _seal_of(backup: BackupReader, options: ServeOptions) -> Seal:
 
 async def _restore(options: ServeOptions, backup: BackupReader, seal: Seal, *, force: bool) -> Summary:
     objects = 0
-    async with _target(options, backup, force=force) as store:
+    async with _target(options, backup, force=force) as add:
         for rows in _batches(backup, seal):
-            keep = [row for row in rows if row.key != shared_files.KEY]
-            await asyncio.gather(*(store.put(row.key, _encode(row), expect=0) for row in keep))
+            keep = [(row.key, _encode(row)) for row in rows if row.key != shared_files.KEY]
+            await add(keep)
             objects += len(keep)
             for row in rows:
                 if row.key == shared_files.KEY:
@@ -142,17 +146,21 @@ def _encode(row: Row) -> Encode:
 
 
 @asynccontextmanager
-async def _target(options: ServeOptions, backup: BackupReader, *, force: bool) -> AsyncIterator[Store]:
+async def _target(options: ServeOptions, backup: BackupReader, *, force: bool) -> AsyncIterator[_Add]:
     seal = new_seal(options)
     if not is_etcd(options):
         begin_at = max(backup.header.revision, int(time.time()) * REVISIONS_PER_S)
         async with replacing(sqlite_path(options), seal, begin_at=begin_at, force=force) as store:
-            yield store
+            yield lambda rows: _put_all(store, rows)
         return
     etcd = etcd_of(options)
-    async with etcd.refilling(seal, force=force) as shared:
-        yield shared
+    async with etcd.refilling(seal, force=force) as filling:
+        yield filling.add
     etcd.remove_mark()
+
+
+async def _put_all(store: Store, rows: list[_New]) -> None:
+    await asyncio.gather(*(store.put(key, encode, expect=0) for key, encode in rows))
 
 
 def _summary(header: Header, objects: int, seal: Seal) -> Summary:

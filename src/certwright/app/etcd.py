@@ -11,8 +11,9 @@ from certwright.kube.store.damage import Check
 from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.dump import dump_etcd, refilling
+from certwright.kube.store.etcd.dump import dump_etcd
 from certwright.kube.store.etcd.owner import check_owner
+from certwright.kube.store.etcd.restore import Filling, refilling
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.mark import MarkFile
 
@@ -52,8 +53,8 @@ class Etcd:
         """All objects, at one revision."""
         return dump_etcd(self._access, self._options.prefix, seal, check)
 
-    def refilling(self, seal: Seal, *, force: bool) -> AbstractAsyncContextManager[Store]:
-        """The empty store; `force` empties it first."""
+    def refilling(self, seal: Seal, *, force: bool) -> AbstractAsyncContextManager[Filling]:
+        """The emptied store; `force` empties it first."""
         return refilling(self._access, self._options.prefix, seal, force=force)
 
     def remove_mark(self) -> None:

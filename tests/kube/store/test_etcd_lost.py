@@ -10,8 +10,8 @@ import pytest
 
 from certwright.kube.store.contract import Damaged, Lost, StoreError
 from certwright.kube.store.etcd.client import Access, EtcdClient
-from certwright.kube.store.etcd.dump import refilling
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, delete_op
+from certwright.kube.store.etcd.restore import refilling
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from certwright.kube.store.mark import MarkFile
@@ -135,7 +135,7 @@ async def test_a_restored_store_is_the_same_to_the_marks_of_all_servers(own: Etc
     await (await opened(own, marks)).close()
     access, keys = Access((own.member,)), Keys()
     async with refilling(access, PREFIX, seal_with(keys), force=True) as new:
-        await new.put(A, saying("restored"))
+        await new.add([(A, saying("restored"))])
     store = await open_etcd(access, seal=seal_with(keys), prefix=PREFIX, compact_every_s=0, marks=marks)
     assert await store.get(A) is not None
     await store.close()

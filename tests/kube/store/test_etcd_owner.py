@@ -9,8 +9,8 @@ import pytest
 
 from certwright.kube.store.contract import Damaged
 from certwright.kube.store.etcd.client import Access
-from certwright.kube.store.etcd.dump import refilling
 from certwright.kube.store.etcd.owner import check_owner
+from certwright.kube.store.etcd.restore import refilling
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.mark import MarkFile
 from support.etcd import Etcd

@@ -63,6 +63,8 @@ def without_base64(plain: bytes) -> bytes:
 
 def _with_base64(compressible: bytes) -> bytes:
     parts = _unpack(compressible)
+    if len(parts) == 1 and isinstance(parts[0], bytes):
+        return parts[0]
     whole = [part if isinstance(part, bytes) else _join(part, _lines) for part in parts]
     return _join(whole, _string)
 

@@ -1,4 +1,4 @@
-"""Backup and restore for etcd: all rows below a prefix at one revision, and a prefix filled from a backup."""
+"""Source of a backup: all rows below a prefix of etcd at one revision, while servers write there."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from certwright.kube.store.contract import Row, Unavailable
+from certwright.kube.store.contract import Row
 from certwright.kube.store.damage import Check
 from certwright.kube.store.dump import Dump
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.listing import Reader
-from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, delete_op, put_op
-from certwright.kube.store.etcd.owner import owner_key
-from certwright.kube.store.etcd.rows import FORMAT, UNFINISHED, Layout
-from certwright.kube.store.etcd.store import EtcdStore, open_etcd
-from certwright.kube.store.etcd_identity import read_id
+from certwright.kube.store.etcd.messages import RANGE, RangeRequest
+from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.pages import Wanted
 
 _PAGE_BYTES = 4 << 20
@@ -48,7 +45,7 @@ async def _rows(client: EtcdClient, layout: Layout, revision: int) -> AsyncItera
 
     reader = Reader(client, layout, nothing_newer)
     begin = layout.meta
-    while (first := await _first(client, layout, begin, revision)) is not None:
+    while (first := await first_row(client, layout, begin, revision)) is not None:
         bucket = layout.key_of(first.key).bucket
         page = await reader.page(Wanted(bucket, max_bytes=_PAGE_BYTES), revision)
         yield page.rows
@@ -59,39 +56,13 @@ async def _rows(client: EtcdClient, layout: Layout, revision: int) -> AsyncItera
         begin = layout.spans(bucket, None, None)[0].end
 
 
-async def _first(client: EtcdClient, layout: Layout, begin: bytes, revision: int) -> Any | None:
+async def first_row(
+    client: EtcdClient, layout: Layout, begin: bytes | None = None, revision: int = 0
+) -> Any | None:
+    """The first `m/` key and value from `begin` on (None: of all), at a revision (0: now); None: no row."""
     end = layout.meta[:-1] + b"0"  # "0" follows "/"
-    request = RangeRequest(key=begin, range_end=end, limit=1, revision=revision, keys_only=True)
+    request = RangeRequest(
+        key=begin or layout.meta, range_end=end, limit=1, revision=revision, keys_only=True
+    )
     found = (await client.call(RANGE, request)).kvs
     return found[0] if found else None
-
-
-@asynccontextmanager
-async def refilling(access: Access, prefix: str, seal: Seal, *, force: bool) -> AsyncIterator[EtcdStore]:
-    """A store below the emptied prefix, to be filled inside the block. No server starts on it before the
-    block has ended without an error.
-
-    Raises `Unavailable` if the prefix is in use and `force` was not given.
-    """
-    client, layout = EtcdClient(access), Layout(prefix)
-    try:
-        if not force and await _first(client, layout, layout.meta, 0) is not None:
-            raise Unavailable(
-                f"etcd at {access} holds a store below {prefix}; --force replaces it, once no server uses it"
-            )
-        root = layout.root
-        known, _ = await read_id(client, layout)
-        owners = (await client.call(RANGE, RangeRequest(key=owner_key(layout)))).kvs
-        await client.call(TXN, TxnRequest(success=[delete_op(root.begin, root.end)]))
-        # The id stays, because it is still the same store to the marks of all its servers.
-        kept = [put_op(layout.store, known.encode())] if known is not None else []
-        kept += [put_op(owner.key, owner.value) for owner in owners]
-        await client.call(TXN, TxnRequest(success=[put_op(layout.format, UNFINISHED), *kept]))
-        store = await open_etcd(access, seal=seal, prefix=prefix, compact_every_s=0, unfinished=True)
-        try:
-            yield store
-        finally:
-            await store.close()
-        await client.call(TXN, TxnRequest(success=[put_op(layout.format, FORMAT)]))
-    finally:
-        await client.close()

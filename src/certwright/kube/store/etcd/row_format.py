@@ -34,20 +34,16 @@ from certwright.kube.store.etcd.rows import FORMAT, PLAIN_FORMAT, UNFINISHED, La
 _log = logging.getLogger(__name__)
 
 
-async def settle_format(
-    client: EtcdClient, layout: Layout, *, unfinished: bool = False, upgrade: bool = False
-) -> None:
-    """Read or write the format of the prefix, and let `layout` write it. `unfinished`: the prefix is being
-    filled from a backup; `upgrade`: rows are written in the newest format from now on. Raises `Damaged`,
-    `Unavailable`."""
-    wanted = UNFINISHED if unfinished else FORMAT
+async def settle_format(client: EtcdClient, layout: Layout, *, upgrade: bool = False) -> None:
+    """Read or write the format of the prefix, and let `layout` write it. `upgrade`: rows are written in the
+    newest format from now on. Raises `Damaged`, `Unavailable`."""
     while True:
         # Also the second half of an upgrade that was interrupted.
         answer = await client.call(
             TXN,
             TxnRequest(
                 compare=[at_version(layout.format, 0)],
-                success=[put_op(layout.format, wanted), delete_op(layout.upgrade)],
+                success=[put_op(layout.format, FORMAT), delete_op(layout.upgrade)],
                 failure=[read_op(layout.format)],
             ),
         )
@@ -55,10 +51,10 @@ async def settle_format(
             layout.compresses = True
             return
         kept = answer.responses[0].response_range.kvs[0]
-        if kept.value != PLAIN_FORMAT or unfinished or not upgrade:
+        if kept.value != PLAIN_FORMAT or not upgrade:
             break
         await _begin_upgrade(client, layout, kept.mod_revision)
-    if kept.value not in (wanted, PLAIN_FORMAT) or (unfinished and kept.value != wanted):
+    if kept.value not in (FORMAT, PLAIN_FORMAT):
         raise _refusal(layout, kept.value)
     layout.compresses = kept.value != PLAIN_FORMAT
     if not layout.compresses:

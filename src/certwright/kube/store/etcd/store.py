@@ -70,7 +70,6 @@ async def open_etcd(
     compact_every_s: float = DEFAULT_COMPACTION_S,
     quota_bytes: int = DEFAULT_QUOTA_BYTES,
     window_bytes: int = MAX_BYTES,
-    unfinished: bool = False,
     upgrade_format: bool = False,
     marks: MarkFile | None = None,
 ) -> EtcdStore:
@@ -78,7 +77,7 @@ async def open_etcd(
 
     `seal`: how rows are sealed; None: not at all. `compact_every_s` 0: another process compacts etcd.
     `quota_bytes`: etcd's quota, if etcd does not report it. `window_bytes`: how much of what happens from now
-    on can be watched later. `unfinished`: it is being filled from a backup. `upgrade_format`: see
+    on can be watched later. `upgrade_format`: see
     `row_format`. `check`: the test that readable rows pass. `marks`: where the store's id is recorded beside
     it; None: any store is accepted.
 
@@ -90,7 +89,7 @@ async def open_etcd(
         await _check_version(client)
         if marks is not None:
             await check_mark(client, layout, marks)
-        await settle_format(client, layout, unfinished=unfinished, upgrade=upgrade_format)
+        await settle_format(client, layout, upgrade=upgrade_format)
         await load_ring(client, layout)
         mark = await identify(client, layout)
         if marks is not None:

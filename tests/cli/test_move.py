@@ -1,0 +1,163 @@
+"""A store moves from SQLite to etcd and back while certificates are being issued."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from certwright.app.encryption import BUCKETS, KeyFile
+from certwright.cli.main import program
+from certwright.kube.api import conditions
+from certwright.kube.client.kubeconfig import connect, load
+from certwright.kube.client.rest import Client
+from certwright.kube.store.backup_file import BackupReader
+from certwright.kube.store.contract import Key
+from certwright.kube.store.envelope import Seal
+from certwright.resources.table import CERTIFICATES
+from cli.calls import PATIENT, Process
+from support.etcd import running_etcd
+
+KEY = ("--encryption-key-file", "one/encryption.key")
+REQUESTS = "cert-manager.io/certificaterequests"
+EACH, LATE = 25, 4
+
+
+def yaml(kind: str, name: str, spec: dict[str, object]) -> str:
+    """One object in the namespace `default`, as a document."""
+    meta = {"name": name, "namespace": "default"}
+    return json.dumps({"apiVersion": "cert-manager.io/v1", "kind": kind, "metadata": meta, "spec": spec})
+
+
+def certificate(name: str, issuer: str, **fields: object) -> str:
+    """One Certificate."""
+    spec = {"secretName": name, "issuerRef": {"name": issuer}, "privateKey": {"algorithm": "ECDSA"}}
+    return yaml("Certificate", name, {"dnsNames": [f"{name}.example.com"], **spec, **fields})
+
+
+ISSUERS = (
+    yaml("Issuer", "self", {"selfSigned": {}}),
+    certificate("ca", "self", isCA=True, commonName="ca"),
+    yaml("Issuer", "private", {"ca": {"secretName": "ca"}}),
+)
+FIRST = [certificate(f"first-{n}", "private") for n in range(EACH)]
+SECOND = [certificate(f"second-{n}", "private") for n in range(EACH)]
+# Their requests wait until this issuer exists, so they are in progress at both moves.
+PENDING = [certificate(f"late-{n}", "late") for n in range(LATE)]
+LATE_ISSUER = yaml("Issuer", "late", {"ca": {"secretName": "ca"}})
+
+
+def call(*words: str, stdin: str = "") -> str:
+    """Run a command that succeeds, in this process; what it printed."""
+    done = CliRunner().invoke(program, list(words), input=stdin, prog_name="certwright")
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def apply(folder: str, *documents: str) -> None:
+    """Apply these objects at the server of a data directory."""
+    call("apply", "-f", "-", "--kubeconfig", f"{folder}/kubeconfig", stdin="\n---\n".join(documents))
+
+
+async def some_ready(folder: str, prefix: str, number: int) -> None:
+    """Return when so many Certificates with that prefix are Ready."""
+    transport = connect(load(Path(folder) / "kubeconfig"))
+    client, ready = Client(transport, user_agent="test"), set[str]()
+    try:
+        async with asyncio.timeout(200):
+            async for batch in client.watch(CERTIFICATES, "default", resource_version=""):
+                issued = [
+                    one.object for one in batch if conditions.is_true(one.object.status.conditions, "Ready")
+                ]
+                ready |= {one.metadata.name for one in issued if one.metadata.name.startswith(prefix)}
+                if len(ready) >= number:
+                    break
+    finally:
+        await client.close()
+
+
+def rows(file: str) -> dict[Key, tuple[dict[str, object], dict[str, object]]]:
+    """The Certificates, requests and Secrets in a backup: metadata and the rest, by their keys."""
+    backup = BackupReader(Path(file))
+    seal = Seal(BUCKETS, KeyFile(Path("one/encryption.key")))
+    assert backup.header.ring is not None
+    seal.adopt(backup.header.ring)
+    wanted = ("cert-manager.io/certificates", REQUESTS, "secrets")
+    opened = (seal.open_row(row) for row in backup.rows() if row.key.bucket in wanted)
+    return {row.key: (_parse(row.meta), _parse(b"{%b}" % row.body)) for row in opened}
+
+
+def _parse(text: bytes) -> dict[str, object]:
+    return msgspec.json.decode(text, type=dict[str, object])
+
+
+def issued(file: str) -> dict[Key, dict[str, object]]:
+    """What was issued when a backup was made: the contents of TLS Secrets and of answered requests."""
+    return {
+        key: body
+        for key, (_, body) in rows(file).items()
+        if body.get("type") == "kubernetes.io/tls"
+        or (key.bucket == REQUESTS and '"certificate":' in json.dumps(body).replace(" ", ""))
+    }
+
+
+def pending(file: str) -> dict[Key, object]:
+    """The uids of the requests that are not answered."""
+    answered = issued(file)
+    return {
+        key: meta["uid"]
+        for key, (meta, _) in rows(file).items()
+        if key.bucket == REQUESTS and key not in answered
+    }
+
+
+def test_a_store_moves_to_etcd_and_back_while_certificates_are_issued(
+    start: Callable[..., Process], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def served(folder: str, *flags: str) -> Process:
+        process = start("serve", "--data-dir", folder, "--listen", "127.0.0.1:0", *KEY, *flags)
+        assert process.line().startswith("certwright is ready"), process.rest().err
+        return process
+
+    with running_etcd(tmp_path) as etcd:
+        on_etcd = ("--store", etcd.url)
+        one = served("one")
+        apply("one", *ISSUERS, *PENDING, *FIRST)
+        asyncio.run(some_ready("one", "first", 5))
+        one.kill(signal.SIGKILL)
+        one.rest()
+        call("backup", "--data-dir", "one", *KEY, "one.backup")
+        call("restore", "--data-dir", "two", *on_etcd, *KEY, "one.backup")
+        two = served("two", *on_etcd)
+        apply("two", *SECOND)
+        asyncio.run(some_ready("two", "second", 5))
+        two.end(signal.SIGTERM)
+        call("backup", "--data-dir", "two", *on_etcd, *KEY, "two.backup")
+    call("restore", "--data-dir", "three", *KEY, "two.backup")
+    three = served("three")
+    apply("three", LATE_ISSUER)
+    everything = ("wait", "certificates", "--all", "-n", "default", "--for=condition=Ready", *PATIENT)
+    call(*everything, "--kubeconfig", "three/kubeconfig")
+    three.end(signal.SIGTERM)
+    call("backup", "--data-dir", "three", *KEY, "three.backup")
+
+    before, between, after = map(issued, ("one.backup", "two.backup", "three.backup"))
+    assert len(before) >= 5
+    assert before.items() <= between.items() <= after.items(), "issued again, or lost"
+    late = {key: uid for key, uid in pending("one.backup").items() if key.name.startswith("late-")}
+    assert len(late) == LATE
+    assert late.items() <= pending("two.backup").items()
+    final = rows("three.backup")
+    assert {key: meta["uid"] for key, (meta, _) in final.items() if key in late} == late
+    assert sorted(key.name for key in final if key.bucket == REQUESTS) == sorted(
+        f"{key.name}-1" for key in final if key.bucket == "cert-manager.io/certificates"
+    )
+    assert sum(key.bucket == "secrets" and key in after for key in final) == 1 + 2 * EACH + LATE
