@@ -30,7 +30,7 @@ NEEDS = {
     "deliveries": ["nginx"],
     "haproxy": ["haproxy"],
     "mtls": ["nginx", "curl"],
-    "trust": ["openssl"],
+    "trust": ["openssl", "certutil", "update-ca-certificates"],
     "from-own-ca": ["openssl"],
 }
 CERTBOT = Path(__file__).parents[1] / "cli" / "importing" / "certbot"
