@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -153,12 +153,17 @@ class Daemon:
             delivery = await self.client.get(DELIVERIES, "web", "default")
         except (ApiError, Unreachable):
             return False
+        try:
+            return conditions.is_true(delivery.status.conditions, "Delivered") and self._has(secret.data)
+        except FileNotFoundError:  # a version that was removed after its link was followed
+            return False
+
+    def _has(self, data: Mapping[str, bytes]) -> bool:
         files, served = self._folder / "tls/web", self._folder / "served"
         version = (files / "..data").readlink()
         return (
-            conditions.is_true(delivery.status.conditions, "Delivered")
-            and (files / "tls.crt").read_bytes() == served.read_bytes() == secret.data["tls.crt"]
-            and (files / "tls.key").read_bytes() == secret.data["tls.key"]
+            (files / "tls.crt").read_bytes() == served.read_bytes() == data["tls.crt"]
+            and (files / "tls.key").read_bytes() == data["tls.key"]
             and (files / "..done").readlink() == version
             and {path.name for path in files.iterdir()}
             == {"tls.crt", "tls.key", "ca.crt", "..data", "..done", str(version)}

@@ -75,11 +75,12 @@ class HeldMail:
 
 
 class HeldMailbox:
-    """A session of IMAP after STARTTLS, before the login."""
+    """A session of IMAP after STARTTLS and the login."""
 
     def __init__(self, port: int) -> None:
         self._session = imaplib.IMAP4("127.0.0.1", port, timeout=_TIMEOUT_S)
         self._session.starttls(_context())
+        self._session.login("anybody", "any password")
 
     def finish(self) -> bytes:
         """Send NOOP; its reply."""

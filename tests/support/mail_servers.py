@@ -54,7 +54,9 @@ proxymap unix - - n - - proxymap
 def running_dovecot(folder: Path, port: int, tls: Path) -> Iterator[None]:
     """Dovecot with the pair in `tls`. By default it ends all sessions 5 s after a reload."""
     _require_root()
-    program, config = require("dovecot"), folder / "dovecot.conf"
+    program, config, home = require("dovecot"), folder / "dovecot.conf", folder / "mail"
+    home.mkdir()
+    shutil.chown(home, "nobody", "nogroup")
     config.write_text(f"""
 base_dir = {folder}/dovecot
 state_dir = {folder}/dovecot-state
@@ -77,6 +79,13 @@ passdb {{
   driver = static
   args = nopassword=y
 }}
+userdb {{
+  driver = static
+  args = uid=nobody gid=nogroup home={folder}/mail
+}}
+mail_location = maildir:~/mail
+first_valid_uid = 1
+first_valid_gid = 1
 """)
     with running([program, "-F", "-c", str(config)]):
         yield

@@ -26,7 +26,8 @@ def running_nginx(folder: Path, port: int, tls: Path) -> Iterator[None]:
         daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
         events {{ worker_connections 64; }}
         http {{
-            access_log off; client_body_temp_path {folder}; proxy_temp_path {folder};
+            access_log off; client_header_timeout 900s;
+            client_body_temp_path {folder}; proxy_temp_path {folder};
             fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder};
             server {{
                 listen 127.0.0.1:{port} ssl;
@@ -51,6 +52,7 @@ PidFile {folder}/apache.pid
 ErrorLog {folder}/apache.log
 ServerName localhost
 Mutex pthread
+Timeout 900
 {user}
 LoadModule mpm_event_module {modules}/mod_mpm_event.so
 LoadModule authz_core_module {modules}/mod_authz_core.so
@@ -80,9 +82,9 @@ global
     stats socket {runtime} mode 600 level admin
 defaults
     mode http
-    timeout client 60s
+    timeout client 900s
     timeout connect 5s
-    timeout server 60s
+    timeout server 900s
 frontend both
     bind 127.0.0.1:{port} ssl crt {tls}/all.pem
     http-request return status 200 content-type text/plain string ok
