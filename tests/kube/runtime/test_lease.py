@@ -173,6 +173,18 @@ async def test_a_holder_that_is_cut_off_gives_up_before_the_others_may_begin(
     await two.die()
 
 
+async def test_a_renewal_without_an_answer_leaves_time_for_another_one(world: World) -> None:
+    one = Runner(world, "one")
+    await world.settle()
+    one.line.state = "hangs"
+    await world.advance(seconds(16))
+    one.line.state = "up"
+    await world.advance(seconds(60))
+    assert one.log == ["acquired"]
+    assert one.candidate.held
+    await one.die()
+
+
 async def test_one_failed_renewal_does_no_harm(world: World) -> None:
     one = Runner(world, "one")
     await world.settle()
