@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from certwright import __version__
 from certwright.cli.errors import Failed, report_warning
@@ -27,8 +28,7 @@ DEFAULT_DATA_DIR = Path("certwright-data")
 USER_AGENT = f"certwright/{__version__}"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The chosen kubeconfig (several files count as one), and the reason for the choice, for messages.
 
     No file at all means the ServiceAccount of the pod.
@@ -43,8 +43,7 @@ class Choice:
         return f"{os.pathsep.join(map(str, self.paths))} ({self.why})"
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """A connected client, and the default namespace of commands without `-n`."""
 
     client: Client

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 
 from certwright.cli.jsonpath_template import Column, Render, bare_path, columns, template
 from certwright.kube.util.jsonpath import Find, compile_path
@@ -13,8 +13,7 @@ from certwright.kube.util.jsonpath import Find, compile_path
 _FORMS = ("wide", "yaml", "json", "name")
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """The value of `-o`: a form, with a template or columns for two of them."""
 
     form: str = ""

@@ -6,11 +6,11 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+import msgspec
 
 from certwright.cli import lazy
 from certwright.kube.util.durations import parse_duration
@@ -23,8 +23,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
+class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that select the server. None: not given."""
 
     kubeconfig: Path | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -12,8 +11,7 @@ import msgspec
 from certwright.cli import lazy
 
 
-@dataclass(frozen=True, slots=True)
-class StatusView:
+class StatusView(msgspec.Struct, frozen=True):
     """The status of an object: as lines of text, and as one JSON object."""
 
     lines: Sequence[str]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from certwright.cli.access import Session
 from certwright.cli.errors import Failed
@@ -19,8 +19,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """A kind, its namespace, and the requested names (empty: all of them)."""
 
     kind: AnyKind
@@ -28,8 +27,7 @@ class Target:
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """The objects that the arguments and options of a command select."""
 
     words: tuple[str, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -36,8 +35,7 @@ from certwright.resources.names import GROUP
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shown:
+class _Shown(msgspec.Struct, frozen=True, kw_only=True):
     """The options on what is shown, and how."""
 
     selector: str

@@ -1,7 +1,7 @@
 """The YAML that programs write as kubeconfigs: mappings and lists in block style, with plain strings.
 
-PyYAML reads everything else. Loading it takes a seventh of the processor time of `certwright get`, most of it
-for a regular expression that only its slow reader uses.
+PyYAML reads everything else. Loading it costs every command a tenth of its processor time, see
+docs/decisions/2026-11-23-commands-load-little.md.
 Source: YAML 1.2.2, §8.2 "Block Collection Styles"; YAML 1.1 types, which PyYAML and kubectl resolve.
 """
 

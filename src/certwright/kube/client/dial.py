@@ -7,9 +7,10 @@ import base64
 import socket
 import ssl
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import msgspec
 
 from certwright.kube.client.http1 import Connection
 
@@ -24,8 +25,7 @@ class ProxyFailed(ConnectionError):
     """The proxy cannot be reached, or does not let the connection through; the text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """Where a URL leads to. `authority` is the value of a Host header, `path` the path without a final slash,
     `credentials` those of a proxy (`user:password`)."""
 

@@ -13,8 +13,9 @@ import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from urllib.parse import parse_qs
+
+import msgspec
 
 from certwright.kube.api.errors import Unreachable, Untrusted
 from certwright.kube.client.dial import ProxyFailed, dial, endpoint, proxy_authorization
@@ -50,8 +51,7 @@ _BREAK = re.compile(r"[\r\n\0]")
 _IDEMPOTENT = frozenset(("GET", "PUT", "DELETE"))
 
 
-@dataclass(frozen=True, slots=True)
-class _Idle:
+class _Idle(msgspec.Struct, frozen=True):
     """A connection that waits for its next request, and the TLS settings and time it was kept with."""
 
     connection: Connection

@@ -5,7 +5,6 @@ Source: Kubernetes client configuration, `kubeconfig (v1)`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,7 @@ class Config(msgspec.Struct, rename="kebab"):
     contexts: list[NamedContext] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """The location in a file, for messages and for relative paths."""
 
     file: Path

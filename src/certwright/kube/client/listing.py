@@ -5,7 +5,6 @@ Source: Kubernetes API concepts, "Collections", "Retrieving large results sets i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -23,16 +22,14 @@ FIRST_PAGE = 20
 """Number of whole objects in the first page, while their size is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
+class Listing(msgspec.Struct, Generic[T], frozen=True):
     """A whole list, and its revision, from which a watch continues."""
 
     items: list[T]
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class RawPage:
+class RawPage(msgspec.Struct, frozen=True):
     """A page of a list, its objects not decoded. `continue_token` is empty on the last one; `size` is the
     response's size in bytes."""
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
+
 FRESH_S = 60.0
 """How long a file's contents are used before it is read again, as client-go does with token files."""
 
@@ -39,8 +41,7 @@ class Login(Protocol):
         """Record that the server refused it (401). Returns whether another call may give another one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plugin:
+class Plugin(msgspec.Struct, frozen=True, kw_only=True):
     """An exec credential plugin, as the kubeconfig describes it.
 
     `place` names it in messages; `cluster` is the server's description that the program receives, None
@@ -73,8 +74,7 @@ class FixedLogin:
         return credential != self._credential
 
 
-@dataclass(frozen=True, slots=True)
-class LoginFiles:
+class LoginFiles(msgspec.Struct, frozen=True):
     """The files that are read again; None if that part does not come from a file."""
 
     token: Path | None = None

@@ -5,7 +5,6 @@ Source: Kubernetes API concepts, "Efficient detection of changes"; API reference
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -21,8 +20,7 @@ BOOKMARK = "BOOKMARK"
 ERROR = "ERROR"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[T]):
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True):
     """One change: `type` is ADDED, MODIFIED or DELETED; for a deletion `object` is its last state."""
 
     type: str
