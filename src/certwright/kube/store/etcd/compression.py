@@ -45,8 +45,9 @@ _SMALLEST = 32
 # A row is a few MB at most (etcd's --max-request-bytes); a larger one was not written by us.
 _LARGEST = 64 << 20
 # Shorter strings of base64 are mostly something else, e.g. names.
-_STRING = re.compile(rb'(?<=")[A-Za-z0-9+/]{80,}={0,2}(?=")')
-_PEM = re.compile(rb"(?<=-----\n)(?:[A-Za-z0-9+/]{64}\n)*[A-Za-z0-9+/]{1,64}={0,2}\n(?=-----END )")
+# Both patterns begin with a literal, which is found several times as fast as a lookbehind.
+_STRING = re.compile(rb'"([A-Za-z0-9+/]{80,}={0,2})(?=")')
+_PEM = re.compile(rb"-----\n((?:[A-Za-z0-9+/]{64}\n)*[A-Za-z0-9+/]{1,64}={0,2}\n)(?=-----END )")
 _LINE = 64
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -78,12 +79,12 @@ def _split(text: bytes, pattern: re.Pattern[bytes], encode: Callable[[bytes], by
     parts, at = list[bytes](), 0
     for found in pattern.finditer(text):
         try:
-            decoded = a2b_base64(found[0])
+            decoded = a2b_base64(found[1])
         except Error:
             continue
-        if encode(decoded) == found[0]:  # else it would not be restored
-            parts += text[at : found.start()], decoded
-            at = found.end()
+        if encode(decoded) == found[1]:  # else it would not be restored
+            parts += text[at : found.start(1)], decoded
+            at = found.end(1)
     return [*parts, text[at:]]
 
 
