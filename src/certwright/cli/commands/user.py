@@ -146,6 +146,8 @@ def _check_target(path: Path, name: str) -> None:
     folder."""
     if not path.parent.is_dir():
         raise Failed(f"{path} cannot be written: {path.parent} is not a folder")
+    if not os.access(path.parent, os.W_OK):
+        raise Failed(f"{path} cannot be written: {path.parent} is read-only, or of another user")
     if not path.exists():
         return
     try:
