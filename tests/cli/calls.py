@@ -6,7 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,3 +102,17 @@ class Process:
         if self._process.poll() is None:
             self._process.kill()
         self._process.communicate()
+
+
+@contextmanager
+def running_server(folder: Path) -> Iterator[Path]:
+    """A server with controllers in that folder, which ends in good order; the value is its kubeconfig."""
+    process = Process("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", cwd=folder)
+    try:
+        assert process.line().startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
+        yield folder / "data" / "kubeconfig"
+        process.kill(signal.SIGTERM)
+        ended = process.rest()
+        assert (ended.status, ended.err) == (0, "")
+    finally:
+        process.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from certwright.cli.main import program
-from cli.calls import Cli, Outcome, Process
+from cli.calls import Cli, Outcome, Process, running_server
 
 
 @pytest.fixture
@@ -30,16 +29,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
 @pytest.fixture(scope="session")
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A server with controllers, for all tests of a worker; the value is its kubeconfig."""
-    folder = tmp_path_factory.mktemp("daemon")
-    process = Process("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", cwd=folder)
-    try:
-        assert process.line().startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
-        yield folder / "data" / "kubeconfig"
-        process.kill(signal.SIGTERM)
-        ended = process.rest()
-        assert (ended.status, ended.err) == (0, "")
-    finally:
-        process.close()
+    with running_server(tmp_path_factory.mktemp("daemon")) as kubeconfig:
+        yield kubeconfig
 
 
 @pytest.fixture

@@ -24,6 +24,9 @@ from certwright.kube.util.tasks import TaskSet
 COMPONENT = "cert-manager"
 """The reporting component of the Events."""
 _LOOK_AGAIN_S = 5.0
+_SHARE = 7 / 8
+"""Of the workers of a controller, for the objects of one namespace: the servers that its issuers name may
+never answer, and others' issuers must not wait for their time-outs."""
 
 
 class Controllers:
@@ -55,10 +58,15 @@ class Controllers:
 
     def _build(self, row: Row[Any]) -> Controller:
         parts = self._parts
-        queue = parts.queues.create(row.name, row.precedence(parts), is_divided=row.is_divided)
+        workers = row.workers(parts.settings.workers)
+        queue = parts.queues.create(
+            row.name,
+            row.precedence(parts),
+            is_divided=row.is_divided,
+            most_per_namespace=max(1, int(workers * _SHARE)) if row.is_shared else None,
+        )
         reconciler = row.build(parts)
         row.add_handlers(parts, reconciler, queue.add)
-        workers = row.workers(parts.settings.workers)
         idle = self._idle_turns if row.yields_when_idle else None
         return Controller(row.name, reconciler.reconcile, queue, workers=workers, idle=idle)
 

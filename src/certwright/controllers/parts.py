@@ -63,7 +63,8 @@ class Parts(Shared):
 class Row(Generic[R]):
     """One controller. `objects` are those that it reconciles, and `add_handlers` registers the event handlers
     that enqueue their keys; it does not run where `runs` returns False. Keys are this replica's only, unless
-    `is_divided` is False; `workers` returns their number from the configured one."""
+    `is_divided` is False; `workers` returns their number from the configured one. With `is_shared` one
+    namespace never occupies all workers."""
 
     name: str
     objects: str
@@ -73,4 +74,5 @@ class Row(Generic[R]):
     precedence: Callable[[Parts], Precedence] = lambda _parts: Precedence()
     workers: Callable[[int], int] = lambda configured: configured
     is_divided: bool = True
+    is_shared: bool = False
     yields_when_idle: bool = True

@@ -32,6 +32,10 @@ class Precedence(NamedTuple):
     flow: Callable[[ObjectKey], Hashable] | None = None
 
 
+def _namespace_of(key: ObjectKey) -> str:
+    return key.namespace
+
+
 class Queues:
     """The queues of this replica; `mine` selects what it works on (None: everything)."""
 
@@ -42,12 +46,24 @@ class Queues:
         self._by_name: dict[str, WorkQueue[ObjectKey]] = {}
         self._checked_again: set[ObjectKey] = set()
 
-    def create(self, name: str, precedence: Precedence, *, is_divided: bool) -> WorkQueue[ObjectKey]:
-        """The queue of that controller; one that `is_divided` admits this replica's keys only."""
+    def create(
+        self, name: str, precedence: Precedence, *, is_divided: bool, most_per_namespace: int | None
+    ) -> WorkQueue[ObjectKey]:
+        """The queue of that controller; one that `is_divided` admits this replica's keys only. At most
+        `most_per_namespace` keys of one namespace are processed at the same time, and namespaces take turns;
+        None: in the order in which they became ready."""
         admit = ours(name, self._mine, self._caches) if self._mine is not None and is_divided else None
         if admit is not None and name in _ISSUERS:
             admit = partial(self._is_issuer_ours, admit)
-        queue = WorkQueue(self._clock, rank=precedence.rank, flow=precedence.flow, admit=admit)
+        is_shared = most_per_namespace is not None
+        queue = WorkQueue(
+            self._clock,
+            rank=precedence.rank,
+            flow=precedence.flow or (_namespace_of if is_shared else None),
+            admit=admit,
+            owner=_namespace_of if is_shared else None,
+            most_per_owner=most_per_namespace or 1,
+        )
         self._by_name[name] = queue
         return queue
 

@@ -283,7 +283,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         is_divided=False,
         yields_when_idle=False,
     ),
-    Row("certificaterequests", "CertificateRequests", _requests, _request_handlers),
+    Row("certificaterequests", "CertificateRequests", _requests, _request_handlers, is_shared=True),
     Row(
         "certificatesigningrequests",
         "CertificateSigningRequests",
@@ -291,7 +291,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         _signing_request_handlers,
         runs=lambda parts: parts.caches.signing_requests is not None,
     ),
-    Row("issuers", "Issuers", _issuers, _issuer_handlers, runs=_is_enabled(table.ISSUERS)),
+    Row("issuers", "Issuers", _issuers, _issuer_handlers, runs=_is_enabled(table.ISSUERS), is_shared=True),
     Row(
         "clusterissuers",
         "ClusterIssuers",
@@ -324,6 +324,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         _order_handlers,
         runs=_is_enabled(table.ORDERS),
         precedence=_order_precedence,
+        is_shared=True,
     ),
     Row(
         "challenges",
@@ -332,6 +333,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         _challenge_handlers,
         runs=_is_enabled(table.CHALLENGES),
         precedence=_challenge_precedence,
+        is_shared=True,
         workers=lambda configured: _FOR_A_CA * configured,
         yields_when_idle=False,
     ),
@@ -341,6 +343,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         lambda parts: _shim(parts, parts.ingress_like.ingresses),
         lambda parts, _shim, add: _shim_handlers(parts, parts.ingress_like.ingresses, add),
         runs=lambda parts: parts.ingress_like.ingresses is not None,
+        is_shared=True,
     ),
     Row(
         "gateway-shim",
@@ -348,6 +351,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         lambda parts: _shim(parts, parts.ingress_like.gateways),
         lambda parts, _shim, add: _shim_handlers(parts, parts.ingress_like.gateways, add),
         runs=lambda parts: table.GATEWAY_SHIM in parts.enabled and parts.settings.shims.gateways,
+        is_shared=True,
     ),
     Row(
         "listenerset",
@@ -355,6 +359,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         lambda parts: _shim(parts, parts.ingress_like.listener_sets),
         lambda parts, _shim, add: _listener_set_handlers(parts, parts.ingress_like.listener_sets, add),
         runs=lambda parts: parts.ingress_like.listener_sets is not None,
+        is_shared=True,
     ),
     Row(
         "xlistenerset",

@@ -6,14 +6,13 @@ They send protobuf for built-in kinds, open informers with a watch that streams 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from cli.calls import Process
+from cli.calls import running_server
 from support.go import build
 
 pytestmark = [pytest.mark.real("go"), pytest.mark.timeout(1200)]
@@ -23,16 +22,8 @@ Kubectl = Callable[..., str]
 @pytest.fixture(scope="module")
 def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A server with controllers; the value is its kubeconfig."""
-    folder = tmp_path_factory.mktemp("go")
-    process = Process("serve", "--data-dir", "data", "--listen", "127.0.0.1:0", cwd=folder)
-    try:
-        assert process.line().startswith("certwright is ready at https://127.0.0.1:"), process.rest().err
-        yield folder / "data" / "kubeconfig"
-        process.kill(signal.SIGTERM)
-        ended = process.rest()
-        assert (ended.status, ended.err) == (0, "")
-    finally:
-        process.close()
+    with running_server(tmp_path_factory.mktemp("go")) as file:
+        yield file
 
 
 def test_controllers_written_in_go_work(request: pytest.FixtureRequest) -> None:

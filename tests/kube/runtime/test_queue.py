@@ -41,6 +41,88 @@ async def test_a_key_whose_rank_gets_lower_moves_up_and_is_given_out_once() -> N
     assert len(queue) == 0
 
 
+def shared_queue(most: int) -> WorkQueue[str]:
+    """A queue of keys whose owner is their first letter."""
+    return WorkQueue(TestClock(), flow=lambda key: key[0], owner=lambda key: key[0], most_per_owner=most)
+
+
+async def test_an_owner_whose_work_never_ends_leaves_workers_to_others() -> None:
+    queue = shared_queue(2)
+    for key in ("a1", "a2", "a3", "a4"):
+        queue.add(key)
+    assert [await queue.take(), await queue.take()] == ["a1", "a2"]
+    third = asyncio.create_task(queue.take())
+    await turns()
+    assert not third.done()
+    queue.add("b1")
+    assert await third == "b1"
+    assert not queue.idle
+    assert len(queue) == 2
+
+
+async def test_a_key_that_waits_for_its_owner_is_next_when_one_is_done() -> None:
+    queue = shared_queue(1)
+    for key in ("a1", "a2", "a3"):
+        queue.add(key)
+    assert await queue.take() == "a1"
+    waiting = asyncio.create_task(queue.take())
+    await turns()
+    # Added again while it is processed, it goes behind those that wait.
+    queue.add("a1")
+    queue.done("a1")
+    assert await waiting == "a2"
+    queue.done("a2")
+    assert await queue.take() == "a3"
+    queue.done("a3")
+    assert await queue.take() == "a1"
+    queue.done("a1")
+    assert queue.idle
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from(["a1", "a2", "a3", "b1", "b2", "c1"])), max_size=60),
+    st.integers(1, 3),
+)
+@settings(deadline=None)
+def test_with_limits_of_owners_no_key_is_lost(steps: list[tuple[bool, str]], most: int) -> None:
+    async def check() -> None:
+        queue = shared_queue(most)
+        taken: asyncio.Queue[str] = asyncio.Queue()
+
+        async def work() -> None:
+            while True:
+                taken.put_nowait(await queue.take())
+
+        workers = [asyncio.create_task(work()) for _ in range(2)]
+        working: list[str] = []
+        added: set[str] = set()
+
+        async def settle() -> None:
+            await turns()
+            while not taken.empty():
+                working.append(key := taken.get_nowait())
+                added.discard(key)
+            assert len(set(working)) == len(working)
+            assert all(sum(one[0] == owner for one in working) <= most for owner in "abc")
+
+        for is_added, key in steps:
+            if is_added:
+                queue.add(key)
+                added.add(key)
+            elif working:
+                queue.done(working.pop(0))
+            await settle()
+        while working:
+            queue.done(working.pop(0))
+            await settle()
+        assert not added
+        assert queue.idle
+        for worker in workers:
+            worker.cancel()
+
+    asyncio.run(check())
+
+
 async def test_flows_of_one_rank_take_turns() -> None:
     queue: WorkQueue[str] = WorkQueue(TestClock(), flow=lambda key: key[0])
     for number in range(100):

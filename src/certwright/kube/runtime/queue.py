@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import zlib
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from datetime import timedelta
@@ -40,8 +40,9 @@ class WorkQueue(Generic[K]):
     A key added while it is processed is queued again when that is done. Keys are returned in the order in
     which they became ready; with `rank`, keys with the lowest rank when added come first, and with `flow`,
     keys of one rank take turns by flow. Keys that `admit` refuses are dropped; while it returns None
-    (unknown) it is called again after a second. `first_retry` doubles with every failure up to
-    `longest_retry`.
+    (unknown) it is called again after a second. Of the keys of one `owner` at most `most_per_owner` are
+    processed at the same time; the others wait in the queue and keep no other owner's key waiting.
+    `first_retry` doubles with every failure up to `longest_retry`.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class WorkQueue(Generic[K]):
         rank: Callable[[K], float] | None = None,
         flow: Callable[[K], Hashable] | None = None,
         admit: Callable[[K], bool | None] | None = None,
+        owner: Callable[[K], Hashable] | None = None,
+        most_per_owner: int = 1,
     ) -> None:
         self.clock = clock
         # The number keeps the order among equals, and prevents a comparison of keys.
@@ -65,6 +68,10 @@ class WorkQueue(Generic[K]):
         self._admit = admit
         self._queued: dict[K, _Place] = {}
         self._working: set[K] = set()
+        self._owner = owner
+        self._most_per_owner = most_per_owner
+        self._working_of: Counter[Hashable] = Counter()
+        self._parked: dict[Hashable, list[tuple[_Place, K]]] = {}
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
         self._first_retry = first_retry
@@ -119,10 +126,35 @@ class WorkQueue(Generic[K]):
             while self._ready:
                 place, key = heappop(self._ready)
                 # A key that has moved up is still in its former place as well.
-                if self._queued.get(key) is place:
+                if self._queued.get(key) is place and not self._is_parked(key, place):
                     self._give(key, place)
                     return key
             await self._news()
+
+    def _is_parked(self, key: K, place: _Place) -> bool:
+        """Whether the key has to wait because so many of its owner are being processed."""
+        if self._owner is None:
+            return False
+        owner = self._owner(key)
+        if self._working_of[owner] < self._most_per_owner:
+            self._working_of[owner] += 1
+            return False
+        heappush(self._parked.setdefault(owner, []), (place, key))
+        return True
+
+    def _unpark(self, owner: Hashable) -> None:
+        """One key fewer of this owner is processed: its next one is ready."""
+        self._working_of[owner] -= 1
+        if not self._working_of[owner]:
+            del self._working_of[owner]
+        parked = self._parked.get(owner)
+        while parked:
+            place, key = heappop(parked)
+            if self._queued.get(key) is place:
+                heappush(self._ready, (place, key))
+                self._wake_one()
+                return
+        self._parked.pop(owner, None)
 
     def _give(self, key: K, place: _Place) -> None:
         del self._queued[key]
@@ -155,6 +187,8 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """The work on this key has ended, successfully or not."""
         self._working.discard(key)
+        if self._owner is not None:
+            self._unpark(self._owner(key))
         if key in self._again:
             self._again.discard(key)
             self.add(key)
