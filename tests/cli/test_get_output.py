@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from certwright.cli.jsonpath_template import columns, template
+from certwright.kube.api.kinds import AnyKind
+from certwright.kube.client.rest import Client
 from cli.calls import PATIENT, Cli
 
 LIST: dict[str, Any] = {
@@ -122,6 +124,24 @@ def test_diffs_come_in_the_order_of_the_documents(cli: Cli, namespace: str) -> N
     assert 'no kind "Nonsense"' in outcome.err
     empty = cli("diff", "-f", "-", stdin="")
     assert (empty.status, empty.err) == (2, "error: standard input contains no objects\n")
+
+
+def test_a_write_of_another_while_diff_compares_is_no_difference(
+    cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m}\n"
+    assert cli("apply", "-f", "-", "-n", namespace, stdin=document).status == 0
+    patch, interrupted = Client.patch, list[str]()
+
+    async def interrupt(client: Client, kind: AnyKind, name: str, *words: Any, **options: Any) -> Any:
+        if not interrupted:
+            interrupted.append(name)
+            await patch(client, kind, name, namespace, {"data": {"written": "meanwhile"}})
+        return await patch(client, kind, name, *words, **options)
+
+    monkeypatch.setattr(Client, "patch", interrupt)
+    outcome = cli("diff", "-f", "-", "-n", namespace, stdin=document)
+    assert (outcome.status, outcome.out, interrupted) == (0, "", ["m"])
 
 
 def test_diff_shows_what_apply_would_change(cli: Cli, namespace: str) -> None:

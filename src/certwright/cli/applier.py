@@ -131,16 +131,28 @@ class Applier:
         namespace = self._namespace_of(content) if kind.namespaced else ""
         wanted = _placed(content, namespace)
         try:
-            live = await self._live(kind, name, namespace)
-            if live is None:
-                after = await self._client.create(kind, with_last_applied(wanted), dry_run=True, strict=True)
-            else:
-                patch = three_way_patch(last_applied(live) or {}, with_last_applied(wanted), live)
-                after = await self._client.patch(kind, name, namespace, patch, dry_run=True, strict=True)
+            live, after = await self._compared(kind, namespace, name, wanted)
         except errors.ApiError as error:
             shown = None if kind.kind == "Secret" else content
             raise Refused(explain(error, await self._schema(kind), shown)) from error
         return Preview(kind, namespace, name, live, after)
+
+    async def _compared(
+        self, kind: Kind[Json], namespace: str, name: str, wanted: Json
+    ) -> tuple[Json | None, Json]:
+        """The live object, and the result; both of one revision, so that a controller's write in between is
+        not shown as a difference."""
+        for attempt in range(_CREATE_ATTEMPTS):
+            live = await self._live(kind, name, namespace)
+            if live is None:
+                return None, await self._client.create(
+                    kind, with_last_applied(wanted), dry_run=True, strict=True
+                )
+            patch = three_way_patch(last_applied(live) or {}, with_last_applied(wanted), live)
+            after = await self._client.patch(kind, name, namespace, patch, dry_run=True, strict=True)
+            if revision_of(after) == revision_of(live) or attempt == _CREATE_ATTEMPTS - 1:
+                return live, after
+        raise AssertionError("the last attempt returns or raises")
 
     def place(self, applied: Applied) -> str:
         """` (namespace shop)` for an object outside the default namespace."""
