@@ -286,7 +286,7 @@ def test_a_kubeconfig_of_another_server_is_told_as_such(cli: Cli, daemon: Path, 
     )
 
 
-@pytest.mark.parametrize("words", [("status", "certificate"), ("inspect", "secret")])
+@pytest.mark.parametrize("words", [("status", "certificate"), ("inspect", "secret"), ("delete", "issuer")])
 def test_an_object_that_is_not_there_is_told_with_its_namespace(
     cli: Cli, namespace: str, words: tuple[str, str]
 ) -> None:

@@ -25,7 +25,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
-from certwright.cli.resource_args import Selection, selection_arguments
+from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
 from certwright.cli.sources import Manifests
 from certwright.cli.watch_one import follow
 from certwright.kube.api import errors
@@ -168,7 +168,7 @@ class _Deleter:
         try:
             gone = await self.here.client.delete(kind, name, namespace, propagation="Background")
         except errors.NotFound as error:
-            return "" if self._ignore_not_found else str(error)
+            return "" if self._ignore_not_found else not_found(error, Target(kind, namespace, (name,)))
         except errors.ApiError as error:
             return str(error)
         if gone or self._wait_s is None or await self._await_deletion(kind, namespace, name, self._wait_s):
