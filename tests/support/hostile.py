@@ -33,9 +33,11 @@ async def endless(writer: asyncio.StreamWriter) -> None:
     """A body without an end, as fast as it is read."""
     writer.write(_HEAD + b"transfer-encoding: chunked\r\n\r\n")
     chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
-    while True:
+    while not writer.is_closing():
         writer.write(chunk)
         await writer.drain()
+        # `drain` does not wait where the client has gone away, and the loop has to see that it has.
+        await asyncio.sleep(0)
 
 
 async def not_http(writer: asyncio.StreamWriter) -> None:
