@@ -9,9 +9,11 @@ A test of an implementation makes a `Setup` and runs each of `CHECKS` on a fresh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+
+from msgspec.structs import replace
 
 from certwright.issuers.contract import (
     Failed,

@@ -7,12 +7,13 @@ Source: cert-manager `test/e2e/suite/conformance/certificatesigningrequests`.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS

@@ -51,7 +51,7 @@ def test_every_field_of_a_spec_has_its_place() -> None:
 
 def test_every_field_of_a_csr_plan_comes_from_the_spec() -> None:
     renamed = {"encode_usages_in_request": "encode_usages"}
-    assert {renamed.get(name, name) for name in IN_THE_CSR} == set(CsrPlan.__dataclass_fields__)
+    assert {renamed.get(name, name) for name in IN_THE_CSR} == set(CsrPlan.__struct_fields__)
 
 
 @pytest.mark.parametrize("algorithm", key_algorithms.KEY_ALGORITHMS)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr, read_csr

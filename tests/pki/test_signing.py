@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from msgspec.structs import replace
 
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr, read_csr

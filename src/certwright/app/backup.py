@@ -7,8 +7,10 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 import certwright
 from certwright.app import opening, shared_files
@@ -36,8 +38,7 @@ REVISIONS_PER_S = 100_000
 assigned since the backup, so that no client takes a new object for a cached one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(msgspec.Struct, frozen=True):
     """The result of a backup or restore. `wrapped_by`: the fingerprint of the key that its Secrets need
     (None: not encrypted); `source`: the place of that key. `made`: seconds since 1970. `left_out`: a sentence
     for each unreadable object."""

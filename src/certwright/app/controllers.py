@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from certwright.app.gates import controller_gates, operator_policy
 from certwright.app.notifications import read_notifications

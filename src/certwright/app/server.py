@@ -7,11 +7,12 @@ import base64
 import logging
 import ssl
 from collections.abc import Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 from certwright.admission.kinds import certificate_kinds
@@ -197,8 +198,7 @@ def _admission_policy(options: ServeOptions) -> OperatorPolicy | None:
     return policy if options.controllers.controllers or policy.allows_anything else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Files:
+class _Files(msgspec.Struct, frozen=True):
     """The contents of the data directory."""
 
     identity: tls_identity.ServingIdentity

@@ -12,10 +12,10 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 
 from certwright.app.options import ServeOptions
@@ -43,8 +43,7 @@ ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 _PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
 
 
-@dataclass(frozen=True, slots=True)
-class ServingIdentity:
+class ServingIdentity(msgspec.Struct, frozen=True):
     """The serving pair's files, the CA that clients trust (PEM, and its file), when to check again, and the
     names and addresses of the certificate."""
 
@@ -56,8 +55,7 @@ class ServingIdentity:
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """Where the identity is kept, the host that the server listens on, and further names and addresses."""
 
     folder: Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -36,8 +35,7 @@ class Refused(Exception):
         self.sentences = sentences
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """The result of applying a document."""
 
     kind: Kind[Json]
@@ -52,8 +50,7 @@ class Applied:
         return f"{reference(self.kind, self.name)} {self.verb}"
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True):
     """What applying a document would change."""
 
     kind: Kind[Json]

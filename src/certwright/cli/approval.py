@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import click
+import msgspec
 
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import is_true
@@ -23,8 +23,7 @@ _TYPES = ("Approved", "Denied")
 _REASON = "KubectlCertManager"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """A decision. `type` is the condition's."""
 
     type: str

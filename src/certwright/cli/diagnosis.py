@@ -6,9 +6,10 @@ Works on objects as JSON, so that the diagnosis is the same on any API server.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from certwright.cli import proofs
 from certwright.cli.format import at, count, from_now, parse_time, sentence
@@ -32,8 +33,7 @@ _BACKOFF_MIN = timedelta(hours=1)
 _BACKOFF_MAX = timedelta(hours=32)
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(msgspec.Struct, frozen=True):
     """`cause` is one sentence without its full stop; `advice` is the fix, empty if there is none."""
 
     cause: str
@@ -44,8 +44,7 @@ class Diagnosis:
         return f"{self.cause}; {self.advice}" if self.advice else self.cause
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
+class Around(msgspec.Struct, frozen=True):
     """The objects related to a certificate. None: does not exist (or, for an issuer of a foreign group, is
     unknown to us). `order` and `challenges` exist with an ACME issuer. `namesake`: if the issuer does not
     exist, the one of the other kind (`ClusterIssuer` for `Issuer`) with its name."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from certwright.kit.directories import open_below
 from certwright.kit.versioned_files import (
@@ -56,8 +57,7 @@ def folder_of(root: Path, namespace: str, certificate: str) -> Path:
     return root / namespace / certificate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a certificate's folder: the names of the files that were changed now, whether a CA's
     private key was among the removed ones, the version of the files, and whether the hook has succeeded for
     it."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from certwright.cli.errors import Failed
 from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of
@@ -40,8 +40,7 @@ RESCAN_S = 5.0
 _REST_PER_SCAN = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExportSettings:
+class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The directory, whether private keys of CAs are exported, and the command for changed certificates
     (None: there is none). `reserves_late`: the directory is reserved when the first file is written."""
 
@@ -160,7 +159,7 @@ class _Target(Struct, frozen=True):
 
 
 def _reduced(kind: AnyKind) -> Kind[_Target]:
-    return dataclasses.replace(kind, type=_Target)
+    return msgspec.structs.replace(kind, type=_Target)
 
 
 class _Follower:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from certwright.cli import related, sections
 from certwright.cli.access import Session
@@ -22,8 +23,7 @@ _HOUR = timedelta(hours=1)
 MOST_SHOWN = 10
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerStatus:
+class IssuerStatus(msgspec.Struct, frozen=True):
     """An issuer, its circuit breaker, and the Certificates (`namespace/name`) that wait for it. `breaker`
     None: it works, as far as known."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
 
@@ -21,8 +21,7 @@ _GROUPS = {
 ISSUER_KINDS = tuple(_GROUPS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewCertificate:
+class NewCertificate(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `create certificate`. None: not given. Durations are Go's, e.g. `2160h`."""
 
     name: str
@@ -39,8 +38,7 @@ class NewCertificate:
     usage: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewCa:
+class NewCa(msgspec.Struct, frozen=True, kw_only=True):
     """The options of `create ca`. None: not given."""
 
     name: str

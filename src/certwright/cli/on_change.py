@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from certwright.kit.hooks import DEFAULT_TIMEOUT_S, HookError, run_hook
 from certwright.kube.api.meta import ObjectKey
@@ -20,8 +21,7 @@ _FIRST_RETRY_S = 1.0
 _LONGEST_RETRY_S = 300.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The files of a certificate that were replaced; `mark_done` records the command's success on the
     disk."""
 
@@ -31,8 +31,7 @@ class Change:
     mark_done: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(msgspec.Struct, frozen=True):
     change: Change
     due: float
     failures: int = 0

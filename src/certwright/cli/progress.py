@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import click
+import msgspec
 
 from certwright.cli.diagnosis import Diagnosis
 from certwright.cli.format import count
@@ -96,8 +96,7 @@ def board(*, terminal: bool) -> Board:
     return Live() if terminal else Lines()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One row of the final table."""
 
     key: ObjectKey

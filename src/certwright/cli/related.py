@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, Around, certificate_revision, issuer_ref
 from certwright.kube.api import core_kinds, errors

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from certwright.cli import related, sections
 from certwright.cli.access import Session
@@ -29,8 +30,7 @@ Json = dict[str, Any]
 Reference = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class MemberStatus:
+class MemberStatus(msgspec.Struct, frozen=True):
     """A member of a set. `state` is a word or two, `message` the reason, if it cannot sign."""
 
     reference: Reference
@@ -44,8 +44,7 @@ class MemberStatus:
         return f"{self.reference['kind']} {self.reference['name']}"
 
 
-@dataclass(frozen=True, slots=True)
-class SetStatus:
+class SetStatus(msgspec.Struct, frozen=True):
     """A set, its members in order, and the Certificates (`namespace/name`) that wait for it."""
 
     found: Json

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from certwright.kube.api import manifests
 from certwright.kube.api.manifests import Document, DocumentError
@@ -14,8 +15,7 @@ _STDIN = "standard input"
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
-@dataclass(frozen=True, slots=True)
-class Manifests:
+class Manifests(msgspec.Struct, frozen=True):
     """The documents of all sources in order; an unreadable one is a `DocumentError` in its place."""
 
     names: tuple[str, ...]

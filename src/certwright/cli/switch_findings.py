@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.names import GROUP, SETS_GROUP
@@ -34,8 +35,7 @@ class Finding(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of a cluster. `missing` names what could not be read, with the reason."""
 
     issuers: Sequence[Issuer] = ()
@@ -46,7 +46,7 @@ class Cluster:
     deployments: Sequence[Json] = ()
     webhooks: Sequence[Json] = ()
     injected: Sequence[Json] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def findings(cluster: Cluster) -> list[Finding]:

@@ -11,9 +11,10 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+import msgspec
 
 from certwright.cli.errors import Failed
 
@@ -22,8 +23,7 @@ JAVA_DEFAULT: Final = "changeit"
 _TIMEOUT_S = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Ca:
+class Ca(msgspec.Struct, frozen=True):
     """A CA certificate: its PEM, the hexadecimal SHA-256 of its DER, and a file that contains the PEM."""
 
     pem: bytes
@@ -41,8 +41,7 @@ def name_of(fingerprint: str) -> str:
     return f"certwright-{fingerprint[:32]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A program to run with its arguments, as an argument list."""
 
     words: tuple[str, ...]
@@ -80,8 +79,7 @@ class Store(Protocol):
         """The commands that remove what `install` added under that name."""
 
 
-@dataclass(frozen=True, slots=True)
-class SystemStore:
+class SystemStore(msgspec.Struct, frozen=True):
     """A folder of PEM files, and the commands that build the bundles of the system from it."""
 
     place: Path
@@ -106,8 +104,7 @@ class SystemStore:
         return self.place / f"{name}.crt"
 
 
-@dataclass(frozen=True, slots=True)
-class NssStore:
+class NssStore(msgspec.Struct, frozen=True):
     """A database of NSS (`cert9.db`), e.g. of Chromium or of a profile of Firefox."""
 
     place: Path
@@ -129,8 +126,7 @@ class NssStore:
         return ("certutil", "-d", f"sql:{self.place}", *words)
 
 
-@dataclass(frozen=True, slots=True)
-class JavaStore:
+class JavaStore(msgspec.Struct, frozen=True):
     """A keystore of Java. The password is in a file, or the default."""
 
     place: Path

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
@@ -42,8 +41,7 @@ _CLUSTER_BINDINGS: Final[Kind[Json]] = Kind(
 _BINDINGS: Final[Kind[Json]] = Kind(_GROUP, "v1", "RoleBinding", "rolebindings", "rolebinding", True, dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewUser:
+class NewUser(msgspec.Struct, frozen=True, kw_only=True):
     """A user to be created. Without `namespaces` the role applies to the whole server."""
 
     name: str
@@ -52,16 +50,14 @@ class NewUser:
     lifetime: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(msgspec.Struct, frozen=True):
     """A token, and when it expires (RFC 3339); the server may have shortened its life."""
 
     value: str
     expires: str
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(msgspec.Struct, frozen=True):
     """An existing user; `roles` are `ROLE` or `ROLE in NAMESPACE`."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.toolbox import Toolbox
@@ -11,8 +12,7 @@ from certwright.issuers.contract import AcmeTools, GetSecret, ServerTools, Tools
 from certwright.resources.operator_policy import OperatorPolicy
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerTools:
+class IssuerTools(msgspec.Struct, frozen=True):
     """Makes `Tools`. `acme` and `servers` return those for issuers whose Secrets are in that namespace;
     `policy` is the operator's."""
 

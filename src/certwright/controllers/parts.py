@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from certwright.controllers import table
 from certwright.controllers.acme.setup import Acme
@@ -59,8 +60,7 @@ class Parts(Shared):
         return KINDS if table.CA_INJECTOR in self.enabled and not self.settings.namespace else ()
 
 
-@dataclass(frozen=True, slots=True)
-class Row(Generic[R]):
+class Row(msgspec.Struct, Generic[R], frozen=True):
     """One controller. `objects` are those that it reconciles, and `add_handlers` registers the event handlers
     that enqueue their keys; it does not run where `runs` returns False. Keys are this replica's only, unless
     `is_divided` is False; `workers` returns their number from the configured one. With `is_shared` one

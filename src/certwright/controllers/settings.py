@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
+
+import msgspec
 
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.deliveries.options import DeliveryOptions
@@ -20,8 +21,7 @@ from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 _WORKERS = 32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """`enabled` is the list of `--controllers`. `namespace` restricts the controllers to one namespace,
     without ClusterIssuers (None: all). The Secrets of ClusterIssuers lie in `cluster_resource_namespace`;
     `filtered_secrets` False caches all Secrets in full. `api_server_ca` is the CA
@@ -37,9 +37,9 @@ class Settings:
     certificate_owner_references: bool = False
     copied_annotation_prefixes: Sequence[str] = COPIED_ANNOTATION_PREFIXES
     filtered_secrets: bool = True
-    acme: AcmeOptions = field(default_factory=AcmeOptions)
-    shims: ShimOptions = field(default_factory=ShimOptions)
-    deliveries: DeliveryOptions = field(default_factory=DeliveryOptions)
+    acme: AcmeOptions = msgspec.field(default_factory=AcmeOptions)
+    shims: ShimOptions = msgspec.field(default_factory=ShimOptions)
+    deliveries: DeliveryOptions = msgspec.field(default_factory=DeliveryOptions)
     api_server_ca: bytes = b""
     notifications: Notifications | None = None
     workers: int = _WORKERS

@@ -9,12 +9,12 @@ Source: cert-manager `cmd/controller/app/options/options.go`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Row:
+
+class Row(msgspec.Struct, frozen=True):
     """One name. `module` is its implementation, below `certwright.`; empty: there is none. `default` says
     whether `*` includes it."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
+
+import msgspec
 
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
@@ -16,8 +17,7 @@ from certwright.kube.util.executor import Executor
 T = TypeVar("T", bound=WithStatus)
 
 
-@dataclass(frozen=True, slots=True)
-class Toolbox:
+class Toolbox(msgspec.Struct, frozen=True):
     """The API client, the recorder of Events, the workers for expensive computations, and the time."""
 
     client: Client

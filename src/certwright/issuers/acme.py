@@ -8,7 +8,7 @@ and messages).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault
 from certwright.issuers import acme_account
@@ -46,8 +46,7 @@ _CAUSES = {
 """Causes of a failed Order. The others are corrected outside of the spec: a DNS record, a firewall."""
 
 
-@dataclass(frozen=True, slots=True)
-class ACME:
+class ACME(msgspec.Struct, frozen=True):
     """Registers the ACME account, and orders certificates with it."""
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:

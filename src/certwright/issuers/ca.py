@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+import msgspec
 from cryptography import x509
 
 from certwright.issuers.contract import (
@@ -73,8 +74,7 @@ class SigningPair:
 _CONTRADICTION = "change spec.usages or spec.isCA to what the signing request says"
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
+class Trouble(msgspec.Struct, frozen=True):
     """Why there is no pair: the reasons for the issuer's condition and for the request's, and a sentence."""
 
     check_reason: str

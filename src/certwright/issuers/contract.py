@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.util.executor import Executor
 from certwright.resources.causes import Cause
@@ -28,8 +30,7 @@ GetSecret = Callable[[str], Awaitable[Mapping[str, bytes] | None]]
 """The data of the Secret of that name, from the namespace of this issuer's Secrets; None: no such Secret."""
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerView:
+class IssuerView(msgspec.Struct, frozen=True):
     """An Issuer or ClusterIssuer as its implementation sees it.
 
     `resource_version` and `uid` identify this state of it, for caches of parsed keys. `account` is its
@@ -66,8 +67,7 @@ class AccountLimit(Protocol):
         """Record whether the server has created it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SolverProblem:
+class SolverProblem(msgspec.Struct, frozen=True):
     """What is known to be wrong with the solver at `path`. `retry_at` None: no retry before something
     changes. `is_certain` False: the solver could not be verified now."""
 
@@ -81,8 +81,7 @@ VerifySolvers = Callable[[IssuerView, GetSecret], Awaitable[Sequence[SolverProbl
 """Verifies the solvers of an issuer: Secrets, credentials, listeners. Cheap: answers are cached."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeTools:
+class AcmeTools(msgspec.Struct, frozen=True, kw_only=True):
     """Further tools of the ACME issuer. `registry` has the clients of this process. `account_limit` None:
     new accounts are not limited. `verify_solvers` None: this process solves no challenges."""
 
@@ -116,8 +115,7 @@ class ServerTools:
     allows_ambient: Callable[[str], bool] = lambda _kind: False
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(msgspec.Struct, frozen=True):
     """Side effects available to an issuer; it has no others. `post_quantum` is the feature gate of that
     name."""
 
@@ -129,8 +127,7 @@ class Tools:
     post_quantum: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """The verdict on an issuer: its `Ready` condition. `secrets` names the Secrets it depends on: a change
     of one requeues the issuer. `event` is the reason of the Event; empty: the condition's."""
 
@@ -146,8 +143,7 @@ class Checked:
     event: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(msgspec.Struct, frozen=True):
     """A warning about a certificate that was signed nevertheless. `reason` is the Warning event's, the text
     its message."""
 
@@ -155,8 +151,7 @@ class Remark:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Signed:
+class Signed(msgspec.Struct, frozen=True):
     """A signed certificate: PEM chain, leaf first, and the CA's PEM (empty if unknown)."""
 
     chain_pem: bytes

@@ -6,8 +6,9 @@ Source: cert-manager `pkg/controller/certificaterequests/selfsigned` (reasons an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from certwright.issuers.contract import (
     Checked,
@@ -37,8 +38,7 @@ _EMPTY_NAME = Remark(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SelfSigned:
+class SelfSigned(msgspec.Struct, frozen=True):
     """Signs with the key in the Secret that the request's annotation names, in the request's namespace."""
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:  # noqa: ARG002 - the protocol's

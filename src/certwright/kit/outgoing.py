@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+import msgspec
+
 from certwright.kube.util.encoding import one_line
 
 ALLOW_HTTP_FLAG: Final = "--allow-http-servers"
@@ -44,8 +46,7 @@ class ServerUnusable(ServerError):
     """The rules forbid the request, or the answer is not one (too large, an endless redirect)."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(msgspec.Struct, frozen=True):
     """A complete answer, whatever its status. Names of headers are in lower case."""
 
     status: int
@@ -82,8 +83,7 @@ class HttpClient(Protocol):
         """Send one request; redirects are followed for GET and HEAD only. Raises `ServerError`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerRules:
+class ServerRules(msgspec.Struct, frozen=True):
     """The operator's rules. `allow_http`: `http` beside `https` (`--allow-http-servers`)."""
 
     allow_http: bool = False

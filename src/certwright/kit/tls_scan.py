@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from certwright.kube.util.encoding import in_brackets, in_words
 from certwright.kube.util.insecure_tls import unverified_tls
@@ -32,8 +33,7 @@ class ScanFailed(Exception):
     """The server presented no certificate; the text is a clause with the address and the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsAddress:
+class TlsAddress(msgspec.Struct, frozen=True, kw_only=True):
     """Where a server speaks TLS. `server_name` is sent for SNI, the host if it is empty; `protocol` is a key
     of `DEFAULT_PORTS`."""
 

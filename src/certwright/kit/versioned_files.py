@@ -20,7 +20,8 @@ import secrets
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from certwright.kit.directories import open_child
 from certwright.kube.util.files import PRIVATE, PUBLIC
@@ -33,8 +34,7 @@ _PERMISSIONS = 0o777
 _OTHERS = 0o007
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """Permission bits, and numeric owner and group."""
 
     mode: int
@@ -42,8 +42,7 @@ class Attributes:
     gid: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class File:
+class File(msgspec.Struct, frozen=True, kw_only=True):
     """One file. `is_private`: it contains or may contain a private key, and is never readable by all users.
     `mode`, `uid` and `gid` None: as its predecessor, or 0600 (private) or 0644, and this process's user."""
 
@@ -67,8 +66,7 @@ class File:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
+class _Written(msgspec.Struct, frozen=True):
     content: bytes
     attributes: Attributes
 

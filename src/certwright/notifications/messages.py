@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 _SHOWN: Final = 50
 """Problems that one digest lists; their number is always given."""
@@ -37,8 +38,7 @@ class SendError(Exception):
     """A digest could not be sent; the text is a sentence for the log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """A problem of one object, e.g. `Certificate default/web`. None: unknown, or does not apply."""
 
     kind: ProblemKind
@@ -90,8 +90,7 @@ class Problem:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Digest:
+class Digest(msgspec.Struct, frozen=True, kw_only=True):
     """What has changed since the last digest: new problems, those that still exist after the reminder
     interval, and those that no longer do (`kind subject`)."""
 
@@ -147,8 +146,7 @@ class Digest:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(msgspec.Struct, frozen=True):
     """A destination; `kind` is that of its transport (`smtp`, `webhook` or `apprise`), and `send` raises
     `SendError`."""
 

@@ -7,18 +7,17 @@ Source: RFC 8446 §4.4.2 (order, and omission of the root); for the choice of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 
 from certwright.pki.certificates import MAX_CHAIN, REMEMBERED, CertificateFacts, known_chain, read_chain
 from certwright.pki.errors import BadCertificate, BadChain, border
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True):
     """An issuer's result: the chain, leaf first (`tls.crt`), and the CA (`ca.crt`, may be empty)."""
 
     chain_pem: bytes

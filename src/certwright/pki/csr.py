@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
@@ -23,8 +24,7 @@ from certwright.pki.sans import AltNames, NameConstraints, OtherName
 _EXPECTED = "error decoding certificate request PEM block: it cannot be read (expected is PEM)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CsrPlan:
+class CsrPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a signing request to build.
 
     `literal_subject` (RFC 4514) excludes `subject` and `common_name`. `usages` are wire names; empty means

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
+import msgspec
 from cryptography import x509
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
@@ -21,8 +21,7 @@ from certwright.pki import der
 from certwright.pki.errors import BadName, border
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """The attributes of a subject besides the common name."""
 
     countries: tuple[str, ...] = ()

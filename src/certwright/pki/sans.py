@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 import idna
+import msgspec
 from cryptography import x509
 from cryptography.x509.oid import ObjectIdentifier
 
@@ -18,8 +18,7 @@ from certwright.pki.errors import BadName, border
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-@dataclass(frozen=True, slots=True)
-class OtherName:
+class OtherName(msgspec.Struct, frozen=True):
     """An otherName. `der` is empty for a UTF8String, otherwise the encoded value."""
 
     oid: str
@@ -27,8 +26,7 @@ class OtherName:
     der: bytes = b""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AltNames:
+class AltNames(msgspec.Struct, frozen=True, kw_only=True):
     """Alternative names as text: DNS names as A-labels, IP addresses in canonical form."""
 
     dns_names: tuple[str, ...] = ()
@@ -38,8 +36,7 @@ class AltNames:
     other_names: tuple[OtherName, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameSet:
+class NameSet(msgspec.Struct, frozen=True, kw_only=True):
     """Permitted or excluded names of a CA. `ip_ranges` are in CIDR form."""
 
     dns_domains: tuple[str, ...] = ()
@@ -48,8 +45,7 @@ class NameSet:
     uri_domains: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameConstraints:
+class NameConstraints(msgspec.Struct, frozen=True, kw_only=True):
     """The name constraints of a CA."""
 
     critical: bool = False

@@ -6,10 +6,10 @@ Source: RFC 5280 §4; cert-manager `pkg/util/pki/certificatetemplate.go` (what t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
@@ -22,8 +22,7 @@ from certwright.pki.errors import BadCsr, BadName, CannotSign, border
 from certwright.pki.keys import Hash, PrivateKey, is_slow, public_key_der, signature_hash
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
+class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     """URLs for a certificate: CRL distribution points, OCSP, and the CA's own certificate."""
 
     crl_distribution_points: tuple[str, ...] = ()

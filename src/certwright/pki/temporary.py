@@ -9,9 +9,10 @@ Source: cert-manager `pkg/util/pki/temporarycertificate.go`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
+
+from msgspec.structs import replace
 
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr

@@ -6,11 +6,12 @@ Source: cert-manager `pkg/util/pki/renewaltime.go`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
+
+import msgspec
 
 from certwright.kit.cron import moments_after
 
@@ -21,8 +22,7 @@ _MOST_OPENINGS = 1000
 _REMEMBERED = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """Opens at the moments of `cron` on the clocks of `zone` (IANA name), and stays open for `length`.
 
     The interval is half-open: it includes the opening, but not the moment `length` later.

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from certwright.kit.outgoing import ALLOW_HTTP_FLAG, HTTPS_ONLY, BadUrl, ServerRules, parse_server_url, quote
 from certwright.kube.api.errors import FieldError, forbidden, invalid
 from certwright.resources.certificate import CertificateSpec
@@ -44,8 +46,7 @@ NO_POST_QUANTUM: Final = f"ML-DSA is an alpha feature; have certwright started w
 _LONGEST_SHOWN: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(msgspec.Struct, frozen=True):
     """A field whose value the policy forbids. `flag` would allow it; empty: no flag does."""
 
     field: str

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from certwright.acme.protocol.authorizations import Authorization
 from certwright.acme.protocol.authorizations import Challenge as Offered

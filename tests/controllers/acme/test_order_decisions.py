@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from certwright.acme.protocol.certificates import Download as Downloaded
 from certwright.acme.protocol.client import AcmeClient
@@ -544,8 +545,8 @@ def test_a_certificate_that_does_not_answer_the_request_is_not_stored() -> None:
     other, wider = certificate("a.example.org", "b.example.org", duration=3 * HOUR)
     assert stored(other, csr) == Fail("errored", "the server returned a certificate for another key")
     assert stored(found, csr) == Fail("errored", "the server returned a certificate that has expired")
-    fewer = replace(other.chain[0], dns_names=("a.example.org",))
-    assert stored(replace(other, chain=(fewer,)), wider) == Fail(
+    fewer = dataclasses.replace(other.chain[0], dns_names=("a.example.org",))
+    assert stored(dataclasses.replace(other, chain=(fewer,)), wider) == Fail(
         "errored", "the server returned a certificate without b.example.org"
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from certwright.issuers.contract import Pending, Signed
 from certwright.issuers.vault.aws import aws_login

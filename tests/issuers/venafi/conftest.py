@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from certwright.issuers.contract import Failed, Outcome, Pending, ServerTools, Signed, SigningRequest, Tools
 from certwright.issuers.venafi.issuer import Venafi
@@ -43,7 +45,7 @@ class VenafiSetup(Setup):
 
     def client(self, tls: ServerTls, fix: str) -> HttpClient:
         """A new client, closed at the end of the test. The URLs of SaaS and NGTS have public CAs."""
-        trusted = tls if tls.ca_pem else replace(tls, ca_pem=self.fake.ca_pem)
+        trusted = tls if tls.ca_pem else dataclasses.replace(tls, ca_pem=self.fake.ca_pem)
         self.clients.append(HttpsClient(trusted, user_agent="test", trust_fix=fix, timeout_s=20.0))
         return self.clients[-1]
 
@@ -82,7 +84,7 @@ class VenafiSetup(Setup):
         meta = msgspec.structs.replace(
             made.request.metadata, uid=f"uid-{self.requests}", creation_timestamp=self.now
         )
-        return replace(made, request=msgspec.structs.replace(made.request, metadata=meta))
+        return dataclasses.replace(made, request=msgspec.structs.replace(made.request, metadata=meta))
 
     async def process(self, signing: SigningRequest) -> tuple[SigningRequest, Outcome]:
         """Sign as the controller does: annotations are saved, and `sign` is called again."""
@@ -119,7 +121,7 @@ def annotated(signing: SigningRequest, annotations: dict[str, str]) -> SigningRe
     """The request with these annotations as well."""
     meta = signing.request.metadata
     meta = msgspec.structs.replace(meta, annotations={**meta.annotations, **annotations})
-    return replace(signing, request=msgspec.structs.replace(signing.request, metadata=meta))
+    return dataclasses.replace(signing, request=msgspec.structs.replace(signing.request, metadata=meta))
 
 
 def spec_of(product: str, fake: FakeVenafi) -> VenafiIssuer:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from certwright.issuers.contract import Failed, Pending, Signed
 from certwright.issuers.venafi.issuer import Venafi
@@ -166,7 +167,7 @@ async def test_a_server_without_an_answer(setup: VenafiSetup, raised: type[Serve
 
     tools = setup.tools
     assert tools.servers is not None
-    tools = replace(tools, servers=replace(tools.servers, client=lambda _tls, _fix: NoAnswer()))
+    tools = replace(tools, servers=dataclasses.replace(tools.servers, client=lambda _tls, _fix: NoAnswer()))
     checked = await Venafi().check(setup.view, tools)
     assert not checked.ready
     assert "did not answer within 30 s" in checked.message

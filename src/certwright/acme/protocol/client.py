@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from time import perf_counter
 from typing import Concatenate, ParamSpec, TypeVar
@@ -48,8 +47,7 @@ class RequestRecord(msgspec.Struct, frozen=True):
 Observer = Callable[[RequestRecord], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Do not send `content` again before `until`, at the server's request; `why` is a sentence."""
 
     until: datetime

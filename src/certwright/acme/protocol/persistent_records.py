@@ -7,14 +7,14 @@ RFC 8657 §3 (`accounturi`).
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 _WHITESPACE = " \t"
 
 
-@dataclass(frozen=True, slots=True)
-class PersistentRecord:
+class PersistentRecord(msgspec.Struct, frozen=True):
     """What a record must authorize: the account with this URL at the CA that calls itself by one of `issuers`
     (the `caaIdentities` of its directory); empty: any CA."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from certwright.acme.protocol import reading
 from certwright.acme.protocol.directory import Directory
@@ -12,8 +13,7 @@ from certwright.acme.protocol.messages import Action, Flow, Request
 from certwright.kit.outgoing import place_of
 
 
-@dataclass(frozen=True, slots=True)
-class RenewalInfo:
+class RenewalInfo(msgspec.Struct, frozen=True):
     """The renewal window that the CA suggests. `retry_after`: the earliest moment for the next request."""
 
     start: datetime

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, NamedTuple
+
+import msgspec
 
 from certwright.kit.rate_limit import micros
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True):
     """An order that requests admission. `uid` is unique for ever; the older order goes first.
 
     `replaces`: the order names the certificate that it replaces (RFC 9773 §5). `renewal`: the CA has
@@ -30,13 +30,11 @@ class Asking:
         return micros(self.since), self.uid
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(msgspec.Struct, frozen=True):
     """The order may be placed now; its capacity is reserved from now on."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitUntil:
+class WaitUntil(msgspec.Struct, frozen=True):
     """The order must wait until `moment`, an estimate. The sentence names the limit and the moment."""
 
     moment: datetime

@@ -6,13 +6,16 @@ and Google's public CA publish no limits of these kinds: theirs are learned from
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.kit.rate_limit import Rate
 from certwright.kube.util.durations import parse_duration
@@ -35,26 +38,24 @@ MEANINGS: Final[Mapping[str, str]] = MappingProxyType(
 """Every limit, and what it counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """A rate, and the raised counts that the CA has granted (by domain, or by account URL)."""
 
     rate: Rate
-    overrides: Mapping[str, int] = field(default_factory=dict)
+    overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     def rate_of(self, whose: str) -> Rate:
         """The rate for that domain or account."""
         count = self.overrides.get(whose)
-        return self.rate if count is None else replace(self.rate, count=count)
+        return self.rate if count is None else dataclasses.replace(self.rate, count=count)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaLimits:
+class CaLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one CA. `exempts_ari`: orders that replace a certificate (RFC 9773) are exempt from all;
     `exempts_renewals`: a repeated set of names counts neither as an order nor for its domains."""
 
     name: str = "this CA"
-    limits: Mapping[str, Limit] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = msgspec.field(default_factory=dict)
     exempts_ari: bool = True
     exempts_renewals: bool = True
 

@@ -7,9 +7,10 @@ its trace in the API (its URL, its certificate), with a revision later than the 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from certwright.acme.ratelimits.decisions import Asking
 from certwright.acme.ratelimits.ledger import HELD_FOR, Flight, Ledger
@@ -19,8 +20,7 @@ ISSUED: Final = "issued"
 FAILED: Final = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """An order as it is in the API. `is_newer`: it changed after the state was saved. `end` is empty while
     it is open. `placed_by` and `ended_by` are upper bounds of those moments: the later, the safer."""
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 _log = logging.getLogger(__name__)
 
@@ -24,8 +25,7 @@ _PASSED_ON_SHARE: Final = 6
 _LOG_EVERY: Final = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """How many connections may be pending, and how many passed on to another server."""
 
     pending: int

@@ -7,7 +7,7 @@ Source: RFC 8446 §4.1.2 and §5.1, RFC 6066 §3 (server_name), RFC 7301 §3.1 (
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 _HANDSHAKE = 22
 _CLIENT_HELLO = 1
@@ -16,8 +16,7 @@ _PROTOCOLS = 16
 _LARGEST = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class ClientHello:
+class ClientHello(msgspec.Struct, frozen=True):
     """The requested server name and protocols; empty if the client sends none."""
 
     server_name: str = ""

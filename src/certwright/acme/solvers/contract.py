@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
+import msgspec
+
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.persistent_records import PersistentRecord
 
@@ -89,13 +91,11 @@ class Verifiable(Protocol):
         solver cannot present this task, whose token and key may be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(msgspec.Struct, frozen=True):
     """The self-check sees the challenge response."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotYet:
+class NotYet(msgspec.Struct, frozen=True):
     """The self-check does not see the challenge response. `reason` names the observer and what it saw
     instead. A check before `not_before` would see the same (e.g. because of a name server's cache)."""
 
@@ -103,8 +103,7 @@ class NotYet:
     not_before: timedelta = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckSettings:
+class CheckSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Configuration of a self-check: enough to make a `Check` in any process.
 
     `port` is where the CA connects to (http-01, tls-alpn-01). `servers` are name servers; none means the

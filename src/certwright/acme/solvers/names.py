@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
@@ -20,6 +19,7 @@ import dns.name
 import dns.rcode
 import dns.rdatatype
 import dns.rrset
+import msgspec
 
 from certwright.acme.solvers.addresses import DNS_PORT, parse_server
 from certwright.acme.solvers.caa import Record
@@ -38,8 +38,7 @@ class LookupFailed(Exception):
     """A query failed; the text names the query, the server and the failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The values of one name and type. `exists` distinguishes an empty answer from a missing name;
     `negative_for` is how long a negative answer may be cached (RFC 2308 §5)."""
 
@@ -48,8 +47,7 @@ class Answer:
     negative_for: timedelta = timedelta(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Zone:
+class Zone(msgspec.Struct, frozen=True):
     """A zone, and the addresses of its servers by their names."""
 
     name: str

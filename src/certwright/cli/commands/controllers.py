@@ -6,10 +6,11 @@ import asyncio
 import logging
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import click
+import msgspec
 
 from certwright.cli import (
     access,
@@ -32,8 +33,7 @@ _SOON_S = 2.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
+class _Target(msgspec.Struct, frozen=True):
     """The API server, and why it was chosen."""
 
     choice: access.Choice

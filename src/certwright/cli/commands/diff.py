@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 
 from certwright.cli.access import session
 from certwright.cli.applier import Applier, Preview, Refused, refuse_at
@@ -39,8 +39,7 @@ class _SomeFailed(AlreadyReported):
     exit_code = _FAILED
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(msgspec.Struct, frozen=True):
     """The difference of one document, or why it could not be compared."""
 
     lines: tuple[str, ...] = ()

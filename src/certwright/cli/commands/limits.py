@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -31,8 +30,7 @@ _MANY = ("certificatesPerSet", "failedValidations")
 _HEADER = ("SERVER", "LIMIT", "FOR", "USED", "PER", "WAITING", "NEXT", "USED BY")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One limit of one account, domain, set or name. `used_by` counts the Orders here, by namespace."""
 
     server: str
@@ -55,8 +53,7 @@ class Row:
         return self.is_learned or self.used >= self.rate.count
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True):
     """An ACME issuer's server, and its account there."""
 
     server: str
@@ -223,8 +220,7 @@ def _account_of(order: Json, accounts: dict[tuple[str, str, str], Account]) -> A
     return accounts.get((kind, namespace if kind == "Issuer" else "", str(reference["name"])))
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(msgspec.Struct, frozen=True):
     namespace: str
     account: str
     identifiers: tuple[str, ...]

@@ -8,11 +8,11 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from certwright import app
 from certwright.cli import daemon, listen_flags, progress, server_flags
@@ -35,8 +35,7 @@ _log = logging.getLogger(__name__)
 _TOGETHER_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of the command line."""
 
     manifests: Manifests

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
 from certwright.cli import access, daemon, users
 from certwright.cli.commands.expiring import parse_within

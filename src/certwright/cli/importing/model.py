@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.keys import KeyPlan
 
@@ -51,8 +53,7 @@ class Pair:
     plan: KeyPlan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate with its renewal settings. `challenges` are by DNS name; those of `None` are for all
     other names."""
 
@@ -60,15 +61,14 @@ class Imported:
     path: Path
     pair: Pair
     account: Account
-    challenges: Mapping[str | None, Challenge] = field(default_factory=dict)
+    challenges: Mapping[str | None, Challenge] = msgspec.field(default_factory=dict)
     keeps_key: bool = False
     preferred_chain: str = ""
     profile: str = ""
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """What is not imported, and why."""
 
     path: Path

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from certwright.cli.importing.model import Account, Challenge, Imported, Installation, Json, Pair
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
@@ -34,8 +36,7 @@ _LONGEST_NAME: Final = 200
 _USUAL_USAGES: Final = frozenset({"digital signature", "key encipherment", "server auth"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Where the objects go: the namespace of the Certificates, the kind of issuers, and the namespace of
     their Secrets."""
 
@@ -54,8 +55,7 @@ class Place:
         return self.namespace if self.issuer_kind == "Issuer" else self.secrets_in
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeDefaults:
+class AcmeDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of all issuers: the CA of the server's own TLS certificate, and the solver for names whose
     settings have no counterpart."""
 
@@ -63,8 +63,7 @@ class AcmeDefaults:
     solver: Challenge | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """What becomes what: the source, the objects (empty: it is not imported), and notes."""
 
     source: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from certwright.cli import related
 from certwright.cli.diagnosis import issuer_ref

@@ -6,9 +6,11 @@ import glob
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from certwright.cli.inventory.records import Record, Source
 from certwright.kube.util.encoding import in_words

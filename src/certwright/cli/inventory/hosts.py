@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from certwright.cli.inventory.records import Record, Source
 from certwright.kit.tls_scan import ScanFailed, TlsAddress, presented_certificate

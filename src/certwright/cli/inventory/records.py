@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.kube.util.encoding import one_line
 from certwright.pki.certificates import CertificateFacts
@@ -20,8 +22,7 @@ class Source(StrEnum):
     HOST = "Host"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One certificate at one place.
 
     `name` is the object's, the file's path, or the host's address. `issuer` is the issuer's kind and name for

@@ -6,9 +6,10 @@ its request and its Certificate, so that each change of it is up to four writes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
+
+import msgspec
 
 BRIEF: Final = timedelta(seconds=3)
 """A wait that ends sooner is over before its time is read."""
@@ -23,8 +24,7 @@ _ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 _STEPS: Final = (timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=5), timedelta(hours=1))
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(msgspec.Struct, frozen=True):
     """Split a reason into its text and the time of the next step; None: it names no time."""
 
     why: str

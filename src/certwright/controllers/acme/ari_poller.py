@@ -10,8 +10,9 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError, Refused
@@ -30,8 +31,7 @@ _NOT_OFFERED = timedelta(hours=24)
 _AT_ONCE = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     """The answer about one certificate. `status` None: the server offers no renewal information."""
 
     fingerprint: bytes

@@ -6,9 +6,10 @@ deciding twice on one snapshot gives the same step.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, assert_never
+
+from msgspec.structs import replace
 
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.problem import Reaction

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from certwright.controllers.acme.choice import choose
 from certwright.controllers.acme.naming import challenge_name
@@ -28,8 +29,7 @@ class NoSolver(Exception):
     """No solver of the issuer fits a name; the text is one sentence with the fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(msgspec.Struct, frozen=True):
     solver: Solver
     url: str
     token: str

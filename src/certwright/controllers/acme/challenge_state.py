@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import dataclasses
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.identifiers import canonical
@@ -20,13 +24,11 @@ if TYPE_CHECKING:
     from certwright.controllers.acme.solver_factory import Means
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """The solver is built; nothing is presented."""
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
+class Presented(msgspec.Struct, frozen=True):
     """The solution is presented, and no self-check has succeeded. `checks` counts those that failed; the next
     one is made at `check_at` (None: now)."""
 
@@ -35,15 +37,13 @@ class Presented:
     check_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Visible:
+class Visible(msgspec.Struct, frozen=True):
     """A self-check has succeeded, or is not made: the CA is notified as soon as there is a slot."""
 
     presented_at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """The CA validates the challenge. It has been polled `polls` - 1 times; the next poll is at `poll_at`
     (None: not planned yet)."""
 
@@ -53,8 +53,7 @@ class Accepted:
     poll_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Proven:
+class Proven(msgspec.Struct, frozen=True):
     """The CA has called the challenge valid, and the proof is removed; the status may not say so yet."""
 
     proven_at: datetime
@@ -71,7 +70,7 @@ class Work:
 
     task: Task
     means: Means = field(repr=False)
-    stage: Stage = Prepared()
+    stage: Stage = field(default_factory=Prepared)
     asked_at: datetime | None = None
     pause: Pause | None = None
 
@@ -81,8 +80,7 @@ class Work:
         return None if isinstance(self.stage, Prepared | Proven) else self.stage.presented_at
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """All that is kept between two passes over the Challenge with that UID. `failures`: in a row.
     `announced`: the last reason that was written."""
 
@@ -154,7 +152,7 @@ class Memories:
         """Replace the stage of the work in the memory of the Challenge, which has one."""
         work = self.of(challenge).work
         assert work is not None
-        self.keep_work(challenge, replace(work, stage=stage))
+        self.keep_work(challenge, dataclasses.replace(work, stage=stage))
 
     def pop_former(self, key: ObjectKey, challenge: Challenge | None) -> Work | None:
         """Remove the memory of an earlier object of that name. Returns its work."""

@@ -6,9 +6,10 @@ fact, and the next step of the same pass follows from it; the others end the pas
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.authorizations import Authorization
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the steps of one pass have found out so far; None: not yet.
 
     `order_ended`: the Challenge's Order has failed, as a sentence. `issuer`: its issuer and account, or why
@@ -55,8 +55,7 @@ class Facts:
     is_removed: bool | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides the next step. `check`: the result of a self-check that has ended. `first_poll`: the
     wait before a first poll of the CA. `check_period`: the longest wait between two self-checks of a recent
     challenge. `notifies_order`: the Order learns of a proof without a write."""
@@ -80,75 +79,62 @@ class Snapshot:
 # Steps that add a fact; the pass continues.
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveIssuer:
+class ResolveIssuer(msgspec.Struct, frozen=True):
     """Find the issuer and its account, and check who wrote the Challenge."""
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(msgspec.Struct, frozen=True):
     """Ask the circuit breaker whether the CA may be asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(msgspec.Struct, frozen=True):
     """Build the solver and the task."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(msgspec.Struct, frozen=True):
     """Read the authorization from the CA before the Challenge is trusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
+class Present(msgspec.Struct, frozen=True):
     """Present the solution."""
 
 
-@dataclass(frozen=True, slots=True)
-class Enter:
+class Enter(msgspec.Struct, frozen=True):
     """Only the stage changes. `not_yet`: because of this self-check."""
 
     stage: Stage
     not_yet: NotYet | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TakeSlot:
+class TakeSlot(msgspec.Struct, frozen=True):
     """Request a slot from the scheduler."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accept:
+class Accept(msgspec.Struct, frozen=True):
     """Notify the CA that the challenge can be validated."""
 
 
-@dataclass(frozen=True, slots=True)
-class Poll:
+class Poll(msgspec.Struct, frozen=True):
     """Ask the CA for the authorization."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """The CA's refusal to accept the challenge stands: the error decides how the pass ends."""
 
     error: Refused
 
 
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True):
     """Report that the Challenge is not acted on until its Order changes."""
 
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class CheckAuthor:
+class CheckAuthor(msgspec.Struct, frozen=True):
     """Check whether another author may have written the Challenge: then no solver runs for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveProof:
+class RemoveProof(msgspec.Struct, frozen=True):
     """Run the solver's clean-up. `keeps_slot`: until the verdict is written. `is_answered`: the CA has
     responded about this challenge, so that its issuer works."""
 
@@ -159,8 +145,7 @@ class RemoveProof:
 # Steps that end the pass.
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(msgspec.Struct, frozen=True):
     """Wait, without a write, until `until` or a change. `releases`: the slot; `forgets`: the work;
     `is_failure`: one more in a row."""
 
@@ -171,15 +156,13 @@ class Rest:
     is_failure: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StartCheck:
+class StartCheck(msgspec.Struct, frozen=True):
     """Enqueue a self-check, which wakes the Challenge when it ends."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
     """Wait with a written reason. `event`: a Warning to record. `pause`: the CA must not be asked meanwhile,
     because of `error`, for which it may have named a time (`named`)."""
 
@@ -196,16 +179,14 @@ class Hold:
     named: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyOrder:
+class NotifyOrder(msgspec.Struct, frozen=True):
     """Report the proof to the Order without a write; it is written at `until` if it still matters."""
 
     stage: Proven
     until: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class Settle(msgspec.Struct, frozen=True, kw_only=True):
     """Write a state to stay. `state` "": it does not change; `reason` None: likewise. `is_presented`: the
     proof could not be removed, which is retried at `retry_at`. `event`: a Warning to record."""
 
@@ -217,8 +198,7 @@ class Settle:
     event: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFinalizer:
+class RemoveFinalizer(msgspec.Struct, frozen=True):
     """Let the API server delete the Challenge."""
 
 

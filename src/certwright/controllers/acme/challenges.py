@@ -16,14 +16,15 @@ Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmec
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol, assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from certwright.acme.protocol import authorizations
 from certwright.acme.protocol.authorizations import Authorization
@@ -76,8 +77,7 @@ class Origin(Protocol):
         """That the Challenge's Order has failed, as a sentence; empty where it has not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChallengeTools:
+class ChallengeTools(msgspec.Struct, frozen=True, kw_only=True):
     """What the reconciler calls. `wake` enqueues a Challenge, `enqueue_order` the Order of one, which then
     calls `is_proven`; None: every verdict is written immediately."""
 
@@ -194,7 +194,7 @@ class ChallengeReconciler:
             case steps.Present():
                 await work.means.solver.present(work.task)
                 presented_at = challenge.status.presented_at or self._now()
-                self._memories.keep_work(challenge, replace(work, stage=Presented(presented_at)))
+                self._memories.keep_work(challenge, dataclasses.replace(work, stage=Presented(presented_at)))
                 return facts
             case steps.Compare():
                 return replace(facts, compared=await self._ask(challenge, work, issuer))
@@ -215,13 +215,13 @@ class ChallengeReconciler:
                 raise
             return replace(known.facts, refusal=error)
         accepted = Accepted(work.stage.presented_at, self._now())
-        self._memories.keep_work(known.challenge, replace(work, stage=accepted))
+        self._memories.keep_work(known.challenge, dataclasses.replace(work, stage=accepted))
         return known.facts
 
     async def _ask(self, challenge: Challenge, work: Work, issuer: ResolvedIssuer) -> Authorization:
 
         now = self._now()
-        self._memories.keep_work(challenge, replace(work, asked_at=now))
+        self._memories.keep_work(challenge, dataclasses.replace(work, asked_at=now))
         found = await issuer.client.run(authorizations.fetch_authorization, challenge.spec.authorization_url)
         if isinstance(work.stage, Accepted) and work.stage.polls == 1:
             is_there = found.status in VERDICTS
@@ -337,7 +337,7 @@ class ChallengeReconciler:
         memory = self._memories.of(challenge)
         work = memory.work
         if step.pause is not None and work is not None:
-            memory = replace(memory, work=replace(work, pause=step.pause))
+            memory = replace(memory, work=dataclasses.replace(work, pause=step.pause))
         if step.error is not None:
             self._tools.circuit_gate.troubled(challenge, step.error, step.named)
         text = challenge.status.reason

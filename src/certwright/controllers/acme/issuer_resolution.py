@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+
+import msgspec
 
 from certwright.acme.protocol.client import AcmeClient, Registry
 from certwright.acme.protocol.jws import AccountKey
@@ -25,8 +26,7 @@ _LOOK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(msgspec.Struct, frozen=True):
     """A resolved issuer, and the objects that it was made of: it is valid for as long as they are current."""
 
     issuer: Issuer | ClusterIssuer

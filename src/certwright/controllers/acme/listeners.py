@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
+
 from certwright.acme.ratelimits.published import BadLimits, Chosen, read_limits
 from certwright.acme.solvers.addresses import parse_server
 from certwright.acme.solvers.http01 import Responder
@@ -24,8 +26,7 @@ Address = tuple[str, int]
 """Host and port; an empty host is every address of this machine."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeSettings:
+class AcmeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The user's settings for ACME; names and meanings as cert-manager's flags where it has them."""
 
     max_concurrent_challenges: int = 60
@@ -40,7 +41,7 @@ class AcmeSettings:
     dns01_recursive_only: bool = False
     dns01_check_period: timedelta = timedelta(seconds=10)
     limits_file: Path | None = None
-    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
+    policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
 
 
 class CannotListen(Exception):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from certwright.acme.ratelimits.published import Chosen
 from certwright.kube.api.meta import ObjectKey
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from certwright.acme.solvers.tlsalpn01 import Listener
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterListener:
+class ClusterListener(msgspec.Struct, frozen=True, kw_only=True):
     """Where the cluster reaches the HTTP-01 listener of this process: IP addresses and its port. `service` is
     the Service of all replicas, which listen on the same port; None: challenges lead to this process only."""
 
@@ -28,8 +28,7 @@ class ClusterListener:
     service: ObjectKey | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcmeOptions:
+class AcmeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of ACME; names and meanings as cert-manager's flags where it has them.
 
     `responder` and `listener` are None where this process does not listen for HTTP-01 or TLS-ALPN-01.
@@ -52,5 +51,5 @@ class AcmeOptions:
     listener: Listener | None = None
     make_transport: MakeTransport | None = None
     make_check: MakeCheck | None = None
-    limits: Chosen = field(default_factory=dict)
-    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
+    limits: Chosen = msgspec.field(default_factory=dict)
+    policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)

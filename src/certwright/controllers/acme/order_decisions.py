@@ -15,11 +15,11 @@ deciding twice on one snapshot gives the same step. The steps of an Order that m
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from certwright.acme.protocol.certificates import Download as Downloaded
 from certwright.acme.protocol.errors import AcmeError, Refused

@@ -3,9 +3,11 @@ process knows. After a restart, it follows from the Order and its annotations.""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.pause import Pause
@@ -25,8 +27,7 @@ _ATTEMPTS_WITHIN = timedelta(hours=1)
 _MOST_ATTEMPTS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Unplaced:
+class Unplaced(msgspec.Struct, frozen=True):
     """No order at the CA is known. `may_exist`: a request for one was sent, and its response is not stored.
     `replaces_nothing`: the CA does not let the order name the certificate that it replaces."""
 
@@ -34,16 +35,14 @@ class Unplaced:
     replaces_nothing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """The CA has the order, and its names are being proven. `is_ready`: all are, and the CA was asked to
     finalize it, without success so far."""
 
     is_ready: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Finalizing:
+class Finalizing(msgspec.Struct, frozen=True):
     """The CA has the signing request, so that all names are proven; it calls the order `state`. The order has
     been polled `polls` - 1 times since `since`."""
 
@@ -82,8 +81,7 @@ class Ensured(NamedTuple):
     names: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """All that is kept between two passes over the Order with that UID. `failures`: requests to the CA that
     failed in a row. `account`: the server and account of the last pass. `announced`: the last reason with a
     time that was written. `described`: the authorizations as this process has read them from the CA."""

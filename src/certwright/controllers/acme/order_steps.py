@@ -7,8 +7,9 @@ the next step of the same pass follows from it; the others end the pass.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
+
+import msgspec
 
 from certwright.acme.protocol.certificates import Download as Downloaded
 from certwright.acme.protocol.errors import AcmeError, Refused
@@ -23,8 +24,7 @@ from certwright.resources.challenge import Challenge
 from certwright.resources.order import Order, OrderStatus
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the steps of one pass have found out so far; None: not yet.
 
     `departure`: another member of the issuer set signs instead. `problem`: why the Order must not be acted
@@ -68,8 +68,7 @@ class Facts:
     recorded: Hold | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """All that decides the next step. `began_at`: when this process began; an older Order may have been
     placed by the previous one."""
 
@@ -83,13 +82,11 @@ class Snapshot:
 # Steps that the CA can refuse; the pass continues.
 
 
-@dataclass(frozen=True, slots=True)
-class CheckServer:
+class CheckServer(msgspec.Struct, frozen=True):
     """Read the server's directory, to find out whether it has the Order's URL."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceOrder:
+class PlaceOrder(msgspec.Struct, frozen=True):
     """Make the order at the CA. `replaces` empty: it names no certificate that it replaces. `may_exist`: look
     for it first."""
 
@@ -97,8 +94,7 @@ class PlaceOrder:
     may_exist: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReadAuthorizations:
+class ReadAuthorizations(msgspec.Struct, frozen=True):
     """Read the authorizations of `status` and write it; without them if that fails, because an order whose
     URL is lost is made twice. `is_new`: the CA has just taken it."""
 
@@ -106,20 +102,17 @@ class ReadAuthorizations:
     is_new: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AskOrder:
+class AskOrder(msgspec.Struct, frozen=True):
     """Read the order from the CA."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finalize:
+class Finalize(msgspec.Struct, frozen=True):
     """Send the signing request; the stage is `stage` before the response."""
 
     stage: Stage
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(msgspec.Struct, frozen=True):
     """Download the certificate: of each CA, a few at a time until the end of the pass."""
 
     url: str
@@ -128,65 +121,55 @@ class Download:
 # The other steps that add a fact; the pass continues.
 
 
-@dataclass(frozen=True, slots=True)
-class CheckRequest:
+class CheckRequest(msgspec.Struct, frozen=True):
     """Check whether another member of the set signs, and whether the Order may be acted on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Migrate:
+class Migrate(msgspec.Struct, frozen=True):
     """Write what a former version has kept in the reason as annotations."""
 
     annotations: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class ResolveIssuer:
+class ResolveIssuer(msgspec.Struct, frozen=True):
     """Find the issuer and its account."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
+class Resume(msgspec.Struct, frozen=True):
     """End the pause; after failures, ask the circuit breaker whether the CA may be asked."""
 
     memory: Memory
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(msgspec.Struct, frozen=True):
     """Ask the circuit breaker and the CA's limits for a new order, and the issuer set, if it must wait,
     whether another member signs. `replaces`: it names the certificate that it replaces."""
 
     replaces: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RecordAttempt:
+class RecordAttempt(msgspec.Struct, frozen=True):
     """Record that an order is about to be placed: a crash must not lose it, because attempts in an hour are
     limited."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnsureChallenges:
+class EnsureChallenges(msgspec.Struct, frozen=True):
     """Create the Challenges that are missing, and delete those of former solvers."""
 
 
-@dataclass(frozen=True, slots=True)
-class DoubtAccount:
+class DoubtAccount(msgspec.Struct, frozen=True):
     """Mark the account as lost; if it `is_checked`, the issuer's controller finds out whether it is."""
 
     is_checked: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReportLimit:
+class ReportLimit(msgspec.Struct, frozen=True):
     """Report to the ledger of the CA's limits that it has refused a new order."""
 
     error: Refused
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordFailure:
+class RecordFailure(msgspec.Struct, frozen=True, kw_only=True):
     """Record that the CA could not be asked, or not now: in the annotations, and for the circuit breaker
     unless it `is_about_names`. `named`: until when, by the CA. Then `hold`, unless another member signs."""
 
@@ -200,8 +183,7 @@ class RecordFailure:
 # Steps that end the pass. `memory` is what is kept until the next one.
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
+class Rest(msgspec.Struct, frozen=True):
     """Wait, without a write, until `until` or a change. `event`: a Warning to record."""
 
     memory: Memory
@@ -209,8 +191,7 @@ class Rest:
     event: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """Wait with a written reason. `event`: a Warning to record."""
 
     memory: Memory
@@ -219,27 +200,24 @@ class Hold:
     event: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """End the Order in a final state. `annotations`: written before. `is_answered`: the CA has refused it, so
     that its issuer works."""
 
     state: str
     reason: str
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_answered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(msgspec.Struct, frozen=True):
     """Write the certificate; the Order is valid. `event`: a Warning to record."""
 
     downloaded: Downloaded
     event: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """Drop the memory of an Order that has ended. After success its Challenges are deleted. "If the Order
     fails for any reason, the Challenge resources will be retained to allow users to debug the failures":
     their controller stops them."""

@@ -16,10 +16,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
 from typing import assert_never
 
 import msgspec
+from msgspec.structs import replace
 
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable
 from certwright.acme.protocol.orders import Order as ServerOrder
@@ -52,8 +52,7 @@ COMPLETE = "Order completed successfully"
 _END_AT_ONCE = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrderTools:
+class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     """What the reconciler calls.
 
     `is_known`: whether an Order with that URL at the CA exists. `is_proven`: whether the CA has called a

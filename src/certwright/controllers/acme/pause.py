@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+
+class Pause(msgspec.Struct, frozen=True):
     """The CA MUST NOT be asked before `until`, whatever else happens. If the time `is_ours` (the CA named
     none), a certificate that is needed immediately ends the pause. `since`: when it began; None: before this
     process, or the CA works and its recovery would change nothing."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.contract import Check, NotYet, SolverError, Task, Verifiable
@@ -43,8 +44,7 @@ _ADDRESS_TYPES: Final = frozenset({"HTTP-01", "TLS-ALPN-01"})
 _OFFERED_BY_ALL: Final = frozenset({"HTTP-01", "DNS-01"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
+class _Problem(msgspec.Struct, frozen=True):
     """Why a name cannot be served; a retry before `not_before` is useless."""
 
     name: str

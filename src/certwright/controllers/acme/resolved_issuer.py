@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from certwright.issuers.contract import IssuerView
 from certwright.resources.issuer import ACMEIssuer
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.client import AcmeClient
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Why an object must wait. `until` None: until something changes. `why` is a sentence, which `names_time`
     itself or gets the time added. A wait that `is_brief` is not written. One that `is_final` never ends: the
     issuer is no ACME issuer."""
@@ -27,8 +27,7 @@ class Wait:
     is_final: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedIssuer:
+class ResolvedIssuer(msgspec.Struct, frozen=True):
     """An issuer, its ACME settings, and the client of its account."""
 
     view: IssuerView

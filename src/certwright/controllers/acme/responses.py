@@ -15,8 +15,9 @@ response only in an order of the same account, and the controllers place orders 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Protocol
+
+import msgspec
 
 from certwright.acme.solvers.contract import Solver, Task
 from certwright.controllers.cache.event_handlers import key_of
@@ -51,16 +52,14 @@ class Answering(Solver, Protocol):
         """See `Shown`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Where Challenges and issuers are: see `Settings`. `namespace` "": everywhere."""
 
     namespace: str = ""
     cluster_resource_namespace: str = "kube-system"
 
 
-@dataclass(frozen=True, slots=True)
-class _Shown:
+class _Shown(msgspec.Struct, frozen=True):
     uid: str
     solver: Solver
     task: Task

@@ -6,9 +6,10 @@ by `certwright renew`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError
@@ -44,16 +45,14 @@ class CannotRevoke(Exception):
     """A certificate was not revoked; the text is one sentence with the fix."""
 
 
-@dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(msgspec.Struct, frozen=True):
     """What has been revoked, and where: the serial number in hexadecimal, the server's directory."""
 
     serial: str
     server: str
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
+class Holder(msgspec.Struct, frozen=True):
     """The Certificate whose certificate is revoked, or the Secret that was issued here (`is_secret`)."""
 
     namespace: str

@@ -12,9 +12,10 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -22,8 +23,7 @@ K = TypeVar("K", bound=Hashable)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Check(Generic[K, T]):
+class _Check(msgspec.Struct, Generic[K, T], frozen=True):
     key: K
     check: Callable[[], Awaitable[T]]
     attempt: int

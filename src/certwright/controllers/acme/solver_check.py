@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
+
+import msgspec
 
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.persistent_records import PersistentRecord
@@ -38,8 +40,7 @@ class SolverCheckFailed(Exception):
     """The solver does not work for the name; the text is one sentence with the reason of the provider."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolverCheck:
+class SolverCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Which solver to check, and for which name. `namespace` is that of the Issuer, empty for a
     ClusterIssuer; its Secrets are in `secrets_in`. `number` None: the solver of a certificate without labels.
     `patience` bounds the wait until the record or page is seen."""
@@ -52,8 +53,7 @@ class SolverCheck:
     patience: timedelta = timedelta(minutes=2)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """What the check uses: `client` reads the issuer and its Secrets with the rights of its user."""
 
     client: Client

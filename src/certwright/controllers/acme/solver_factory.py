@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from certwright.acme.protocol import challenges
 from certwright.acme.solvers.addresses import parse_server
 from certwright.acme.solvers.checking import make_check
@@ -49,8 +51,7 @@ CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any
 """Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What solvers share in this process. `responder` and `listener` are None where nothing listens;
     `http_names` and `dns_names` are name servers, empty: the system's. `make_check` replaces the self-checks
     of this process, in tests. `asked` is for `_names`, `webroots` for the solvers below them. `policy` is
@@ -59,8 +60,8 @@ class Surroundings:
     tokens of the ServiceAccounts in a namespace. `now` is the wall clock."""
 
     now: Callable[[], datetime]
-    policy: OperatorPolicy = field(default_factory=OperatorPolicy)
-    webroots: WebRoots = field(default_factory=WebRoots)
+    policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
+    webroots: WebRoots = msgspec.field(default_factory=WebRoots)
     responder: Responder | None = None
     listener: Listener | None = None
     routes: Routes | None = None
@@ -74,7 +75,7 @@ class Surroundings:
     dns_authority_port: int = 53
     hosts: HostSessions
     get_token: Callable[[str], GetToken] | None = None
-    asked: dict[tuple[str, ...], NameServers] = field(default_factory=dict)
+    asked: dict[tuple[str, ...], NameServers] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from certwright.controllers.acme.routes.services import SolverServices
 from certwright.controllers.acme.routes.solver import Routes

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from certwright.issuers.contract import GetSecret
 from certwright.resources.challenge import Challenge
@@ -21,8 +22,7 @@ NO_TLSALPN01_LISTENER: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SolverUse:
+class SolverUse(msgspec.Struct, frozen=True, kw_only=True):
     """A solver of an issuer. `get_secret` reads the issuer's Secrets, from the namespace `secrets_in`.
     `challenge` is the Challenge to solve; None: the solver is only verified."""
 

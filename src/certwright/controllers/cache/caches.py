@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from certwright.controllers.cache import indexes, layouts, shard_filter
 from certwright.controllers.cache.indexes import owner_value, secret_value

@@ -17,8 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from certwright.controllers.cache.shard_filter import Keep
 from certwright.controllers.cache.transforms import is_whole, without_key
@@ -64,8 +65,7 @@ class _Known(NamedTuple):
     others_left_at: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(msgspec.Struct, frozen=True):
     """A live GET in progress, and what was known when it began."""
 
     known: _Known

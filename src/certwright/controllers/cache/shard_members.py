@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine, owning_certificate
@@ -18,8 +19,7 @@ from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 Ours = Callable[[ObjectKey], bool | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Shards:
+class Shards(msgspec.Struct, frozen=True):
     """What belongs to the shards in `held`, out of `count`: a `Mine`."""
 
     held: frozenset[int]
@@ -82,8 +82,7 @@ def ours(controller: str, mine: Mine, caches: Caches) -> Ours:
     return of_kind.get(controller, mine)
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
+class Sharing(msgspec.Struct, frozen=True):
     """All shards (`everyone`, as `K/N`), and which Orders belong to each of this replica's `own`."""
 
     own: Mapping[str, Ours]

@@ -5,7 +5,6 @@ Of all objects of these kinds only those with an annotation are cached, and of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Final
@@ -61,8 +60,7 @@ def _is_annotated(raw: msgspec.Raw) -> bool:
     return found is None or found.metadata.annotations.is_given
 
 
-@dataclass(frozen=True, slots=True)
-class _Injected:
+class _Injected(msgspec.Struct, frozen=True):
     """The state of an object that needs nothing, and of its CA; `until` it does."""
 
     revision: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from certwright.controllers.cainjector.targets import Sources
 from certwright.kube.api.core import Secret
@@ -33,8 +34,7 @@ class Reads(Protocol):
         """The Secret of that name; a change of it is noticed from now on."""
 
 
-@dataclass(frozen=True, slots=True)
-class CA:
+class CA(msgspec.Struct, frozen=True):
     """CA certificates, and the Certificate whose Secret they are from; None: not known."""
 
     certificates: Sequence[CertificateFacts]

@@ -12,9 +12,11 @@ survives a restart; how often a Secret was damaged before the first wait is know
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.controllers.certificates import retry_time as waits
 from certwright.controllers.certificates import rules
@@ -63,8 +65,7 @@ class _Damage(NamedTuple):
     is_deletion: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _History:
+class _History(msgspec.Struct, frozen=True):
     """Damages of the last hour, one for each revision, and how many waits in a row they caused."""
 
     damages: tuple[_Damage, ...] = ()

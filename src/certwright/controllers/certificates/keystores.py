@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, NamedTuple
 
+import msgspec
+
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.target import Pair
 from certwright.kube.api.core import Secret
@@ -47,12 +49,11 @@ class Store:
     form: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """The key stores that can be made, and for those that cannot: their files and why."""
 
     stores: tuple[Store, ...] = ()
-    missing: Mapping[Files, Blocked] = field(default_factory=dict)
+    missing: Mapping[Files, Blocked] = msgspec.field(default_factory=dict)
 
 
 NOTHING: Final = Wanted()

@@ -12,7 +12,6 @@ new. A certificate that has been issued ends the pass, too; a later pass cleans 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -92,8 +91,7 @@ class NotSettling(Exception):
     """The steps of one Certificate do not settle; the text names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
     """The steps of one pass by what they do, each in order."""
 
     deciders: Sequence[Decides]

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.snapshot import Snapshot

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from certwright.controllers.deliveries.haproxy import replace_certificate
 from certwright.controllers.deliveries.options import HAPROXY, DeliveryOptions
 from certwright.kit.hooks import HookError, run_hook
@@ -15,8 +17,7 @@ from certwright.kube.util.clock import Clock
 _DEBOUNCE_S = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A Delivery whose files were replaced, and the paths of its Combined files."""
 
     key: ObjectKey

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
+import msgspec
+
 from certwright.kit.hooks import DEFAULT_TIMEOUT_S
 
 ROOT_FLAG: Final = "--delivery-root"
@@ -17,8 +19,7 @@ HAPROXY: Final = "haproxy:"
 """The beginning of a hook that is not a command but the path of HAProxy's runtime socket."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Root:
+class Root(msgspec.Struct, frozen=True, kw_only=True):
     """A directory, and what Deliveries below it may choose. Empty `owners` and `groups`: none; empty `modes`:
     those without bits other than read and write; empty `namespaces`: all."""
 

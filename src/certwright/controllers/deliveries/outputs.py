@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
+
+import msgspec
 
 from certwright.controllers.deliveries.permissions import group_id, user_id
 from certwright.controllers.deliveries.refusals import INVALID, NOT_FOUND, NOT_ISSUED, Refused
@@ -24,8 +25,7 @@ Read = Callable[[str], bytes | None]
 """The content of the delivered file of that name; None if there is none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """The data of the Secret, the certificate in it, and the passwords of key stores by the name of their
     file."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -53,24 +52,21 @@ LONGEST_CHECK_RETRY: Final = timedelta(hours=1)
 _MOST_DOUBLINGS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Tools:
+class Tools(msgspec.Struct, frozen=True):
     """How hooks are run, and how the certificate of a server is read."""
 
     run_hook: Callable[[str, Change], Awaitable[None]]
     probe: Probe = served_certificate
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
+class _Inputs(msgspec.Struct, frozen=True):
     """What a Delivery was made from: the generation of its spec and the revisions of its Secrets."""
 
     generation: int | None
     secrets: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
     """What was delivered last. As long as the inputs and the files are the same, there is nothing to
     write."""
 
@@ -80,15 +76,13 @@ class _Known:
     certificate: CertificateFacts
 
 
-@dataclass(frozen=True, slots=True)
-class _Retry(Attempts):
+class _Retry(Attempts, frozen=True):
     """The failed attempts with the same inputs."""
 
     inputs: _Inputs
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
+class _Checked(msgspec.Struct, frozen=True):
     """The last check of `servedAt`: of which certificate, its failures in a row, and when the next
     follows."""
 
@@ -97,8 +91,7 @@ class _Checked:
     due: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """One Delivery with what was read for it."""
 
     delivery: Delivery

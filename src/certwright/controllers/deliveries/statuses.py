@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Final
@@ -18,8 +17,7 @@ from certwright.resources.delivery import Delivered, Delivery, DeliveryStatus
 DELIVERED: Final = "Delivered"
 
 
-@dataclass(frozen=True, slots=True)
-class Attempts:
+class Attempts(msgspec.Struct, frozen=True):
     """Failed attempts in a row, and when the next follows."""
 
     failures: int

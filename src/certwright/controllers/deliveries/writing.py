@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from certwright.controllers.deliveries.outputs import Read
 from certwright.controllers.deliveries.refusals import NOT_ALLOWED, Refused
@@ -22,8 +23,7 @@ from certwright.kit.versioned_files import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """A directory below a root."""
 
     root: str
@@ -35,8 +35,7 @@ class Place:
         return Path(self.root, *self.parts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class Written(msgspec.Struct, frozen=True, kw_only=True):
     """The changed files, the version of the files, whether the hook has succeeded for it, and a value that
     changes when others change the files."""
 

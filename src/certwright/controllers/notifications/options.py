@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from certwright.notifications.messages import Destination
 from certwright.notifications.settings import NotificationSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notifications:
+class Notifications(msgspec.Struct, frozen=True, kw_only=True):
     """The settings, their destinations, what messages are signed with, and the namespace of the record."""
 
     settings: NotificationSettings

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
@@ -27,8 +28,7 @@ together, so that they exclude cert-manager, replicas without shards, and those 
 USER_AGENT = "certwright-controllers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSettings:
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of controllers against a shared API server; names and meanings as cert-manager's flags.
 
     A negative `kube_api_qps` is no limit. With several `shards`, replicas share the work instead of waiting
@@ -42,7 +42,7 @@ class ClusterSettings:
     shards: int = 1
     leader_elect: bool = True
     leader_election_namespace: str = "kube-system"
-    terms: Terms = field(default_factory=Terms)
+    terms: Terms = msgspec.field(default_factory=Terms)
 
 
 def beside_a_server(

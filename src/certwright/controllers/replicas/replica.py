@@ -10,7 +10,8 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from certwright.controllers.manager import Controllers
 from certwright.kit.exposition import head, labels
@@ -20,8 +21,7 @@ from certwright.kube.util.tasks import TaskSet
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaMetrics:
+class ReplicaMetrics(msgspec.Struct, frozen=True):
     """The metrics of a replica, and of its controllers while they run."""
 
     name: str

@@ -5,7 +5,6 @@ Both change one draft, so that a request that is approved and signed immediately
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -119,7 +118,7 @@ class RequestReconciler:
             return request, Answer(draft)
         if isinstance(member, NoMember):
             answer = self._signing.pending(draft, member.reason, member.message)
-            return request, dataclasses.replace(answer, again_at=member.again_at)
+            return request, msgspec.structs.replace(answer, again_at=member.again_at)
         request = await self._record_member(request, member)
         draft = msgspec.structs.replace(draft, metadata=request.metadata)
         answer = await self._answer(key, self._members.sent_to(draft, member), is_stored=is_stored)
@@ -130,7 +129,7 @@ class RequestReconciler:
         whole = msgspec.structs.replace(answer.request, metadata=draft.metadata, spec=draft.spec)
         moments = (answer.again_at, self._members.server_is_left_at(request))
         again_at = min((one for one in moments if one is not None), default=None)
-        return request, dataclasses.replace(answer, request=whole, again_at=again_at)
+        return request, msgspec.structs.replace(answer, request=whole, again_at=again_at)
 
     async def _record_member(
         self, request: CertificateRequest, member: IssuerReference

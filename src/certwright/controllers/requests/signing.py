@@ -11,7 +11,6 @@ Source: cert-manager `pkg/controller/certificaterequests/sync.go`.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
@@ -52,8 +51,7 @@ class NewEvent(NamedTuple):
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class IssuerState:
+class IssuerState(msgspec.Struct, frozen=True):
     """An issuer as signing sees it: whether it can sign (None: not judged yet), and if not, why."""
 
     view: IssuerView
@@ -61,15 +59,14 @@ class IssuerState:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The resulting request, its Events, and the time of the next pass. `annotations` are written to the
     request before its status. `is_taken` False: the issuer has failed and has not taken the request."""
 
     request: CertificateRequest
     events: tuple[NewEvent, ...] = ()
     again_at: datetime | None = None
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_taken: bool = True
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from certwright.kube.util.backoff import doubled
 from certwright.kube.util.durations import parse_duration
 from certwright.resources import names
@@ -59,8 +61,7 @@ class Limits:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What the next attempt of a Certificate depends on after a failure.
 
     `failures` in a row; `not_before`: the earliest time that the issuer accepts; `not_after`: the end of the

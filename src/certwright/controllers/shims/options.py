@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from certwright.resources.names import GROUP
 
@@ -12,8 +13,7 @@ TLS_ACME: Final = "kubernetes.io/tls-acme"
 TLS_PROTOCOLS: Final = ("HTTPS", "TLS")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShimOptions:
+class ShimOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The default issuer is that of Ingresses with one of `auto_annotations`, where it has a name.
     `extra_annotations` are copied to Certificates. Listeners of `extra_protocols` use TLS, too. `gateways`
     and `listener_sets` False: these kinds are ignored."""

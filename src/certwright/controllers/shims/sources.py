@@ -6,7 +6,6 @@ Of Ingresses and Gateways only those with an annotation for the shims are cached
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -52,8 +51,7 @@ class _Annotated(Struct, frozen=True):
 _annotated: msgspec.json.Decoder[_Annotated] = json_decoder(_Annotated)
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(msgspec.Struct, frozen=True):
     """The informers. None: that kind is ignored."""
 
     ingresses: Informer[Ingress] | None
@@ -75,8 +73,7 @@ class Sources:
         return parent.metadata.annotations if parent is not None else {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Follow:
+class _Follow(msgspec.Struct, frozen=True):
     """Makes informers of kinds that need not be served."""
 
     client: Client

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
@@ -38,13 +37,12 @@ _OWN_ANNOTATIONS: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The Certificates to create or to keep, by name, and why others cannot be made. `secrets` are all that
     the object names: its Certificates for others are to be deleted. None: nothing is, nor has an `issuer`
     been found."""
 
-    certificates: Mapping[str, Certificate] = field(default_factory=dict)
+    certificates: Mapping[str, Certificate] = msgspec.field(default_factory=dict)
     problems: Sequence[str] = ()
     secrets: frozenset[str] | None = None
     issuer: IssuerReference | None = None

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerError, place_of, quote
 from certwright.kit.retry_after import parse_retry_after
 
@@ -69,8 +71,7 @@ class Login:
     renewable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SignedByVault:
+class SignedByVault(msgspec.Struct, frozen=True):
     """PEM texts of the answer of the PKI engine: the certificate, and the CAs in the server's order."""
 
     certificate: str

@@ -11,9 +11,10 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from certwright.issuers.contract import IssuerView, ServerTools
 from certwright.issuers.vault.methods import BadSettings, LoginCall
@@ -35,8 +36,7 @@ _GLOBAL: Final = AwsEndpoint("https://sts.amazonaws.com", DEFAULT_REGION)
 _SERVER_ID: Final = "x-vault-aws-iam-server-id"
 
 
-@dataclass(frozen=True, slots=True)
-class AwsLogin:
+class AwsLogin(msgspec.Struct, frozen=True):
     """A login with the identity of `source`. `sts` is the endpoint that the request is signed for,
     `server_id` the value of the header X-Vault-AWS-IAM-Server-ID (empty: none)."""
 

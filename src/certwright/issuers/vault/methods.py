@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+import msgspec
+
 from certwright.issuers.contract import ServerTools
 from certwright.kube.api.errors import ApiError, Unreachable
 
@@ -48,8 +50,7 @@ class LoginCall:
         return self
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceAccountLogin:
+class ServiceAccountLogin(msgspec.Struct, frozen=True):
     """A login by the Kubernetes method, for which a ServiceAccount's token is requested each time."""
 
     path: str

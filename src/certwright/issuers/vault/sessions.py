@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
+
+import msgspec
 
 from certwright.issuers.contract import ServerTools
 from certwright.issuers.vault.api import Denied, Login, NoSuchPath, Rejected, VaultApi, VaultError
@@ -32,8 +33,7 @@ class LoginRefused(Exception):
     """The server refuses to log in. The message is one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
+class _Token(msgspec.Struct, frozen=True):
     """A token from a login. `renew_at` and `ends_at` None: it has no lease."""
 
     login: Login

@@ -5,7 +5,7 @@ Source: cert-manager `internal/vault/vault.go` (order of the methods, default mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from certwright.issuers.contract import GetSecret, IssuerView, ServerTools
 from certwright.issuers.vault.methods import BadSettings, LoginCall, Method, ServiceAccountLogin, StaticToken
@@ -21,8 +21,7 @@ from certwright.resources.names import CA_CERT_KEY, TLS_CERT_KEY, TLS_PRIVATE_KE
 from certwright.resources.references import SecretKeySelector
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """How to reach a server and log in to it. With equal settings a token is used again."""
 
     server: str

@@ -7,10 +7,12 @@ What a policy says in a form that is not known here is left to the server.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
+
+import msgspec
 
 from certwright.kube.util.patterns import compile_pattern
 from certwright.pki.csr import CsrFacts
@@ -81,8 +83,7 @@ def _compiled(pattern: str) -> Callable[[str], bool]:
         return lambda _value: True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeyRules:
+class KeyRules(msgspec.Struct, frozen=True, kw_only=True):
     """The keys that a policy allows. None: any. `curves` are names such as `P256` and `ED25519`."""
 
     algorithms: frozenset[str] | None = None
@@ -113,12 +114,11 @@ def _curve(plan: KeyPlan) -> str:
     return f"P{plan.size}" if plan.algorithm is KeyAlgorithm.ECDSA else "ED25519"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZonePolicy:
+class ZonePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """A zone. `names` says which values the fields of a request (keys of `FIELDS`) may have; fields that it
     lacks are free. `longest` limits the lifetime. The IDs are those of SaaS and NGTS."""
 
-    names: Mapping[str, Allowed] = field(default_factory=dict)
+    names: Mapping[str, Allowed] = msgspec.field(default_factory=dict)
     keys: KeyRules = KeyRules()
     longest: timedelta | None = None
     template_id: str = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from certwright.issuers.venafi.policies import ZonePolicy
 from certwright.pki.csr import CsrFacts
@@ -18,8 +19,7 @@ class CustomField(NamedTuple):
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateOrder:
+class CertificateOrder(msgspec.Struct, frozen=True):
     """An order of one certificate."""
 
     csr_pem: str

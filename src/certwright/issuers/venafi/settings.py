@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
+import msgspec
+
 from certwright.issuers.contract import GetSecret
 from certwright.kit.outgoing import ServerTls
 from certwright.resources.issuer import VenafiIssuer, VenafiNGTS, VenafiTPP
@@ -70,8 +72,7 @@ class ClientCredentials:
 Credentials = StaticKey | Password | ClientCredentials
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """How to reach a server and log in to it. With equal settings a token and a zone are used again."""
 
     product: Product

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
+import msgspec
+
 from certwright.issuers.venafi.calls import Refused, Unauthorized
 
 T = TypeVar("T")
@@ -39,8 +41,7 @@ Refresh = Callable[[str], Awaitable[Token]]
 """Exchanges a refresh token, which is then used up."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(msgspec.Struct, frozen=True):
     token: Token
     received_at: datetime
 

@@ -120,8 +120,7 @@ class ContainerEndpoint:
         return _keys(await _send(tools, rules, "GET", self.url, headers, place), place)
 
 
-@dataclass(frozen=True, slots=True)
-class InstanceMetadata:
+class InstanceMetadata(msgspec.Struct, frozen=True):
     """The instance metadata service of EC2, version 2: the role of the machine."""
 
     url: str

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+import msgspec
+
 from certwright.kit.aws.errors import AwsError
 from certwright.kit.aws.signature import AwsCredentials
 from certwright.kit.outgoing import HttpClient, ServerRules
@@ -18,8 +20,7 @@ _LEAST_LEFT: Final = timedelta(minutes=1)
 """Credentials with less left may expire on their way."""
 
 
-@dataclass(frozen=True, slots=True)
-class AwsTools:
+class AwsTools(msgspec.Struct, frozen=True):
     """What requests to AWS need: the client that follows these rules, and the time."""
 
     client: Callable[[ServerRules], HttpClient]

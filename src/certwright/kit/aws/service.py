@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from xml.etree import ElementTree
+
+import msgspec
 
 from certwright.kit.aws.credentials import AwsTools
 from certwright.kit.aws.errors import (
@@ -24,8 +25,7 @@ from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerR
 _THROTTLED_STATUSES: Final = (429, 503)
 
 
-@dataclass(frozen=True, slots=True)
-class AwsEndpoint:
+class AwsEndpoint(msgspec.Struct, frozen=True):
     """Where a service is, without a final slash; requests are signed for `region`."""
 
     url: str
@@ -33,8 +33,7 @@ class AwsEndpoint:
     rules: ServerRules = HTTPS_ONLY
 
 
-@dataclass(frozen=True, slots=True)
-class AwsService:
+class AwsService(msgspec.Struct, frozen=True):
     """A service by the name that signatures contain (`sts`) and the one for messages (`AWS STS`)."""
 
     name: str
@@ -94,8 +93,7 @@ class AwsService:
         return kind(message, status=status, code=code, text=text)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """An answer; `document` is None if its body is not XML."""
 
     http: HttpAnswer

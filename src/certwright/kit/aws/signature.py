@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
+import msgspec
+
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _UNRESERVED: Final = "-_.~"
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
@@ -28,8 +30,7 @@ class AwsCredentials:
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SigningScope:
+class SigningScope(msgspec.Struct, frozen=True):
     """What a signature is valid for: a service (`sts`, `route53`) in a region."""
 
     service: str

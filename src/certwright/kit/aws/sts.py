@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import urlencode
 
+import msgspec
+
 from certwright.kit.aws.credentials import AwsTools, CredentialSource
 from certwright.kit.aws.endpoints import DEFAULT_REGION, sts_endpoint
 from certwright.kit.aws.errors import AwsError
@@ -33,8 +35,7 @@ def sts_in(region: str) -> AwsEndpoint:
     return AwsEndpoint(sts_endpoint(region), region or DEFAULT_REGION)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AssumedRole:
+class AssumedRole(msgspec.Struct, frozen=True, kw_only=True):
     """A role (ARN) that the identity of `base` may assume."""
 
     role: str

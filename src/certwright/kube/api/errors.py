@@ -27,7 +27,6 @@ Source: Kubernetes API conventions, "Error codes"; apimachinery `pkg/api/errors`
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import msgspec
@@ -275,8 +274,7 @@ def from_response(code: int, body: bytes, *, retry_after_s: float | None = None)
     return kind(wire.message or f"HTTP status {code}", details=details, reason=wire.reason, code=code)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldError:
+class FieldError(msgspec.Struct, frozen=True):
     """One field that is wrong, in the words of apimachinery `pkg/util/validation/field`.
 
     `field` is a path such as `spec.dnsNames[0]`; make these with the functions below.

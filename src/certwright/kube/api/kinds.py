@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from certwright.kube.api.meta import ObjectMeta, OwnerReference
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class Kind(msgspec.Struct, Generic[T], frozen=True):
     """A kind in one version, and the type that its objects are decoded to.
 
     `type` is a struct for the kinds that this program reasons about, and `dict` for all others (found by

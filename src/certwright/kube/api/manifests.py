@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -26,8 +25,7 @@ _NEXT: Final = re.compile(r"\s*(?=\S)")
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(msgspec.Struct, frozen=True):
     """One object as it was written. `index` and `line` count from 1."""
 
     source: str
@@ -36,8 +34,7 @@ class Document:
     content: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentError:
+class DocumentError(msgspec.Struct, frozen=True):
     """One document that cannot be read. `index`, `line` and `column` count from 1, 0: not known."""
 
     source: str
@@ -135,15 +132,13 @@ def _chunks(raw: bytes) -> Iterator[tuple[int, bytes]]:
     yield line, raw[start:]
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(msgspec.Struct, frozen=True):
     content: Any
     line: int
     lines: dict[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
+class _Object(msgspec.Struct, frozen=True):
     content: dict[str, Any]
     line: int
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import yaml
 from yaml.events import (
     AliasEvent,
@@ -44,8 +45,7 @@ class YamlError(ValueError):
         self.column = column
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """One document: its value, where it begins, and where each mapping (by `id`) begins."""
 
     content: Any

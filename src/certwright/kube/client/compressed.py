@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.zstd import Press
@@ -25,8 +26,7 @@ _NOT_PACKED = b""
 _NOTE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Packing(Generic[T]):
+class Packing(msgspec.Struct, Generic[T], frozen=True):
     """Conversion of an object to bytes and back to an equal object; the bytes of different ones should have
     as much as possible in common. `note` returns a number (0 to 2**64 - 1) that is read more often than the
     object, and is stored beside it. Objects for which `is_sample` returns False are kept out of the

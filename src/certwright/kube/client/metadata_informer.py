@@ -12,9 +12,10 @@ Source: Kubernetes API concepts, "Metadata-only fetches".
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
+
+import msgspec
 
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.kinds import AnyKind, Kind
@@ -51,7 +52,7 @@ class Identified(Struct, frozen=True):
 
 def identities(kind: AnyKind) -> Kind[Identified]:
     """The kind, its objects cached as `Identified`."""
-    return dataclasses.replace(kind, type=Identified)
+    return msgspec.structs.replace(kind, type=Identified)
 
 
 class SelectiveInformer(PartialInformer[T]):

@@ -31,7 +31,6 @@ Source: Kubernetes API concepts, "Efficient detection of changes", "410 Gone res
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from datetime import timedelta
 
 import msgspec
@@ -58,31 +57,27 @@ _PAGE_BYTES = 2_000_000
 _SUSPICIOUS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ListPage:
+class ListPage(msgspec.Struct, frozen=True):
     """Request the first page, or the one of `continue_token`; `limit` 0 is all at once."""
 
     continue_token: str
     limit: int
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """Store these listed objects; with `rewound` even if they look older than the cached ones."""
 
     items: list[msgspec.Raw]
     rewound: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Prune:
+class Prune(msgspec.Struct, frozen=True):
     """The list is complete: drop what was not in it, unless newer than `revision` (0: whatever it is)."""
 
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class ComparePage:
+class ComparePage(msgspec.Struct, frozen=True):
     """As `ListPage`, but of metadata only: compare it with the cache. Changes after `revision` do not count
     as missed yet."""
 
@@ -91,8 +86,7 @@ class ComparePage:
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """How many objects of a page (with the last one, of all) differ from the cache; `resource_version` is
     that of the list."""
 
@@ -101,27 +95,23 @@ class Compared:
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpenWatch:
+class OpenWatch(msgspec.Struct, frozen=True):
     """Close the current watch, and open one from `resource_version`."""
 
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadWatch:
+class ReadWatch(msgspec.Struct, frozen=True):
     """Read the next events of the watch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(msgspec.Struct, frozen=True):
     """Apply these changes, in this order."""
 
     events: list[RawEvent]
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     """Wait; `because` is the failure, None if there was none."""
 
     delay: timedelta

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 # Without it, candidates that poll at the same moments would all try together; client-go's JitterFactor.
 JITTER = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Lease timing: its duration, the renew deadline after which its holder gives up, and the period of
     renewals and of the others' polls. The defaults are cert-manager's."""
 

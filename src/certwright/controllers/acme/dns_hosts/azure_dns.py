@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts import azure, azure_login
@@ -15,8 +16,7 @@ from certwright.controllers.acme.dns_hosts.values import HostValues
 from certwright.resources.solver import AzureDNS, AzureManagedIdentity
 
 
-@dataclass(frozen=True, slots=True)
-class _Cloud:
+class _Cloud(msgspec.Struct, frozen=True):
     """The identity service and the resource manager of a cloud."""
 
     authority: str

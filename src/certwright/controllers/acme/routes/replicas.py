@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from certwright.controllers.acme.options import ClusterListener
 from certwright.controllers.acme.routes import objects

@@ -10,8 +10,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from certwright.acme.solvers.contract import Check, NotYet, Ready, Solver, SolverError, Task
 from certwright.controllers.acme.options import ClusterListener

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from certwright.kube.api.errors import ApiError, Cause, Details
 from certwright.kube.apiserver.admission.policy_params import BadConfiguration, Params, plain
@@ -51,16 +52,14 @@ _ON_LOOP_S, _ASIDE_S = 0.025, 0.5
 _MAX_MESSAGE = 5 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Enforced:
+class _Enforced(msgspec.Struct, frozen=True):
     """A policy that a binding enforces."""
 
     policy: Policy
     binding: Binding
 
 
-@dataclass(frozen=True, slots=True)
-class _Violation:
+class _Violation(msgspec.Struct, frozen=True):
     """Why a request does not meet a policy. An error in the configuration is always a refusal."""
 
     message: str
@@ -68,8 +67,7 @@ class _Violation:
     is_configuration: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
+class _Subject(msgspec.Struct, frozen=True):
     """A request, as policies see it."""
 
     call: Call

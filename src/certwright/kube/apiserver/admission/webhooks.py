@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -55,8 +54,7 @@ _AT_ONCE = 32
 """Webhooks that are matched, and validating ones that are called, before other requests run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Invocation:
+class Invocation(msgspec.Struct, frozen=True):
     """A webhook that may match a request, and the version of the resource that it expects."""
 
     hook: Hook

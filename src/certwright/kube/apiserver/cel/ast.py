@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 # --- what there is -----------------------------------------------------------------------------------------
 
@@ -22,36 +24,31 @@ class Type(NamedTuple):
     parameters: tuple[Type, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """A node of an expression. `key` is its key in the tables of `Tree`."""
 
     key: int
 
 
-@dataclass(frozen=True, slots=True)
-class Constant(Part):
+class Constant(Part, frozen=True):
     """A literal; for any type but text, bytes and integer only its kind is kept."""
 
     value: str | bytes | int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Name(Part):
+class Name(Part, frozen=True):
     """A variable."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Select(Part):
+class Select(Part, frozen=True):
     """A field selection, or the test whether the field is present."""
 
     of: Part
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Part):
+class Call(Part, frozen=True):
     """A call of a function or operator; `target` is the receiver."""
 
     function: str
@@ -59,29 +56,25 @@ class Call(Part):
     args: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MakeList(Part):
+class MakeList(Part, frozen=True):
     """A list literal."""
 
     items: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MakeMap(Part):
+class MakeMap(Part, frozen=True):
     """A map literal, with pairs of key and value."""
 
     entries: tuple[tuple[Part, Part], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MakeStruct(Part):
+class MakeStruct(Part, frozen=True):
     """A message literal, with the values of its fields."""
 
     values: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Loop(Part):
+class Loop(Part, frozen=True):
     """A comprehension: the expansion of the macros `all`, `exists`, `map` and the like."""
 
     over: Part
@@ -91,8 +84,7 @@ class Loop(Part):
     result: Part
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(msgspec.Struct, frozen=True):
     """An expression, and the types of its nodes."""
 
     root: Part

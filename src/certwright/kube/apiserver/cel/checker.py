@@ -6,8 +6,9 @@ Source: Kubernetes documentation, "Common Expression Language in Kubernetes", ty
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
+
+import msgspec
 
 from certwright.kube.apiserver.cel import ast as cel_ast
 from certwright.kube.apiserver.cel import error_texts, literals
@@ -32,8 +33,7 @@ from certwright.kube.apiserver.cel.functions import Function
 from certwright.kube.apiserver.cel.library import cel, descriptor, descriptor_pb2
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """A field of an object as rules see it: its name, its kind in the terms of `Types.message`."""
 
     name: str
@@ -163,8 +163,7 @@ def _comparisons() -> list[Any]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """The result of a check: the type of the expression's value, and the AST."""
 
     gives: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 _ASKING = ("Authorizer", "Decision", "GroupCheck", "PathCheck", "ResourceCheck")
 CARRIERS = ("CIDR", "Format", "IP", "Quantity", "Semver", "URL", "Violations", *_ASKING)
@@ -25,8 +26,7 @@ ANY = "T"
 """A type parameter: any type, the same wherever it is named in one overload."""
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(msgspec.Struct, frozen=True):
     """One overload. `takes` and `gives` name types: `string`, `int`, `list(string)`, `Quantity`, …, `ANY`.
 
     `run` raises `ValueError` with the text of an evaluation error.

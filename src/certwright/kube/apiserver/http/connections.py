@@ -13,7 +13,9 @@ import logging
 import resource
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.kube.api.errors import Details, TooManyRequests, Unavailable
 
@@ -26,8 +28,7 @@ _LOG_EVERY = 1000
 """Refused connections per log line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionLimits:
+class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """`total`: concurrent connections. The other limits are shares of it.
 
     The share of one address is large because all clients have the same address behind a load balancer.

@@ -16,7 +16,8 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+
+import msgspec
 
 QUEUE_FULL = "queue-full"
 TIME_OUT = "time-out"
@@ -26,8 +27,7 @@ _FLOWS_KEPT = 1000
 Settle = Callable[[bool], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of a level: `seats` in all, `per_flow` and `per_turn`; queued requests: `waiting` of one
     flow, `waiting_in_all`."""
 

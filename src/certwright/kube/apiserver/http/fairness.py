@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncIterator, Hashable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from certwright.kube.api.errors import Details, TooManyRequests
 from certwright.kube.apiserver.auth.auth import ANONYMOUS, MASTERS
@@ -50,8 +51,7 @@ _OF_MANY = frozenset({"list", "deletecollection"})
 _SELECTORS = frozenset({"labelSelector", "fieldSelector"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InFlight:
+class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     """kube-apiserver's flags of these names. `priority_and_fairness` False: there are no queues and no users,
     only limits, and zero means unlimited."""
 

@@ -7,7 +7,9 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.kube.apiserver.http.connections import Connection, Connections
 
@@ -19,8 +21,7 @@ _PAUSE_S = 0.1
 """Seconds until the next attempt after the system has refused to accept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tls:
+class Tls(msgspec.Struct, frozen=True):
     """TLS settings: the context, and the seconds that a handshake and an orderly close may take."""
 
     context: ssl.SSLContext

@@ -5,9 +5,10 @@ Source: what kubectl prints of a Kubernetes cluster (Kubernetes `pkg/printers/in
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec.structs import replace
 
 from certwright.kube.apiserver.kinds.events import OLD_NAMES
 from certwright.kube.apiserver.model.definitions import Column, Json

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.model.authorization import Authorizer
@@ -22,8 +24,7 @@ Json = dict[str, Any]
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of a Table; renders its cell from an object and a time (`now` in seconds since 1970).
 
     Source: Kubernetes API reference, TableColumnDefinition v1 meta.
@@ -49,8 +50,7 @@ def _no_errors(_: Json, __: Json | None) -> list[FieldError]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class WebhookTarget:
+class WebhookTarget(msgspec.Struct, frozen=True):
     """The endpoint of a webhook: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
     system's certificate authorities; `skip_verify`: any certificate is trusted."""
 
@@ -62,8 +62,7 @@ class WebhookTarget:
     skip_verify: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(msgspec.Struct, frozen=True):
     """A conversion webhook. `stored` is the version that objects are stored in now, `first` that of rows
     without a version."""
 
@@ -73,8 +72,7 @@ class Conversion:
     first: str
 
 
-@dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(msgspec.Struct, frozen=True):
     """Kind-specific behavior beyond the schema (as apiserver's strategies). Objects are changed in place.
 
     `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
@@ -92,8 +90,7 @@ class Strategy:
     mark_deleted: Callable[[Json], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subresource:
+class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an object with a separate path, other than `status`.
 
     `shape(new, old)` returns the object to store for what was written there (None: a separate function does
@@ -105,7 +102,7 @@ class Subresource:
     verbs: tuple[str, ...] = ("get", "patch", "update")
     shape: Callable[[Json, Json], Json] | None = None
     kind: tuple[str, str, str] | None = None
-    scale: Mapping[str, str] = field(default_factory=dict)
+    scale: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def _no_change(_: Identity, __: Json, ___: Json | None) -> None:
@@ -116,8 +113,7 @@ def _no_warnings(_: Json, __: Json | None) -> list[str]:
     return []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindExtension:
+class KindExtension(msgspec.Struct, frozen=True, kw_only=True):
     """Extension of a kind by the embedding program, beyond its schema.
 
     `mutate(user, new, old)` changes a write in place, before mutating webhooks and again after them.
@@ -140,8 +136,7 @@ Extensions = Mapping[tuple[str, str], KindExtension]
 """Extensions by group and kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """What an extension may use of the server: the authorizer, and the kinds that it serves."""
 
     authorizer: Authorizer

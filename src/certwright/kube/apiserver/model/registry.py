@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 
@@ -13,8 +14,7 @@ MakeDefinitions = Callable[[dict[str, Any]], tuple[ResourceDefinition, ...]]
 """From a CustomResourceDefinition to its resource definitions; empty while it is not established."""
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """A group and its versions, the preferred one first."""
 
     name: str

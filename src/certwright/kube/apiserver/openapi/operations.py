@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from certwright.kube.apiserver.kinds.native_openapi import component_name
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
@@ -81,8 +83,7 @@ _PRETTY = Parameter("pretty", "string", "true: lay the answer out for people.")
 _NAMESPACE = Parameter("namespace", "string", "The namespace.", "path")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """One method at a path. `takes` and `gives` are names of schemas; `takes` is empty without a body."""
 
     method: str
@@ -100,8 +101,7 @@ class Operation:
     codes: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """A path, the common parameters of its operations, and the operations."""
 
     path: str
@@ -152,8 +152,8 @@ def _path(path: str, named: tuple[Parameter, ...], operations: tuple[Operation, 
 def _without(operation: Operation, common: set[Parameter]) -> Operation:
     if not common:
         return operation
-    fields = {name: getattr(operation, name) for name in Operation.__dataclass_fields__}
-    return Operation(**fields | {"parameters": tuple(p for p in operation.parameters if p not in common)})
+    rest = tuple(p for p in operation.parameters if p not in common)
+    return replace(operation, parameters=rest)
 
 
 def _operation(

@@ -6,7 +6,7 @@ ValidatingAdmissionPolicyBinding v1 admissionregistration.k8s.io.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json
@@ -14,8 +14,7 @@ from certwright.kube.apiserver.requests.selectors import Requirement
 from certwright.kube.apiserver.webhooks.config import Rule, rule_of, selector_of
 
 
-@dataclass(frozen=True, slots=True)
-class NamedRule:
+class NamedRule(msgspec.Struct, frozen=True):
     """A rule that may be for some names only; empty: for all."""
 
     rule: Rule
@@ -26,8 +25,7 @@ class NamedRule:
         return not self.names or name in self.names
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(msgspec.Struct, frozen=True):
     """Which requests are concerned; without rules: all."""
 
     rules: tuple[NamedRule, ...]
@@ -63,8 +61,7 @@ def _match_any(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(msgspec.Struct, frozen=True):
     """One demand. `reason` is that of the refusal."""
 
     expression: str
@@ -73,8 +70,7 @@ class Validation:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """What is demanded of requests. `param_kind` is apiVersion and kind of its parameters; None: it has
     none."""
 
@@ -88,8 +84,7 @@ class Policy:
     fails_closed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ParamRef:
+class ParamRef(msgspec.Struct, frozen=True):
     """The parameters of a binding: that of a name, or those of a selector. `namespace` empty: that of the
     request's object."""
 
@@ -99,8 +94,7 @@ class ParamRef:
     denies_without: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """Where a policy is enforced, with which parameters, and what follows a violation: `actions` are Deny,
     Warn and Audit."""
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from certwright.kube.api.errors import BadRequest, FieldError, invalid
 from certwright.kube.api.naming import check_label_key, check_label_value
@@ -25,8 +26,7 @@ MAX_TERMS = 1_000
 """Requirements in a selector. Each object of a list is matched against all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(msgspec.Struct, frozen=True):
     """One term of a label selector. `operator` is `in`, `notin`, `exists`, `!`, `gt` or `lt`."""
 
     key: str
@@ -186,8 +186,7 @@ def labels_match(requirements: tuple[Requirement, ...], labels: Mapping[str, str
     return all(requirement.matches(labels) for requirement in requirements)
 
 
-@dataclass(frozen=True, slots=True)
-class FieldTerm:
+class FieldTerm(msgspec.Struct, frozen=True):
     """One term of a field selector: `path` equals (or, with `negated`, does not equal) `value`."""
 
     path: str

@@ -5,8 +5,9 @@ Source: Kubernetes documentation, "RawExtension"; apiextensions-apiserver `pkg/a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from certwright.kube.api.errors import FieldError, invalid
 from certwright.kube.apiserver.base import field_errors as words
@@ -40,8 +41,7 @@ def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
             owner.setdefault(key, "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Embedded:
+class _Embedded(msgspec.Struct, frozen=True):
     """Any embedded object, to the rules of metadata."""
 
     group: str = ""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.model import objects
@@ -28,14 +29,13 @@ def _stored_body(row: Row) -> bytes:
     return row.body
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(msgspec.Struct, frozen=True):
     """The selectors of one request. `trivial`: everything matches."""
 
     labels: tuple[Requirement, ...]
     of_key: tuple[FieldTerm, ...]
     of_body: tuple[FieldTerm, ...]
-    readers: Mapping[str, str | Callable[[dict[str, Any]], str]] = field(default_factory=dict)
+    readers: Mapping[str, str | Callable[[dict[str, Any]], str]] = msgspec.field(default_factory=dict)
     body: Callable[[Row], bytes] = _stored_body
 
     @classmethod

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -97,8 +96,7 @@ def _bad_token(detail: str) -> BadRequest:
     return BadRequest(f"invalid continue token: {detail}")
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(msgspec.Struct, frozen=True):
     """The parameters of a list. `exact` is the revision the list must be of, `not_older` the least it may be
     of; 0: any. `after` is where the previous page ended, `left` how many objects remained after it (or
     `UNCOUNTED`), where they were counted."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details, Invalid, TooLarge
 from certwright.kube.apiserver.base.json_values import same, wrong_type
@@ -63,8 +65,7 @@ Change = Callable[[Json], Json]
 """Makes the wanted object from the stored one, which it may change."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """The change of a PUT or PATCH. `pinned`: only for the revision that it names.
 
     `applied` is the configuration of a server-side apply, which also creates. `owned`: the change itself

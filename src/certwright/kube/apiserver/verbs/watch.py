@@ -13,6 +13,8 @@ import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from certwright.kube.api.errors import ApiError, Expired
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.routes import is_true
@@ -36,8 +38,7 @@ times."""
 _LAST_WORDS_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class WatchOptions:
+class WatchOptions(msgspec.Struct, frozen=True):
     """The parameters of a watch. `initial`: the existing objects come first, as ADDED events. `after` is the
     revision that the client has seen, or that the objects must at least have; 0: any."""
 

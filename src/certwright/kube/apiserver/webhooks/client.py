@@ -9,10 +9,11 @@ import asyncio
 import errno
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
 
 from certwright.kube.apiserver.model.definitions import WebhookTarget
 from certwright.kube.util.insecure_tls import unverified_tls
@@ -52,8 +53,7 @@ class CallFailed(Exception):
     """The call failed, or the webhook did not answer with 2xx. The text gives the cause."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Outgoing:
+class _Outgoing(msgspec.Struct, frozen=True):
     """A request as it is sent, to a URL as it is shown in errors."""
 
     method: str
@@ -62,8 +62,7 @@ class _Outgoing:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A response of any status; names of headers are lower-case."""
 
     status: int

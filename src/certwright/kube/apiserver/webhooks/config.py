@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
 from certwright.kube.apiserver.model.objects import Json
@@ -20,8 +21,7 @@ _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": 
 _DEFAULT_TIMEOUT_S = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule: a request matches when each of the parts does. `*` stands for anything."""
 
     operations: frozenset[str]
@@ -48,8 +48,7 @@ def _any_or(wanted: frozenset[str], value: str) -> bool:
     return value in wanted or "*" in wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(msgspec.Struct, frozen=True):
     """One webhook. `key` is unique among all; `fails_closed`: a failed call refuses the request."""
 
     key: str

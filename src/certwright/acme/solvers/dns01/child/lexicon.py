@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
+
+import msgspec
 
 from certwright.acme.solvers.dns01.child import confine
 from certwright.acme.solvers.dns01.child.contract import Busy, Failed, Rejected
@@ -30,8 +31,7 @@ class _LexiconProvider(Protocol):
     def list_records(self, rtype: str, name: str, content: str) -> list[dict[str, Any]]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
+class _Value(msgspec.Struct, frozen=True):
     """One TXT value of a name, in the zone of `provider`."""
 
     provider: _LexiconProvider
