@@ -27,6 +27,7 @@ def of(**spec: Any) -> list[str]:
         ({"dnsNames": ["-a.com"]}, 'spec.dnsNames[0]: "-a.com" is not a host name'),
         ({"dnsNames": ["10.0.0.1"]}, 'spec.dnsNames[0]: "10.0.0.1" is an IP address, which clients do not'),
         ({"dnsNames": ["[::1]"]}, "put it under ipAddresses"),
+        ({"dnsNames": ["2001:db8::f"]}, "put it under ipAddresses"),
         ({"dnsNames": ["https://a.com"]}, 'spec.dnsNames[0]: "https://a.com" is a URL'),
         ({"dnsNames": ["a.com:443"]}, 'spec.dnsNames[0]: "a.com:443" has a port'),
         ({"dnsNames": ["a." * 127]}, "is longer than 253 characters"),

@@ -71,6 +71,7 @@ def plan_of(spki: bytes) -> KeyPlan | None:
     return _KINDS[algorithm] if algorithm in _KINDS else keys.plan_of(keys.load_public_key(spki))
 
 
+@lru_cache(maxsize=1024)
 def is_ml_dsa(spki: bytes) -> bool:
     """Whether it is a key of ML-DSA, judged by its algorithm identifier. Raises `BadKey` for other data."""
     plan = _KINDS.get(_parts(spki)[0])

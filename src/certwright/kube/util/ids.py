@@ -8,6 +8,10 @@ import os
 # Vowels are left out so that no words appear, and 0, 1, 3 so that nothing is misread
 # (k8s.io/apimachinery/pkg/util/rand).
 ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+# The character for each random byte. Bytes of 243 (9·27) and above are left out: they would make the first
+# characters likelier than the others.
+_LETTERS = bytes(ord(ALPHABET[byte % 27]) for byte in range(256))
+_UNEVEN = bytes(range(243, 256))
 # Version and variant are fixed bits (RFC 9562 §5.4).
 _VERSION_4 = 0x4 << 76 | 0b10 << 62
 _RANDOM = (1 << 128) - 1 ^ (0xF << 76 | 0b11 << 62)
@@ -41,12 +45,10 @@ def new_uid() -> str:
 
 def random_suffix(length: int = 5) -> str:
     """`length` characters of `ALPHABET`, from the operating system's random source."""
-    picked = ""
+    picked = b""
     while len(picked) < length:
-        # Bytes of 243 (9·27) and above are left out: they would make the first letters likelier than the
-        # others.
-        picked += "".join([ALPHABET[byte % 27] for byte in _draw() if byte < 243])
-    return picked[:length]
+        picked += _draw().translate(_LETTERS, _UNEVEN)
+    return picked[:length].decode()
 
 
 def bounded_name(name: str, *, limit: int) -> str:
