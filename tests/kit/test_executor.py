@@ -74,7 +74,8 @@ async def test_there_are_no_more_threads_than_were_asked_for_and_no_more_than_ne
     before = set(threading.enumerate())
     for _ in range(5):
         await executor.run(lambda: None)
-        assert len(set(threading.enumerate()) - before) == 1
+        # A second one where the first has not noticed yet that it has nothing to do.
+        assert len(set(threading.enumerate()) - before) <= 2
     benches = [Bench() for _ in range(5)]
     waiting = [asyncio.ensure_future(executor.run(bench)) for bench in benches]
     await until_begun(*benches[:3])
@@ -84,6 +85,43 @@ async def test_there_are_no_more_threads_than_were_asked_for_and_no_more_than_ne
     assert await asyncio.gather(*waiting) == ["done"] * 5
     executor.close()
     executor.join()
+
+
+async def test_the_work_of_one_flow_takes_turns_with_that_of_others() -> None:
+    executor = Threads(1)
+    gate, order = Bench(), list[str]()
+    waiting = [asyncio.ensure_future(executor.run(gate, "first"))]
+    await until_begun(gate)
+    other = Bench()
+    waiting.append(asyncio.ensure_future(executor.run(other, "second")))
+    await until_begun(other)  # Both threads are occupied.
+    for name in ("a1", "a2", "a3"):
+        waiting.append(asyncio.ensure_future(executor.run(partial(_note, order, name), "a")))
+    waiting.append(asyncio.ensure_future(executor.run(partial(_note, order, "b1"), "b")))
+    await asyncio.sleep(0)
+    gate.let_go.set()
+    await asyncio.gather(waiting[0], *waiting[2:])
+    other.let_go.set()
+    await waiting[1]
+    assert order == ["a1", "b1", "a2", "a3"]
+    executor.close()
+    executor.join()
+
+
+async def test_a_short_job_does_not_wait_for_the_long_ones_of_another_flow(executor: Threads) -> None:
+    long = [Bench() for _ in range(4)]
+    waiting = [asyncio.ensure_future(executor.run(bench, "tenant")) for bench in long]
+    await until_begun(*long[:2])
+    assert await executor.run(lambda: "short", "another") == "short"
+    assert not any(bench.begun.is_set() for bench in long[2:])
+    for bench in long:
+        bench.let_go.set()
+    assert await asyncio.gather(*waiting) == ["done"] * 4
+
+
+def _note(order: list[str], name: str) -> str:
+    order.append(name)
+    return name
 
 
 async def test_a_cancelled_caller_leaves_the_thread_to_finish(executor: Threads) -> None:

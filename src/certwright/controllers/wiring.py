@@ -17,6 +17,7 @@ from certwright.controllers.cainjector.reconcile import CAInjector
 from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.cainjector.targets import Target
 from certwright.controllers.certificates.parsed import Facts
+from certwright.controllers.certificates.precedence import by_expiry
 from certwright.controllers.certificates.reconcile import CertificateReconciler
 from certwright.controllers.certificates.steps import enabled_steps
 from certwright.controllers.deliveries.cache import wake_deliveries
@@ -34,7 +35,6 @@ from certwright.controllers.sets.status import SetReconciler
 from certwright.controllers.shims import handlers as shim_handlers
 from certwright.controllers.shims.reconcile import ShimReconciler
 from certwright.kube.api.kinds import Kind
-from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.resources.ingress import ListenerSet
 from certwright.resources.table import (
@@ -45,8 +45,6 @@ from certwright.resources.table import (
     ISSUERS,
 )
 
-# A certificate that does not exist yet is as urgent as one that expires after this time.
-_A_DAY_S = 86_400.0
 # Challenges also wait for a CA, so they get this many times more workers. Orders do not, because many that
 # begin together would then finish late, and all together.
 _FOR_A_CA = 4
@@ -66,15 +64,6 @@ def _certificates(parts: Parts) -> CertificateReconciler:
         authorities=parts.authorities,
         suffix=parts.settings.suffix,
     )
-
-
-def _by_expiry(parts: Parts) -> Precedence:
-    """When more keys are due than can run, those whose certificate expires first go first."""
-
-    def expiry(key: ObjectKey) -> float:
-        return parts.caches.ends_at(key) or parts.toolbox.now().timestamp() + _A_DAY_S
-
-    return Precedence(expiry)
 
 
 def _certificate_handlers(parts: Parts, reconciler: CertificateReconciler, add: Add) -> None:
@@ -272,7 +261,14 @@ def _breaker_handlers(parts: Parts, breakers: BreakerReconciler, add: Add) -> No
 
 
 ROWS: Final[tuple[Row[Any], ...]] = (
-    Row("certificates", "Certificates", _certificates, _certificate_handlers, precedence=_by_expiry),
+    Row(
+        "certificates",
+        "Certificates",
+        _certificates,
+        _certificate_handlers,
+        precedence=lambda parts: Precedence(by_expiry(parts.caches.ends_at, parts.toolbox.now)),
+        is_shared=True,
+    ),
     Row(
         "authorities",
         "CAs of issuers",

@@ -111,20 +111,24 @@ class Effects:
         self._caches.certificates.put(found)
         return (found.metadata.uid, found.metadata.resource_version) == (meta.uid, meta.resource_version)
 
-    async def make_keystores(self, stores: Sequence[Store], pair: Pair, now: datetime) -> dict[str, bytes]:
+    async def make_keystores(
+        self, stores: Sequence[Store], pair: Pair, now: datetime, namespace: str
+    ) -> dict[str, bytes]:
         """The files of these key stores. Raises `Blocked` where one cannot be made."""
         if not stores:
             return {}
-        made = await self._executor.run(lambda: keystores.make(stores, pair, now))
+        made = await self._executor.run(lambda: keystores.make(stores, pair, now), namespace)
         for store in stores:
             self._fitting.remember(store, pair, made, fits=True)
         return made
 
-    async def keystore_fits(self, store: Store, pair: Pair, data: Mapping[str, bytes]) -> bool:
+    async def keystore_fits(
+        self, store: Store, pair: Pair, data: Mapping[str, bytes], namespace: str
+    ) -> bool:
         """Whether the files of this key store in `data` are as wanted."""
         known = self._fitting.known(store, pair, data)
         if known is None:
-            known = await self._executor.run(lambda: keystores.fits(store, pair, data))
+            known = await self._executor.run(lambda: keystores.fits(store, pair, data), namespace)
             self._fitting.remember(store, pair, data, fits=known)
         return known
 
@@ -174,20 +178,20 @@ class Effects:
         """Send an Event about the Certificate."""
         self._recorder.event(CERTIFICATES, certificate, kind, reason, message)
 
-    async def new_key(self, plan: keys.KeyPlan) -> bytes:
+    async def new_key(self, plan: keys.KeyPlan, namespace: str) -> bytes:
         """A new private key as PEM (PKCS#8)."""
         if plan.algorithm is keys.KeyAlgorithm.RSA:
             # Tens of milliseconds to seconds: not on the event loop. The others take less than one.
-            key = await self._executor.run(lambda: keys.generate(plan))
+            key = await self._executor.run(lambda: keys.generate(plan), namespace)
         else:
             key = keys.generate(plan)
         made = KeyFacts(key, keys.public_key_der(key), plan)
         return self._facts.encode(made, keys.KeyEncoding.PKCS8)
 
-    async def new_csr(self, plan: csr.CsrPlan, key: KeyFacts) -> bytes:
+    async def new_csr(self, plan: csr.CsrPlan, key: KeyFacts, namespace: str) -> bytes:
         """A signing request as PEM. Raises `PkiError` where the plan contains what X.509 cannot express."""
         if key.is_slow:
-            return await self._executor.run(lambda: csr.build_csr(plan, key.key))
+            return await self._executor.run(lambda: csr.build_csr(plan, key.key), namespace)
         return csr.build_csr(plan, key.key)
 
     def encode_key(self, key: KeyFacts, encoding: str) -> bytes:

@@ -134,7 +134,9 @@ class Issuing:
             pair,
             found if isinstance(found, CertificateFacts) else None,
             issuer=target.issuer_annotations(certificate),
-            keystores=await effects.make_keystores(stores.stores, pair, snapshot.now),
+            keystores=await effects.make_keystores(
+                stores.stores, pair, snapshot.now, certificate.metadata.namespace
+            ),
             owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
         await effects.apply_secret(certificate, snapshot.secret, content)

@@ -108,7 +108,8 @@ async def _make(name: str, snapshot: Snapshot, effects: Effects) -> Secret:
         effects.tell(certificate, "Warning", "DecodeFailed", text)
         kept = None
     if kept is None:
-        return next_key_secret(certificate, name, await effects.new_key(wanted.key_plan(certificate.spec)))
+        plan = wanted.key_plan(certificate.spec)
+        return next_key_secret(certificate, name, await effects.new_key(plan, certificate.metadata.namespace))
     if differing := wanted.key_differences(kept, certificate.spec):
         raise Blocked(
             "CannotRegenerateKey",

@@ -60,7 +60,7 @@ class Requests:
     async def _make(self, snapshot: Snapshot, key: KeyFacts, effects: Effects) -> CertificateRequest:
         certificate, spec = snapshot.certificate, snapshot.certificate.spec
         try:
-            csr = await effects.new_csr(wanted.csr_plan(spec), key)
+            csr = await effects.new_csr(wanted.csr_plan(spec), key, certificate.metadata.namespace)
         except PkiError as error:
             raise Blocked(
                 "RequestFailed", f"No signing request can be made from this spec: {error}"

@@ -244,14 +244,16 @@ def _by_uid(content: Content) -> dict[str, object]:
 async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, effects: Effects) -> dict[str, bytes]:
     """The files of the key stores: existing ones as far as they are as wanted, else new ones. Those whose
     password is missing stay as they are."""
+    namespace = secret.metadata.namespace
     wanted: Wanted = keystores.wanted(snapshot.certificate.spec, snapshot.passwords)
     kept, to_make = [*wanted.missing], []
     for store in wanted.stores:
-        if await effects.keystore_fits(store, pair, secret.data):
+        if await effects.keystore_fits(store, pair, secret.data, namespace):
             kept.append(store.files)
         else:
             to_make.append(store)
-    return _stored(secret, kept) | await effects.make_keystores(to_make, pair, snapshot.now)
+    made = await effects.make_keystores(to_make, pair, snapshot.now, namespace)
+    return _stored(secret, kept) | made
 
 
 def _stored(secret: Secret, stores: Iterable[Files]) -> dict[str, bytes]:

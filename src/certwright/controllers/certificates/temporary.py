@@ -41,10 +41,11 @@ async def make(snapshot: Snapshot, effects: Effects) -> Pair:
 
     Raises `Blocked` where the spec asks for what no certificate can contain.
     """
-    spec, key = snapshot.certificate.spec, snapshot.next_key
+    certificate, key = snapshot.certificate, snapshot.next_key
+    spec, namespace = certificate.spec, certificate.metadata.namespace
     assert key is not None
     try:
-        csr = await effects.new_csr(temporary.marked(wanted.csr_plan(spec)), key)
+        csr = await effects.new_csr(temporary.marked(wanted.csr_plan(spec)), key, namespace)
         chain = temporary.sign_temporarily(
             csr,
             duration=spec.requested_duration,

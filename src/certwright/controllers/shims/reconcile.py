@@ -87,7 +87,7 @@ class ShimReconciler(Generic[T]):
             return wanted_for(self._kind, found, inherited, self._options)
         # The author of one large object must not stop the event loop.
         return await self._toolbox.executor.run(
-            lambda: wanted_for(self._kind, found, inherited, self._options)
+            lambda: wanted_for(self._kind, found, inherited, self._options), found.metadata.namespace
         )
 
     def _report_problems(self, found: T, problems: Sequence[str]) -> None:

@@ -1,0 +1,61 @@
+"""Many Certificates of one namespace do not delay those of another, and those that end soon go first."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from certwright.kube.api.core import Namespace
+from certwright.kube.api.core_kinds import NAMESPACES
+from certwright.kube.api.meta import ObjectMeta
+from certwright.resources.table import CERTIFICATES, ISSUERS
+from controllers.scene import make_certificate, make_issuer
+from support.world import World, make_world
+
+_MANY = 300
+_TOGETHER = 50
+"""Twice as many writes as keys are worked on at the same time."""
+
+
+async def _create_many(world: World) -> None:
+    await world.create(ISSUERS, make_issuer("self"))
+    for number in range(_MANY):
+        await world.create(CERTIFICATES, make_certificate(f"c{number}", "self"))
+
+
+def _writes_until(world: World, name: str) -> int:
+    """How many objects the controllers wrote before the Secret of that name."""
+    writes = world.recording.object_writes()
+    path = f"/api/v1/namespaces/other/secrets/{name}"
+    return next(number for number, write in enumerate(writes) if write.path.startswith(path))
+
+
+async def test_hundreds_of_one_namespace_do_not_go_before_one_of_another() -> None:
+    async with make_world(controllers=False) as world:
+        await _create_many(world)
+        await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="other")))
+        await world.create(ISSUERS, make_issuer("self", namespace="other"))
+        await world.create(CERTIFICATES, make_certificate("web", "self", namespace="other"))
+        await world.start_controllers()
+        assert await world.is_ready("web", "other")
+        assert await world.is_ready(f"c{_MANY - 1}")
+        assert len(world.recording.object_writes()) >= 7 * _MANY
+        assert _writes_until(world, "web") < 7 * _TOGETHER
+
+
+async def test_one_that_ends_soon_goes_before_new_ones() -> None:
+    async with make_world() as world:
+        await world.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="other")))
+        await world.create(ISSUERS, make_issuer("self", namespace="other"))
+        short = make_certificate("short", "self", namespace="other", duration="1h", renew_before="20m")
+        await world.create(CERTIFICATES, short)
+        await world.settle()
+        first = (await world.secret("short", "other")).data["tls.crt"]
+        await world.stop_controllers()
+        await _create_many(world)
+        for number in range(_MANY):
+            await world.create(CERTIFICATES, make_certificate(f"d{number}", "self", namespace="other"))
+        world.clock.advance(timedelta(minutes=50))
+        world.recording.writes.clear()
+        await world.start_controllers()
+        assert (await world.secret("short", "other")).data["tls.crt"] != first
+        assert _writes_until(world, "short") < 7 * _TOGETHER
