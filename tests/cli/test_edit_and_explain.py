@@ -55,6 +55,15 @@ def test_what_is_saved_is_written(cli: Cli, namespace: str, editor: Editor, tmp_
     assert cli("edit", "issuer/own", *here).out == "issuer.cert-manager.io/own not changed\n"
 
 
+def test_without_a_terminal_no_editor_is_started_that_nobody_chose(
+    cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KUBE_EDITOR", "VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    result = cli("edit", "issuer", "own", "-n", namespace)
+    assert (result.status, "edit needs a terminal" in result.err) == (1, True)
+
+
 def test_what_is_refused_is_opened_again_with_the_reason(
     cli: Cli, namespace: str, editor: Editor, tmp_path: Path
 ) -> None:

@@ -342,7 +342,8 @@ def test_pairs_that_cannot_be_imported(command: str, tmp_path: Path) -> None:
         "a.key is not the key of the certificate in": (certificate, other),
         "a.key: the private key is encrypted; an unencrypted one is needed": (certificate, pem_of(key, b"x")),
         "a.crt expired at ": (old, pem_of(old_key)),
-        "a.crt has no certificate (expected is PEM)": (b"", other),
+        "a.crt has no certificate (expected is PEM)\n": (b"", other),
+        "a.crt has no certificate (expected is PEM); `openssl x509 -inform DER": (b"\x30\x82", other),
         "a.key: not a private key that can be read": (certificate, certificate),
     }
     if command == "ca":

@@ -267,3 +267,10 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_output_that_cannot_be_written_is_said_in_a_sentence() -> None:
+    program = [sys.executable, "-m", "certwright", "completion", "bash"]
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: writing failed: No space left on device\n")

@@ -7,6 +7,7 @@ compares them with the commands' own.
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import os
 import sys
@@ -77,6 +78,8 @@ _MEANT = {
 """What users of other programs type, and the command that does it."""
 _MODULES = {"import": "import_"}
 """The modules of commands whose name no module can have."""
+# Errors of a write that do not name the file.
+_IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 
 
@@ -182,8 +185,8 @@ def _unforeseen(error: BaseException) -> str:
     if isinstance(error, (lazy.api_errors.ApiError, lazy.api_errors.Unreachable)):
         return str(error)
     if isinstance(error, OSError):
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}"
+        where = str(error.filename) if error.filename else "writing failed" if error.errno in _IS_FULL else ""
+        return f"{where}: {error.strerror or error}" if where else error.strerror or str(error)
     name = type(error).__name__
     return f"internal error: {name}: {error} (CERTWRIGHT_DEBUG=1 shows where)"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ _HEADER = (
     "# Save and leave the editor to change the object; an unchanged or empty file changes nothing.\n"
     "# Lines that begin with # are ignored.\n"
 )
+_EDITORS = ("KUBE_EDITOR", "VISUAL", "EDITOR")
 _IDENTITY = ("apiVersion", "kind")
 
 
@@ -44,6 +46,10 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
       certwright edit certificate web
       certwright edit issuer/example-ca -n shop
     """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()) and not any(map(os.environ.get, _EDITORS)):
+        raise Failed(
+            "edit needs a terminal, or in $EDITOR a program that needs none; `apply` changes objects too"
+        )
     async with session(server) as here:
         targets = await resolve(here, words)
         if len(targets) != 1 or len(targets[0].names) != 1:

@@ -83,7 +83,8 @@ def read_pair(certificates: Path, key: Path, now: datetime, *, above: Path | Non
     content = read_bytes(certificates)
     blocks = list(certificates_in(content))
     if not blocks:
-        raise CannotImport(f"{certificates} has no certificate (expected is PEM)")
+        advice = f"; `openssl x509 -inform DER -in {certificates} -out FILE` converts DER" if content else ""
+        raise CannotImport(f"{certificates} has no certificate (expected is PEM){advice}")
     if above is not None and len(blocks) == 1 and above.exists():
         blocks += certificates_in(read_bytes(above))
     try:
