@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from certwright.kube.store.contract import Compacted, Event, FutureRevision, Key, Row
-from certwright.kube.store.log import EventLog
+from certwright.kube.store.log import EventLog, size_of_row
 
 
 def event(revision: int, bucket: str = "b", name: str = "n", *, size: int = 0) -> Event:
@@ -39,7 +41,7 @@ def test_nothing_is_known_of_before_the_start() -> None:
 def test_the_window_is_bounded_by_bytes() -> None:
     log = EventLog(max_bytes=50_000)
     for revision in range(1, 101):
-        log.append([event(revision, size=1_000)])
+        log.append([event(revision, name=f"n{revision}", size=1_000)])
     assert log.size <= 50_000
     assert 30 <= 100 - log.oldest("b") <= 50
 
@@ -48,18 +50,18 @@ def test_a_list_that_is_continued_keeps_the_events_since_its_revision() -> None:
     log = EventLog(max_bytes=50_000, max_held_bytes=300_000)
     log.append([event(1)])
     for revision in range(2, 152):
-        log.append([event(revision, size=1_000)])
+        log.append([event(revision, name=f"n{revision}", size=1_000)])
         if revision % 20 == 0:
             log.undo("b", 1)
     assert log.oldest("b") <= 1
-    assert len(log.undo("b", 1)) == 1
+    assert len(log.undo("b", 1)) == 150
 
 
 def test_events_that_a_continued_list_keeps_are_bounded() -> None:
     log = EventLog(max_bytes=50_000, max_held_bytes=100_000)
     log.append([event(1)])
     for revision in range(2, 152):
-        log.append([event(revision, size=1_000)])
+        log.append([event(revision, name=f"n{revision}", size=1_000)])
         if log.oldest("b") <= 1:
             log.undo("b", 1)
     assert log.size <= 100_000
@@ -72,8 +74,26 @@ def test_a_list_that_is_not_continued_keeps_nothing() -> None:
     log.append([event(1)])
     log.undo("b", 1)
     for revision in range(2, 152):
-        log.append([event(revision, size=1_000)])
+        log.append([event(revision, name=f"n{revision}", size=1_000)])
     assert log.size <= 50_000
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 900)), max_size=60))
+def test_a_row_that_two_events_refer_to_counts_once(steps: list[tuple[str, int, int]]) -> None:
+    log, rows = EventLog(max_bytes=10_000), dict[str, Row]()
+    for revision, (name, kind, size) in enumerate(steps, 1):
+        previous = rows.get(name)
+        row = Row(Key("b", "", name), revision, b"m", b"x" * size)
+        if kind == 0 and previous is not None:
+            log.append([Event(revision, previous._replace(revision=revision), previous, deleted=True)])
+            del rows[name]
+        else:
+            log.append([Event(revision, row, previous)])
+            rows[name] = row
+        window = log.since("b", log.oldest("b"))
+        held = {(row.key, row.revision): row for one in window for row in (one.row, one.previous) if row}
+        assert log.size == sum(map(size_of_row, held.values())) + 500 * len(window)
+        assert log.size <= 10_000
 
 
 def test_the_window_is_bounded_by_count() -> None:

@@ -82,11 +82,12 @@ class EventLog:
         """Add the events of one commit, in order of revision, all over `revision`."""
         for event in events:
             bucket = event.row.key.bucket
+            added = size_of(event) - self._size_of_shared(self._last.get(event.row.key))
             self._all.append(event)
             self._last[event.row.key] = event
             self._buckets.setdefault(bucket, deque()).append(event)
-            self._bytes += size_of(event)
-            self._appended += size_of(event)
+            self._bytes += added
+            self._appended += added
         if events:
             self._revision = events[-1].revision
         while len(self._all) > self._max_events or self._bytes > self._max_held_bytes:
@@ -124,6 +125,14 @@ class EventLog:
         self._bytes -= size_of(event)
         if self._last[event.row.key] is event:
             del self._last[event.row.key]
+        else:
+            self._bytes += self._size_of_shared(event)
+
+    @staticmethod
+    def _size_of_shared(event: Event | None) -> int:
+        """The bytes that the next event of the key has in common with this one, and that are counted once:
+        its previous row."""
+        return 0 if event is None or event.deleted else size_of_row(event.row)
 
     def last(self, key: Key) -> Event | None:
         """The last event of a key, None if it has not changed within the window."""
