@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -79,13 +80,19 @@ def test_following_the_page_works(name: str, host: Host) -> None:
 def check_renewal(host: Host, certificate: str, name: str) -> None:
     """After a renewal the server presents the new certificate: it was reloaded, without the reader."""
     before = stored(host, certificate)
-    assert presented(host.ports.https, name) == before
+    await_presented(host, name, lambda served: served == before)
     host.run(f"certwright renew {certificate}")
-    deadline = time.monotonic() + 60
-    while (served := presented(host.ports.https, name)) == before:
-        assert time.monotonic() < deadline, "the server still presents the certificate before the renewal"
-        time.sleep(0.05)
+    served = await_presented(host, name, lambda served: served != before)
     assert served == stored(host, certificate)
+
+
+def await_presented(host: Host, name: str, is_wanted: Callable[[bytes], bool]) -> bytes:
+    """The certificate that the server presents when it is as wanted: a reload takes a moment."""
+    deadline = time.monotonic() + 60
+    while not is_wanted(served := presented(host.ports.https, name)):
+        assert time.monotonic() < deadline, "the server still presents another certificate"
+        time.sleep(0.05)
+    return served
 
 
 _ROOT_DIRECTORY = re.compile(r"(--delivery-root \w+=)/\S+")

@@ -346,11 +346,12 @@ class EtcdClient:
             return f"shows a certificate that is not trusted, or refuses ours: see --etcd-cafile ({text})"
         if "WRONG_VERSION_NUMBER" in text:
             return "does not speak TLS: begin --store with etcd://, not etcds://"
+        # A server of TLS closes plain connections, or waits.
+        hint = "" if access.tls or self._cluster else "; if it speaks TLS, begin --store with etcds://"
         if code is grpc.StatusCode.UNAVAILABLE and "etcdserver" not in text:
-            hint = "" if access.tls else "; if it speaks TLS, begin --store with etcds://"
             return f"cannot be reached ({text}{hint})"
         if code is _SILENCE:
-            return "does not answer"
+            return f"does not answer{hint}"
         return f"refuses ({text})"
 
     def _channel(self, member: str) -> grpc.aio.Channel:
