@@ -69,13 +69,12 @@ async def test_many_callers_get_each_their_own_answer(executor: Threads) -> None
     assert answers == [n * n for n in range(500)]
 
 
-async def test_there_are_no_more_threads_than_were_asked_for_and_no_more_than_needed() -> None:
+async def test_there_are_no_more_threads_than_were_asked_for_and_one_for_other_flows() -> None:
     executor = Threads(3)
     before = set(threading.enumerate())
     for _ in range(5):
         await executor.run(lambda: None)
-        # A second one where the first has not noticed yet that it has nothing to do.
-        assert len(set(threading.enumerate()) - before) <= 2
+        assert len(set(threading.enumerate()) - before) <= 4
     benches = [Bench() for _ in range(5)]
     waiting = [asyncio.ensure_future(executor.run(bench)) for bench in benches]
     await until_begun(*benches[:3])
@@ -223,8 +222,11 @@ async def test_what_was_worked_on_is_held_by_nobody_afterwards(executor: Threads
             with suppress(LookupError):
                 await executor.run(work)
             del work
-            # The threads have had other work since.
-            await asyncio.gather(*(executor.run(lambda: None) for _ in range(20)))
+            # The thread may be about to let go; with the collector off, a cycle stays for ever.
+            for _ in range(10_000):
+                if gone() is None:
+                    break
+                await executor.run(lambda: None)
             assert gone() is None, method
     finally:
         gc.enable()
