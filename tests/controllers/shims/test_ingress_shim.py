@@ -135,6 +135,7 @@ async def test_annotations_set_the_fields_of_the_certificate(scene: ShimScene) -
         ({"private_key_size": "big"}, "cert-manager.io/private-key-size: 'big' is not a whole number"),
         ({"revision_history_limit": "0"}, "annotation cert-manager.io/revision-history-limit"),
         ({"secret_template": "{"}, "cert-manager.io/secret-template cannot be read"),
+        ({"secret_template": '{"label": {"app": "web"}}'}, "unknown field `label`"),
         (
             {"secret_template": '{"annotations": {"cert-manager.io/x": "y"}}'},
             "annotation cert-manager.io/secret-template",
@@ -142,6 +143,9 @@ async def test_annotations_set_the_fields_of_the_certificate(scene: ShimScene) -
         ({"cluster_issuer": "x"}, "both cert-manager.io/issuer and cert-manager.io/cluster-issuer are given"),
         ({"isuer_kind": "X"}, "cert-manager.io/isuer-kind is not an annotation"),
         ({"isuer_kind": "X"}, "did you mean cert-manager.io/issuer-kind?"),
+        ({"usages": " ,"}, "cert-manager.io/usages is empty"),
+        ({"acme.cert-manager.io/http01-edit-in-place": "yes"}, "http01-edit-in-place: 'yes' has no effect"),
+        ({"kubernetes.io/tls-acme": "on"}, "kubernetes.io/tls-acme: 'on' has no effect"),
     ],
 )
 async def test_what_is_wrong_with_an_annotation_is_an_event_that_names_it(
@@ -155,6 +159,7 @@ async def test_what_is_wrong_with_an_annotation_is_an_event_that_names_it(
 @pytest.mark.parametrize(
     ("tls", "sentence"),
     [
+        ([], "spec.tls: Required value: list hosts and the Secret"),
         ([{"secretName": "web-tls"}], "spec.tls[0].hosts: Required value: list the names"),
         ([{"hosts": ["a.example"]}], "spec.tls[0].secretName: Required value: name the Secret"),
         ([TLS, TLS], 'spec.tls[1].secretName: Invalid value: "web-tls": several entries'),
@@ -204,6 +209,23 @@ async def test_a_misspelt_issuer_annotation_is_an_event(scene: ShimScene) -> Non
             "cert-manager.io/issuer?",
         )
     ]
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["cert-manger.io/issuer", "certmanager.io/issuer", "certmanager.k8s.io/issuer", "Cert-Manager.io/issuer"],
+)
+async def test_a_misspelt_prefix_is_an_event(scene: ShimScene, key: str) -> None:
+    await scene.ingress(TLS, **{key: "ca"})
+    ((reason, message),) = await scene.events_of("Ingress")
+    assert reason == "BadConfig"
+    assert f"{key} is not an annotation of cert-manager; did you mean cert-manager.io/issuer?" in message
+
+
+async def test_annotations_of_neighbouring_programs_are_none_of_ours(scene: ShimScene) -> None:
+    prefixes = ("policy.cert-manager.io", "trust.cert-manager.io", "venafi.cert-manager.io", "example.com")
+    await scene.ingress(TLS, **{f"{prefix}/issuer": "ca" for prefix in prefixes})
+    assert await scene.events_of("Ingress") == []
 
 
 async def test_an_issuer_that_does_not_exist_is_an_event(scene: ShimScene) -> None:
@@ -317,6 +339,16 @@ async def test_the_default_issuer_is_for_ingresses_with_tls_acme() -> None:
     assert certificates["web-tls"]["spec"]["issuerRef"]["name"] == "ca"
 
 
+@pytest.mark.parametrize("key", ["issuer", "cluster_issuer"])
+async def test_the_default_group_is_that_of_named_issuers_too(key: str) -> None:
+    """As with cert-manager, whose Certificates would otherwise change their issuer in a switch."""
+    async with shim_scene(shims=ShimOptions(issuer_group="example.com")) as scene:
+        await scene.ingress(TLS, **{key: "other"})
+        kind = "Issuer" if key == "issuer" else "ClusterIssuer"
+        reference = (await scene.certificates())["web-tls"]["spec"]["issuerRef"]
+        assert reference == {"name": "other", "kind": kind, "group": "example.com"}
+
+
 async def test_without_a_default_issuer_tls_acme_is_an_event(scene: ShimScene) -> None:
     await scene.ingress(TLS, **{"kubernetes.io/tls-acme": "true"})
     ((reason, message),) = await scene.events_of("Ingress")
@@ -330,6 +362,17 @@ async def test_after_a_restart_nothing_is_written_again(scene: ShimScene) -> Non
     scene.world.recording.writes.clear()
     await scene.world.start_controllers()
     assert scene.world.recording.writes == []
+
+
+async def test_what_cert_manager_has_made_is_left_as_it_is(scene: ShimScene) -> None:
+    """It writes durations in its own spelling, and no empty template."""
+    wanted = {"duration": "2160h", "renew_before": "1h30m", "secret_template": "{}"}
+    await scene.ingress(TLS, issuer="ca", **wanted)
+    assert "secretTemplate" not in (await scene.certificates())["web-tls"]["spec"]
+    await scene.change_spec("web-tls", duration="2160h0m0s", renewBefore="1h30m0s")
+    spec = (await scene.certificates())["web-tls"]["spec"]
+    assert (spec["duration"], spec["renewBefore"]) == ("2160h0m0s", "1h30m0s")
+    assert [reason for reason, _ in await scene.events_of("Ingress")] == ["CreateCertificate"]
 
 
 async def test_the_shim_can_be_left_out() -> None:

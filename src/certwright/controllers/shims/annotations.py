@@ -69,7 +69,8 @@ PARENT_KIND: Final = "acme.cert-manager.io/http01-parentrefkind"
 PARENT_NAMESPACE: Final = "acme.cert-manager.io/http01-parentrefnamespace"
 """On a Certificate: the HTTP-01 solver attaches its route to a parent in this namespace."""
 
-_PREFIXES: Final = ("cert-manager.io/", "acme.cert-manager.io/")
+_OURS: Final = re.compile(r"(acme\.)?cert-?man[a-z]*\.[a-z0-9.-]+/", re.ASCII | re.IGNORECASE)
+"""The prefixes `cert-manager.io/` and `acme.cert-manager.io/`, misspelt ones included."""
 
 _SUBJECT: Final = {
     names.SUBJECT_ORGANIZATIONS: "organizations",
@@ -155,6 +156,7 @@ _MOST: Final = 10
 """Misspelt annotations that are reported one by one: the search for a similar name takes 3 ms each."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
 class BadAnnotation(ValueError):
@@ -168,7 +170,7 @@ def is_true(value: str) -> bool:
 
 def concerns_us(annotations: Mapping[str, str], auto: Iterable[str]) -> bool:
     """Whether any annotation is for the shims, misspelt ones included."""
-    return any(key.startswith(_PREFIXES) for key in annotations) or any(key in annotations for key in auto)
+    return any(_OURS.match(key) for key in annotations) or any(key in annotations for key in auto)
 
 
 def chooses_issuer(annotations: Mapping[str, str], auto: Iterable[str]) -> bool:
@@ -180,7 +182,7 @@ def chooses_issuer(annotations: Mapping[str, str], auto: Iterable[str]) -> bool:
 def misspelt(annotations: Mapping[str, str]) -> list[str]:
     """A sentence for each annotation with cert-manager's prefix that does not exist, and one for all after
     the first ones."""
-    unknown = sorted(key for key in annotations if key not in _KNOWN and key.startswith(_PREFIXES))
+    unknown = sorted(key for key in annotations if key not in _KNOWN and _OURS.match(key))
     sentences = []
     for key in unknown[:_MOST]:
         near = difflib.get_close_matches(key, _KNOWN, n=1, cutoff=0.8)
@@ -194,10 +196,23 @@ def misspelt(annotations: Mapping[str, str]) -> list[str]:
     return sentences
 
 
+def not_switches(annotations: Mapping[str, str], auto: Iterable[str]) -> list[str]:
+    """A sentence for each annotation that is to be true or false, and is neither."""
+    sentences = []
+    for key in (EDIT_IN_PLACE, PARENT_FALLBACK, *auto):
+        value = annotations.get(key)
+        # cert-manager compares this one with the text "true".
+        accepted = {"true"} if key == EDIT_IN_PLACE else _TRUE
+        if value is not None and value not in accepted | _FALSE:
+            sentences.append(f'metadata.annotations: {key}: {value!r} has no effect; write "true" or "false"')
+    return sentences
+
+
 def issuer_of(annotations: Mapping[str, str], options: ShimOptions) -> IssuerReference:
     """The issuer that the annotations choose, with the default one of `options` where they choose none.
 
-    Raises `BadAnnotation`.
+    The default group is that of every issuer without `…/issuer-group`, as with cert-manager. Raises
+    `BadAnnotation`.
     """
     issuer, cluster_issuer = annotations.get(ISSUER), annotations.get(CLUSTER_ISSUER)
     kind, group = annotations.get(names.ISSUER_KIND), annotations.get(names.ISSUER_GROUP)
@@ -217,8 +232,7 @@ def issuer_of(annotations: Mapping[str, str], options: ShimOptions) -> IssuerRef
     if not name:
         key = CLUSTER_ISSUER if cluster_issuer is not None else ISSUER
         raise BadAnnotation(f"{key} is empty; write the name of the issuer")
-    default = IssuerReference(name=name, kind="Issuer", group=names.GROUP)
-    return msgspec.structs.replace(default, kind=kind or default.kind, group=group or default.group)
+    return IssuerReference(name=name, kind=kind or "Issuer", group=group or options.issuer_group)
 
 
 def _default_issuer(options: ShimOptions, kind: str | None, group: str | None) -> IssuerReference:
@@ -251,6 +265,8 @@ def with_annotations(spec: CertificateSpec, annotations: Mapping[str, str]) -> C
             changes[field] = _number(key, annotations[key])
     if USAGES in annotations:
         changes["usages"] = _split(annotations[USAGES])
+        if not changes["usages"]:
+            raise BadAnnotation(f"{USAGES} is empty; name usages, or remove it")
     for key, field in _NAMES.items():
         if key in annotations:
             changes[field] = tuple(dict.fromkeys((*getattr(spec, field), *_split(annotations[key]))))
@@ -279,14 +295,21 @@ def _private_key(annotations: Mapping[str, str]) -> PrivateKeySpec | None:
     return PrivateKeySpec(**given) if given else None
 
 
-def _template(text: str) -> SecretTemplate:
+class _StrictTemplate(SecretTemplate, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+def _template(text: str) -> SecretTemplate | None:
     try:
-        return json_decoder(SecretTemplate).decode(text)
+        given = json_decoder(_StrictTemplate).decode(text)
     except msgspec.MsgspecError as error:
         raise BadAnnotation(
             f"{SECRET_TEMPLATE} cannot be read: {error}; write JSON such as "
             '{"labels": {"app": "web"}, "annotations": {}}'
         ) from error
+    if not given.labels and not given.annotations:
+        return None
+    return SecretTemplate(labels=given.labels, annotations=given.annotations)
 
 
 def _number(key: str, text: str) -> int:

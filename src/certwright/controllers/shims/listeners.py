@@ -42,6 +42,8 @@ def secrets_of(found: IngressLike) -> frozenset[str]:
 def _of_ingress(ingress: Ingress) -> TlsSettings:
     hosts: dict[str, Sequence[str]] = {}
     errors: list[FieldError] = []
+    if not ingress.spec.tls:
+        errors.append(required("spec.tls", "list hosts and the Secret for their certificate"))
     uses = Counter(tls.secret_name for tls in ingress.spec.tls)
     for place, tls in enumerate(ingress.spec.tls):
         path = f"spec.tls[{place}]"

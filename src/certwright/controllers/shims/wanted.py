@@ -16,6 +16,7 @@ from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.api.errors import FieldError
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import ObjectMeta, OwnerReference
+from certwright.kube.util.durations import parse_duration
 from certwright.resources import certificate_rules, names
 from certwright.resources.certificate import Certificate, CertificateSpec
 from certwright.resources.ingress import Gateway, Ingress, IngressLike, ListenerSet
@@ -55,11 +56,11 @@ def wanted_for(
     the Gateway of a ListenerSet, from which it has its issuer if it names none."""
     annotations = found.metadata.annotations
     auto = options.auto_annotations if isinstance(found, Ingress) else ()
-    misspelt = known.misspelt(annotations)
+    mistakes = [*known.misspelt(annotations), *known.not_switches(annotations, auto)]
     settings = read_settings(found, options.protocols)
     if not known.chooses_issuer({**inherited, **annotations}, auto):
         # Only an annotation that is not understood may be an issuer's.
-        return Wanted(problems=misspelt) if misspelt else None
+        return Wanted(problems=mistakes) if mistakes else None
     try:
         issuer = known.issuer_of(_issuer_annotations(annotations, inherited, auto), options)
         made = {
@@ -68,8 +69,8 @@ def wanted_for(
         }
         made = {secret: _complete(one, found, options) for secret, one in made.items()}
     except BadAnnotation as error:
-        return Wanted(problems=(*misspelt, f"metadata.annotations: {error}"))
-    problems = [*misspelt, *map(str, settings.errors)]
+        return Wanted(problems=(*mistakes, f"metadata.annotations: {error}"))
+    problems = [*mistakes, *map(str, settings.errors)]
     good = {}
     for secret, one in made.items():
         wrong = certificate_rules.validate(one)
@@ -174,6 +175,10 @@ def updated(existing: Certificate, wanted: Certificate, options: ShimOptions) ->
     meta = existing.metadata
     others = {key: value for key, value in meta.annotations.items() if key not in managed}
     fields: dict[str, Any] = {name: getattr(wanted.spec, name) for name in _MANAGED_FIELDS}
+    for name in ("duration", "renew_before"):
+        if _is_same_duration(getattr(existing.spec, name), fields[name]):
+            # cert-manager writes 2160h0m0s where the annotation is 2160h.
+            fields[name] = getattr(existing.spec, name)
     return msgspec.structs.replace(
         existing,
         metadata=msgspec.structs.replace(
@@ -183,6 +188,15 @@ def updated(existing: Certificate, wanted: Certificate, options: ShimOptions) ->
         ),
         spec=msgspec.structs.replace(existing.spec, **fields),
     )
+
+
+def _is_same_duration(one: str | None, other: str | None) -> bool:
+    if one is None or other is None:
+        return one == other
+    try:
+        return parse_duration(one) == parse_duration(other)
+    except ValueError:
+        return False
 
 
 _MANAGED_FIELDS: Final = (
