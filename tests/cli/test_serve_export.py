@@ -62,6 +62,17 @@ def test_run_once_waits_for_the_command_and_fails_with_it(start: Start) -> None:
     assert "the --on-change command failed: it ended with status 3" in failed.err
 
 
+def test_exported_files_are_no_deliverys(start: Start, tmp_path: Path) -> None:
+    inner = tmp_path / "out" / "default"
+    inner.mkdir(parents=True)
+    for root in (tmp_path, inner, tmp_path / "out"):
+        words = ("--export", "out", "--delivery-root", f"web={root}")
+        for command in (("serve", *words), ("run", str(EXAMPLES / "quickstart.yaml"), *words)):
+            outcome = start(*command).rest()
+            assert outcome.status == 2
+            assert f"--delivery-root web={root} and --export out overlap" in outcome.err
+
+
 def test_a_command_without_a_directory_is_refused(start: Start) -> None:
     outcome = start("serve", "--on-change", "true").rest()
     assert outcome.status == 2

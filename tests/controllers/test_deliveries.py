@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -20,20 +20,26 @@ from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.pki import jks, pkcs12
-from certwright.resources.delivery import Delivery, DeliveryOutput, DeliverySpec
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources.delivery import Delivery, DeliveryOutput, DeliverySpec, ServedAt
 from certwright.resources.references import LocalObjectReference, SecretKeySelector
 from certwright.resources.table import DELIVERIES
 from controllers.scene import Scene
+from support.programs import free_port
 from support.world import World, make_world
 
 ROOT = "web"
 
 
 @asynccontextmanager
-async def delivering(directory: Path, **root: Any) -> AsyncIterator[Scene]:
-    """A world with a CA, a Certificate `web`, and one root."""
+async def delivering(
+    directory: Path, *, roots: Mapping[str, Root] | None = None, checked: Sequence[str] = (), **root: Any
+) -> AsyncIterator[Scene]:
+    """A world with a CA, a Certificate `web`, and one root, or several."""
     options = DeliveryOptions(
-        roots={ROOT: Root(directory=str(directory), **root)}, hooks={"fails": "exit 1", "ok": "true"}
+        roots={ROOT: Root(directory=str(directory), **root), **(roots or {})},
+        hooks={"fails": "exit 1", "ok": "true"},
+        checked=checked,
     )
     async with make_world(deliveries=options) as world:
         scene = Scene(world)
@@ -279,3 +285,102 @@ async def test_the_condition_is_a_metric(tmp_path: Path) -> None:
         text = scene.world.controllers.metrics.take()().decode()
         name = 'certwright_delivery_delivered_status{name="web",namespace="default",condition="True"} 1'
         assert name in text
+
+
+async def test_a_path_is_one_directory_by_whatever_root_it_is_reached(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    other = Root(directory=str(tmp_path / "link"))
+    async with delivering(tmp_path, roots={"other": other}) as scene:
+        world = scene.world
+        await world.create(DELIVERIES, delivery(path="one"))
+        await world.advance(timedelta(seconds=1))
+        await world.create(DELIVERIES, delivery("later", root="other", path="one"))
+        assert "Delivery web delivers to other:one" in await reason(world, "PathInUse", "later")
+        await world.client.delete(DELIVERIES, "web", "default")
+        await reason(world, "Delivered", "later")
+
+
+async def test_a_delivery_that_the_root_does_not_allow_takes_no_path(tmp_path: Path) -> None:
+    async with delivering(tmp_path, namespaces=("default",)) as scene:
+        world = scene.world
+        await world.create(DELIVERIES, delivery("early", namespace="kube-system", path="one"))
+        await world.advance(timedelta(seconds=1))
+        await world.create(DELIVERIES, delivery(path="one"))
+        await reason(world, "Delivered")
+
+
+NOT_A_PAIR = {"tls.key": b"other", "ca.crt": b"-----BEGIN CERTIFICATE-----\nMAAA\n-----END CERTIFICATE-----"}
+
+
+@pytest.mark.parametrize("name", ["tls.key", "ca.crt", "tls.crt"])
+async def test_files_that_a_server_could_not_read_are_not_delivered(tmp_path: Path, name: str) -> None:
+    async with delivering(tmp_path) as scene:
+        world = scene.world
+        data = {**(await world.secret("web")).data, "tls.crt": (await world.secret("ca")).data["tls.crt"]}
+        if name != "tls.crt":
+            data = {**(await world.secret("web")).data, name: NOT_A_PAIR[name]}
+        await world.create(SECRETS, Secret(metadata=SecretMeta(name="bad", namespace="default"), data=data))
+        bad = LocalObjectReference(name="bad")
+        await world.create(DELIVERIES, delivery(certificate_ref=None, secret_ref=bad))
+        message = await reason(world, "Invalid")
+        assert "of Secret bad" in message
+        assert os.listdir(tmp_path) == []
+
+
+async def test_text_beside_the_pem_is_left_out(tmp_path: Path) -> None:
+    async with delivering(tmp_path) as scene:
+        world = scene.world
+        plain = (await world.secret("web")).data
+        data = {name: b"\xffa text\n\n" + plain[name] + b"\n\nset ssl" for name in ("tls.crt", "ca.crt")}
+        data["tls.key"] = plain["tls.key"] + b"-----BEGIN X"
+        await world.create(SECRETS, Secret(metadata=SecretMeta(name="odd", namespace="default"), data=data))
+        odd = LocalObjectReference(name="odd")
+        await world.create(DELIVERIES, delivery(certificate_ref=None, secret_ref=odd))
+        await reason(world, "Delivered")
+        for name in ("tls.crt", "ca.crt"):
+            assert (tmp_path / "web" / name).read_bytes() == plain[name]
+        key = (tmp_path / "web" / "tls.key").read_bytes()
+        assert public_key_der(load_private_key(key)) == public_key_der(load_private_key(plain["tls.key"]))
+        assert b"-----BEGIN X" not in key
+
+
+async def deployed(world: World, words: str) -> None:
+    """Return when the message of the condition `Deployed` contains `words`."""
+    async with asyncio.timeout(20):
+        while True:
+            found = await condition_of(world, kind="Deployed")
+            if found is not None and words in found.message:
+                return
+            await world.advance(timedelta(seconds=0.1))
+            await asyncio.sleep(0.01)
+
+
+async def test_other_addresses_are_checked_immediately_and_none_leave_no_condition(tmp_path: Path) -> None:
+    first, second = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    async with delivering(tmp_path, checked=("127.0.0.1:*",)) as scene:
+        world = scene.world
+        await world.create(DELIVERIES, delivery(served_at=(ServedAt(address=first),)))
+        await deployed(world, f"{first} cannot be checked")
+        await _patch(world, {"servedAt": [{"address": second}]})
+        await deployed(world, f"{second} cannot be checked")
+        await _patch(world, {"servedAt": None})
+        async with asyncio.timeout(20):
+            while await condition_of(world, kind="Deployed") is not None:
+                await world.settle()
+                await asyncio.sleep(0.01)
+
+
+async def test_the_servers_are_checked_although_the_hook_fails(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    async with delivering(tmp_path, checked=(address,)) as scene:
+        world = scene.world
+        served = (ServedAt(address=address),)
+        await world.create(DELIVERIES, delivery(hook="fails", served_at=served))
+        await deployed(world, f"stored and delivered, but {address} cannot be checked")
+        status = (await world.get(DELIVERIES, "web")).status
+        assert status.current is not None
+        assert status.failed_attempts is not None
+
+
+async def _patch(world: World, spec: dict[str, Any]) -> None:
+    await world.client.patch(DELIVERIES, "web", "default", {"spec": spec})

@@ -13,7 +13,7 @@ import pytest
 from certwright.controllers.deliveries.hooks import Change, Hooks
 from certwright.controllers.deliveries.options import DeliveryOptions
 from certwright.controllers.deliveries.served import NotServed, served_certificate
-from certwright.kit.hooks import HookError
+from certwright.kit.hooks import HookError, run_hook
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import SystemClock
 from support.pairs import server_pair
@@ -45,6 +45,41 @@ async def test_haproxy_that_does_not_run_is_a_failure(tmp_path: Path) -> None:
         await hooks.run("lb", Change(ObjectKey("shop", "web"), tmp_path, (tmp_path / "all.pem",)))
     with pytest.raises(HookError, match="needs an output of format Combined"):
         await hooks.run("lb", Change(ObjectKey("shop", "web"), tmp_path))
+
+
+async def test_a_file_that_haproxy_refuses_is_the_failure_of_its_delivery_only(tmp_path: Path) -> None:
+    received: list[bytes] = []
+
+    async def haproxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await reader.readline()
+        if line.endswith(b"<<\n"):
+            received.append(line + await reader.readuntil(b"\n\n"))
+        writer.write(b"Transaction created\n" if b"good" in line else b"Can't replace a certificate\n")
+        writer.write(b"Success!\n" if line.startswith(b"commit") else b"")
+        writer.close()
+
+    hooks = Hooks(DeliveryOptions(hooks={"lb": f"haproxy:{tmp_path}/socket"}), SystemClock())
+    files = [tmp_path / "bad.pem", tmp_path / "good.pem"]
+    for file in files:
+        file.write_bytes(b"pem\n\n \n\xff\n")
+    changes = [Change(ObjectKey("shop", file.stem), tmp_path, (file,)) for file in files]
+    async with await asyncio.start_unix_server(haproxy, tmp_path / "socket"):
+        runs = (hooks.run("lb", one) for one in (*changes, change("none", tmp_path)))
+        bad, good, none = await asyncio.gather(*runs, return_exceptions=True)
+    assert "Can't replace a certificate" in str(bad)
+    assert good is None
+    assert isinstance(none, HookError)
+    assert received[1] == b"set ssl cert %b <<\npem\n\xff\n\n" % bytes(files[1])
+
+
+async def test_a_private_key_that_a_hook_prints_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(server_pair("web.example.com")[1])
+    for command in ("cat key", "head -c 200 key", "base64 -w0 key", "cat key; yes | head -c 9000"):
+        with pytest.raises(HookError) as failure:
+            await run_hook(f"cd {tmp_path}; {command}; exit 1", {})
+        assert str(failure.value) == (
+            "it ended with status 1: what it printed contains a private key and is not shown"
+        )
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,19 @@ class ExportFlags:
     def __post_init__(self) -> None:
         if self.export is None and (self.on_change is not None or self.export_ca_keys):
             raise click.UsageError("--on-change and --export-ca-keys need --export DIR")
+
+    def check_apart(self, roots: Mapping[str, lazy.app.Root]) -> None:
+        """Raise `click.UsageError` where an author of Deliveries could replace exported files."""
+        if self.export is None:
+            return
+        export = self.export.resolve()
+        for name, root in roots.items():
+            directory = Path(root.directory).resolve()
+            if export.is_relative_to(directory) or directory.is_relative_to(export):
+                raise click.UsageError(
+                    f"--delivery-root {name}={root.directory} and --export {self.export} overlap: Deliveries "
+                    "could replace exported files; choose directories of which none is within the other"
+                )
 
     @property
     def settings(self) -> lazy.exporting.ExportSettings | None:

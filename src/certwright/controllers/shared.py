@@ -46,7 +46,9 @@ class Shared:
         )
         self.deliveries: Informer[Delivery] | None = None
         if table.DELIVERIES in self.enabled and settings.deliveries.roots:
-            self.deliveries = follow_deliveries(toolbox.client, clock, settings.namespace or "")
+            self.deliveries = follow_deliveries(
+                toolbox.client, clock, settings.namespace or "", settings.deliveries.roots
+            )
             self.caches.add((self.deliveries,))
         self.queues = Queues(clock, self.caches, mine)
         self.issuers = KnownIssuers(self.caches, self.enabled, self.secrets_of_cluster_issuers)

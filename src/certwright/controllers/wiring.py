@@ -237,7 +237,7 @@ def _deliveries(parts: Parts) -> DeliveryReconciler:
 
 def _delivery_handlers(parts: Parts, reconciler: DeliveryReconciler, add: Add) -> None:
     assert parts.deliveries is not None
-    wake_deliveries(parts.deliveries, parts.caches, add)
+    wake_deliveries(parts.deliveries, parts.caches, parts.settings.deliveries.roots, add)
     events.wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
 
 
@@ -375,6 +375,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         runs=lambda parts: parts.deliveries is not None,
         # The roots are of the machine, not of the shard.
         is_divided=False,
+        is_shared=True,
         yields_when_idle=False,
     ),
     Row(

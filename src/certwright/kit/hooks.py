@@ -8,11 +8,14 @@ from collections.abc import Mapping
 from subprocess import DEVNULL, STDOUT, Popen
 from typing import IO
 
+from certwright.kube.api.quoting import holds_private_key
 from certwright.kube.util.encoding import one_line
 from certwright.kube.util.programs import wait_ended
 
 DEFAULT_TIMEOUT_S = 60.0
 _LONGEST_REASON = 500
+# More than is shown, so that a private key is recognised by its first line.
+_READ = 65_536
 # Never passed on: it decrypts the store.
 _WITHHELD = ("CERTWRIGHT_ENCRYPTION_KEY",)
 
@@ -55,5 +58,8 @@ def _start(command: str, environment: Mapping[str, str], output: IO[bytes]) -> P
 
 
 def _end_of(output: IO[bytes]) -> str:
-    output.seek(max(0, output.seek(0, os.SEEK_END) - 4 * _LONGEST_REASON))
-    return one_line(output.read().decode(errors="replace"))[-_LONGEST_REASON:]
+    output.seek(max(0, output.seek(0, os.SEEK_END) - _READ))
+    text = output.read().decode(errors="replace")
+    if holds_private_key(text):
+        return "what it printed contains a private key and is not shown"
+    return one_line(text)[-_LONGEST_REASON:]

@@ -65,6 +65,7 @@ def command(
         if manifests.documents:
             raise AlreadyReported
         raise Failed(f"{', '.join(manifests.names)} contains no objects")
+    export.check_apart(server.deliveries.delivery_roots)
     log.set_up()
     from certwright.cli.commands.runner import Runner, RunOptions  # 0.2 s, which --help does not need
 

@@ -37,6 +37,7 @@ def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemo
       certwright serve --store memory --listen 127.0.0.1:0    for a test
       certwright serve --store etcds://e1:2379,e2:2379 --etcd-cafile ca.crt
     """
+    export.check_apart(server.deliveries.delivery_roots)
     log.set_up()
     host, port = server.listen or listen_flags.DEFAULT_LISTEN
     options = server.at(host, port)

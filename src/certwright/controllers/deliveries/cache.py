@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add
+from certwright.controllers.deliveries.options import Root
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
@@ -16,11 +19,13 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.delivery import Delivery
 from certwright.resources.table import DELIVERIES
 
-_BY_PATH: Final = "path"
+_BY_DIRECTORY: Final = "directory"
 _BY_CERTIFICATE: Final = "certificate"
 
 
-def follow_deliveries(client: Client, clock: Clock, namespace: str) -> Informer[Delivery]:
+def follow_deliveries(
+    client: Client, clock: Clock, namespace: str, roots: Mapping[str, Root]
+) -> Informer[Delivery]:
     """The informer; the kind need not be served."""
     return Informer(
         client,
@@ -29,15 +34,15 @@ def follow_deliveries(client: Client, clock: Clock, namespace: str) -> Informer[
         namespace=namespace,
         is_optional=True,
         indexers={
-            _BY_PATH: lambda one: (path_of(one),),
+            _BY_DIRECTORY: lambda one: _directories(one, roots),
             _BY_CERTIFICATE: lambda one: filter(None, (_certificate_of(one),)),
         },
     )
 
 
-def first_at(informer: Informer[Delivery], delivery: Delivery) -> Delivery:
-    """The oldest Delivery to the same path."""
-    return min(informer.cache.by_index(_BY_PATH, path_of(delivery)), key=_seniority, default=delivery)
+def first_at(informer: Informer[Delivery], delivery: Delivery, roots: Mapping[str, Root]) -> Delivery:
+    """The oldest Delivery to the same directory, also by another root."""
+    return min(_at_directory_of(delivery, informer, roots), key=_seniority, default=delivery)
 
 
 def path_of(delivery: Delivery) -> str:
@@ -45,15 +50,17 @@ def path_of(delivery: Delivery) -> str:
     return f"{delivery.spec.root}:{delivery.spec.path}"
 
 
-def wake_deliveries(informer: Informer[Delivery], caches: Caches, add: Add) -> None:
-    """Enqueue Deliveries for their own events, for those of others to the same path, and for those of their
-    Certificate."""
+def wake_deliveries(
+    informer: Informer[Delivery], caches: Caches, roots: Mapping[str, Root], add: Add
+) -> None:
+    """Enqueue Deliveries for their own events, for those of others to the same directory, and for those of
+    their Certificate."""
 
     def changed(old: Delivery | None, new: Delivery | None) -> None:
         add(events.key_of(old, new))
         if old is None or (new is not None and path_of(old) == path_of(new)):
             return
-        for rival in informer.cache.by_index(_BY_PATH, path_of(old)):
+        for rival in _at_directory_of(old, informer, roots):
             add(rival.metadata.key)
 
     def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
@@ -64,6 +71,21 @@ def wake_deliveries(informer: Informer[Delivery], caches: Caches, add: Add) -> N
 
     informer.add_handler(changed)
     caches.certificates.add_handler(certificate_changed)
+
+
+def _at_directory_of(
+    delivery: Delivery, informer: Informer[Delivery], roots: Mapping[str, Root]
+) -> Iterator[Delivery]:
+    for directory in _directories(delivery, roots):
+        yield from informer.cache.by_index(_BY_DIRECTORY, directory)
+
+
+def _directories(delivery: Delivery, roots: Mapping[str, Root]) -> Iterator[str]:
+    """The directory, without links, because two roots may lead to it. None for a Delivery that may not write
+    there: it keeps no other from it."""
+    root = roots.get(delivery.spec.root)
+    if root is not None and root.is_for(delivery.metadata.namespace):
+        yield f"{os.path.realpath(root.directory)}/{delivery.spec.path}"
 
 
 def _seniority(delivery: Delivery) -> tuple[datetime, str]:

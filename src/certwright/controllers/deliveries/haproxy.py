@@ -21,14 +21,14 @@ async def replace_certificate(socket: str, file: Path, *, timeout_s: float) -> N
     """
     try:
         async with asyncio.timeout(timeout_s):
-            pem = await asyncio.to_thread(file.read_text)
+            pem = await asyncio.to_thread(file.read_bytes)
             # An empty line ends the payload.
-            payload = "\n".join(line for line in pem.splitlines() if line.strip())
-            await _call(socket, f"set ssl cert {file} <<\n{payload}\n\n", expected="ransaction ")
+            payload = b"\n".join(line for line in pem.splitlines() if line.strip())
+            await _call(socket, f"set ssl cert {file}", expected="ransaction ", payload=payload)
             try:
-                await _call(socket, f"commit ssl cert {file}\n", expected="Success!")
+                await _call(socket, f"commit ssl cert {file}", expected="Success!")
             except HookError:
-                await _call(socket, f"abort ssl cert {file}\n", expected="")
+                await _call(socket, f"abort ssl cert {file}", expected="")
                 raise
     except TimeoutError:
         raise HookError(f"HAProxy did not answer at {socket} within {timeout_s:g} s") from None
@@ -36,14 +36,13 @@ async def replace_certificate(socket: str, file: Path, *, timeout_s: float) -> N
         raise HookError(f"HAProxy cannot be reached at {socket}: {in_words(error)}") from error
 
 
-async def _call(socket: str, command: str, *, expected: str) -> None:
+async def _call(socket: str, command: str, *, expected: str, payload: bytes = b"") -> None:
     reader, writer = await asyncio.open_unix_connection(socket)
     try:
-        writer.write(command.encode())
+        writer.write(command.encode() + (b" <<\n%b\n\n" % payload if payload else b"\n"))
         await writer.drain()
         answer = (await reader.read(-1))[:_LONGEST_ANSWER].decode(errors="replace")
     finally:
         writer.close()
     if expected not in answer:
-        first = " ".join(command.split("\n", 1)[0].split()[:3])
-        raise HookError(f"HAProxy's answer to `{first}` was: {one_line(answer) or '(empty)'}")
+        raise HookError(f"HAProxy's answer to `{command}` was: {one_line(answer) or '(empty)'}")

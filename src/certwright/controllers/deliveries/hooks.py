@@ -1,4 +1,7 @@
-"""Run the operator's hooks: Deliveries that change within a moment share one run of their hook."""
+"""Run the operator's hooks: Deliveries that change within a moment share one run of their command.
+
+HAProxy is called for each Delivery: a file that it refuses is the failure of that Delivery only.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,13 @@ class Hooks:
         self._running: dict[str, asyncio.Lock] = {}
 
     async def run(self, name: str, change: Change) -> None:
-        """Run the hook of that name for this change and for others of the same moment. Raises `HookError`."""
+        """Run the hook of that name for this change, a command also for others of the same moment. Raises
+        `HookError`."""
+        hook = self._options.hooks[name]
+        if hook.startswith(HAPROXY):
+            async with self._turn(name):
+                await self._replace(hook.removeprefix(HAPROXY), change)
+            return
         batch = self._batches.setdefault(name, _Batch())
         batch.changes.append(change)
         if batch.run is None:
@@ -51,22 +60,20 @@ class Hooks:
 
     async def _run_batch(self, name: str, batch: _Batch) -> None:
         await self._clock.sleep(_DEBOUNCE_S)
-        async with self._running.setdefault(name, asyncio.Lock()):
+        async with self._turn(name):
             # Changes from now on are in the next batch.
             del self._batches[name]
-            await self._call(self._options.hooks[name], batch.changes)
+            variables = {
+                "CERTWRIGHT_DELIVERIES": "\n".join(str(one.key) for one in batch.changes),
+                "CERTWRIGHT_DIRS": "\n".join(str(one.folder) for one in batch.changes),
+            }
+            await run_hook(self._options.hooks[name], variables, timeout_s=self._options.hook_timeout_s)
 
-    async def _call(self, hook: str, changes: list[Change]) -> None:
-        timeout_s = self._options.hook_timeout_s
-        if hook.startswith(HAPROXY):
-            files = [file for change in changes for file in change.combined]
-            if not files:
-                raise HookError("a HAProxy hook needs an output of format Combined")
-            for file in files:
-                await replace_certificate(hook.removeprefix(HAPROXY), file, timeout_s=timeout_s)
-            return
-        variables = {
-            "CERTWRIGHT_DELIVERIES": "\n".join(f"{one.key.namespace}/{one.key.name}" for one in changes),
-            "CERTWRIGHT_DIRS": "\n".join(str(one.folder) for one in changes),
-        }
-        await run_hook(hook, variables, timeout_s=timeout_s)
+    async def _replace(self, socket: str, change: Change) -> None:
+        if not change.combined:
+            raise HookError("a HAProxy hook needs an output of format Combined")
+        for file in change.combined:
+            await replace_certificate(socket, file, timeout_s=self._options.hook_timeout_s)
+
+    def _turn(self, name: str) -> asyncio.Lock:
+        return self._running.setdefault(name, asyncio.Lock())

@@ -29,6 +29,10 @@ class Root(msgspec.Struct, frozen=True, kw_only=True):
     modes: Sequence[str] = ()
     namespaces: Sequence[str] = ()
 
+    def is_for(self, namespace: str) -> bool:
+        """Whether Deliveries of that namespace may write below it."""
+        return not self.namespaces or namespace in self.namespaces
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryOptions:

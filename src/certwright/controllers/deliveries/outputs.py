@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import assert_never
 
@@ -13,9 +14,11 @@ from certwright.controllers.deliveries.refusals import INVALID, NOT_FOUND, NOT_I
 from certwright.kit.versioned_files import File
 from certwright.kube.api.core import Secret
 from certwright.pki import keystores
-from certwright.pki.certificates import CertificateFacts, read_certificate
+from certwright.pki.certificates import CertificateFacts, read_certificate, read_chain
 from certwright.pki.errors import PkiError
+from certwright.pki.keys import KeyEncoding, encode_private_key, load_private_key, public_key_der
 from certwright.pki.keystores import DEFAULT_ALIAS, Contents
+from certwright.pki.pem import blocks, certificates_in
 from certwright.pki.pkcs12 import Profile
 from certwright.resources.delivery import DEFAULT_OUTPUTS, HAVE_KEY, DeliveryOutput, DeliverySpec, Format
 
@@ -26,25 +29,19 @@ Read = Callable[[str], bytes | None]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of the Secret, the certificate in it, and the passwords of key stores by the name of their
-    file."""
+    """The certificate, its PEM with intermediate certificates, its key, its CAs (empty: none), and the
+    passwords of key stores by the name of their file. Other text of the PEM, which servers may not be able to
+    read, is left out."""
 
-    data: Mapping[str, bytes]
     certificate: CertificateFacts
+    chain_pem: bytes
+    key_pem: bytes
+    ca_pem: bytes
     passwords: Mapping[str, str]
-
-    def chain(self) -> bytes:
-        """The certificate and its intermediate certificates, as PEM that ends with a newline."""
-        return self.data["tls.crt"].rstrip() + b"\n"
 
     def contents(self, password: str) -> Contents:
         """What a key store contains: no CA, because a server does not need it."""
-        return Contents(
-            key_pem=self.data["tls.key"],
-            chain_pem=self.data["tls.crt"],
-            ca_pem=b"",
-            password=password,
-        )
+        return Contents(key_pem=self.key_pem, chain_pem=self.chain_pem, ca_pem=b"", password=password)
 
 
 def read_source(secret: Secret, passwords: Mapping[str, str]) -> Source:
@@ -53,18 +50,43 @@ def read_source(secret: Secret, passwords: Mapping[str, str]) -> Source:
     missing = [name for name in ("tls.crt", "tls.key") if not secret.data.get(name)]
     if missing:
         raise Refused(NOT_ISSUED, f"Secret {meta.name} has no {' and no '.join(missing)} yet")
+    with _readable("tls.crt", secret):
+        chain = read_chain(secret.data["tls.crt"])
+    with _readable("tls.key", secret):
+        key_pem = secret.data["tls.key"].strip() + b"\n"
+        key = load_private_key(key_pem)
+    # A server that reads a wrong pair does not start, not even for its other sites.
+    if public_key_der(key) != chain[0].public_key_der:
+        reason = f"tls.key of Secret {meta.name} is not the private key of its tls.crt; correct the Secret"
+        raise Refused(INVALID, reason)
+    with _readable("ca.crt", secret):
+        authorities = [read_certificate(one) for one in certificates_in(secret.data.get("ca.crt", b""))]
+    return Source(
+        certificate=chain[0],
+        chain_pem=_joined(chain),
+        key_pem=key_pem if len(blocks(key_pem)) == 1 else encode_private_key(key, KeyEncoding.PKCS8),
+        ca_pem=_joined(authorities),
+        passwords=passwords,
+    )
+
+
+@contextmanager
+def _readable(name: str, secret: Secret) -> Iterator[None]:
     try:
-        certificate = read_certificate(secret.data["tls.crt"])
+        yield
     except PkiError as error:
-        raise Refused(INVALID, f"tls.crt of Secret {meta.name} cannot be read: {error}") from error
-    return Source(data=secret.data, certificate=certificate, passwords=passwords)
+        raise Refused(INVALID, f"{name} of Secret {secret.metadata.name} cannot be read: {error}") from error
+
+
+def _joined(found: Iterable[CertificateFacts]) -> bytes:
+    return b"".join(one.pem for one in found)
 
 
 def outputs_of(spec: DeliverySpec, source: Source) -> Sequence[DeliveryOutput]:
     """The files of the Delivery; without any in the spec the default ones that the Secret has."""
     if spec.outputs:
         return spec.outputs
-    is_ca, has_ca = source.certificate.is_ca, bool(source.data.get("ca.crt"))
+    is_ca, has_ca = source.certificate.is_ca, bool(source.ca_pem)
     return [
         output
         for output in DEFAULT_OUTPUTS
@@ -92,17 +114,17 @@ def make_files(
 def _content(output: DeliveryOutput, source: Source, read: Read, now: datetime) -> bytes:
     match Format(output.format):
         case Format.CHAIN:
-            return source.chain()
+            return source.chain_pem
         case Format.KEY:
-            return source.data["tls.key"]
+            return source.key_pem
         case Format.CA:
-            if not source.data.get("ca.crt"):
+            if not source.ca_pem:
                 raise Refused(
                     NOT_FOUND, f"{output.name}: the Secret has no ca.crt; its issuer returned no CA"
                 )
-            return source.data["ca.crt"]
+            return source.ca_pem
         case Format.COMBINED:
-            return source.chain() + source.data["tls.key"].rstrip() + b"\n"
+            return source.chain_pem + source.key_pem
         case Format.PKCS12 | Format.JKS:
             return _key_store(output, source, read, now)
         case never:

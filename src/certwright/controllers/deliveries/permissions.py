@@ -25,7 +25,7 @@ def check(delivery: Delivery, root: Root, options: DeliveryOptions) -> None:
     if errors := delivery_rules.validate(delivery):
         raise Refused(INVALID, "; ".join(f"{error.field}: {error.message}" for error in errors))
     spec, namespace = delivery.spec, delivery.metadata.namespace
-    if root.namespaces and namespace not in root.namespaces:
+    if not root.is_for(namespace):
         raise Refused(
             NOT_ALLOWED,
             f"spec.root: {spec.root} is not for namespace {namespace}; have certwright started with "

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -36,7 +36,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources.delivery import Delivery, DeliveryOutput, DeliveryStatus, Format
+from certwright.resources.delivery import Delivery, DeliveryOutput, DeliveryStatus, Format, ServedAt
 from certwright.resources.delivery_rules import path_parts
 from certwright.resources.table import DELIVERIES
 
@@ -83,10 +83,11 @@ class _Retry(Attempts, frozen=True):
 
 
 class _Checked(msgspec.Struct, frozen=True):
-    """The last check of `servedAt`: of which certificate, its failures in a row, and when the next
+    """The last check: of which certificate and addresses, its failures in a row, and when the next
     follows."""
 
     certificate: bytes
+    addresses: Sequence[ServedAt]
     failures: int
     due: datetime
 
@@ -151,7 +152,11 @@ class DeliveryReconciler:
             failures = retry.failures + 1 if retry is not None and retry.inputs == job.inputs else 1
             wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_RETRY)
             retry = self._retries[key] = _Retry(failures, self._toolbox.now() + wait, job.inputs)
-            await self._fail(delivery, refusal, retry)
+            # Without its hook the server may still read the files by itself, or serve the old certificate.
+            replaced = job.source.certificate if refusal.reason == refusals.HOOK_FAILED else None
+            written = await self._fail(delivery, refusal, retry, replaced)
+            if written is not None and replaced is not None:
+                await self._check_served(key, written, replaced)
             return Result(wake_at=retry.due)
         self._retries.pop(key, None)
         return await self._succeed(job)
@@ -200,7 +205,7 @@ class DeliveryReconciler:
 
     def _check_path(self, delivery: Delivery) -> None:
         """The oldest Delivery to a path has it. Raises `Refused`."""
-        first = first_at(self._informer, delivery)
+        first = first_at(self._informer, delivery, self._options.roots)
         if first.metadata.uid != delivery.metadata.uid:
             is_near = first.metadata.namespace == delivery.metadata.namespace
             which = f"Delivery {first.metadata.name}" if is_near else "an older Delivery"
@@ -267,8 +272,6 @@ class DeliveryReconciler:
         written = await self._commit(job.delivery, status)
         if written is None:
             return Result()
-        if not written.spec.served_at:
-            return Result(wake_at=now + RESCAN)
         due = await self._check_served(job.key, written, certificate)
         return Result(wake_at=min(now + RESCAN, due))
 
@@ -276,25 +279,36 @@ class DeliveryReconciler:
         self, key: ObjectKey, delivery: Delivery, certificate: CertificateFacts
     ) -> datetime:
         """Write the condition `Deployed`, if a check is due; returns when the next is."""
-        now, last = self._toolbox.now(), self._checked.get(key)
-        if last is not None and last.certificate == certificate.der and last.due > now:
+        now, last, addresses = self._toolbox.now(), self._checked.get(key), delivery.spec.served_at
+        if not addresses:
+            return datetime.max.replace(tzinfo=UTC)
+        if last is not None and (last.certificate, last.addresses) != (certificate.der, addresses):
+            last = None
+        if last is not None and last.due > now:
             return last.due
         condition = await deployed(delivery, certificate, self._options, self._tools.probe)
         failures = 0
         wait = DAILY
         if condition.status != "True":
-            failures = last.failures + 1 if last is not None and last.certificate == certificate.der else 1
+            failures = last.failures + 1 if last is not None else 1
             wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_CHECK_RETRY)
-        self._checked[key] = _Checked(certificate.der, failures, now + wait)
+        self._checked[key] = _Checked(certificate.der, addresses, failures, now + wait)
         changed = conditions.with_condition(delivery.status.conditions, condition, now)
         await self._commit(delivery, msgspec.structs.replace(delivery.status, conditions=changed))
         return now + wait
 
-    async def _fail(self, delivery: Delivery, refusal: Refused, retry: Attempts | None) -> None:
+    async def _fail(
+        self,
+        delivery: Delivery,
+        refusal: Refused,
+        retry: Attempts | None,
+        replaced: CertificateFacts | None = None,
+    ) -> Delivery | None:
         before = conditions.find(delivery.status.conditions, DELIVERED)
         if before is None or before.message != refusal.message:
             self._toolbox.recorder.event(DELIVERIES, delivery, "Warning", refusal.reason, refusal.message)
-        await self._commit(delivery, failed_status(delivery, refusal, retry, self._toolbox.now()))
+        status = failed_status(delivery, refusal, retry, self._toolbox.now(), replaced=replaced)
+        return await self._commit(delivery, status)
 
     async def _commit(self, delivery: Delivery, status: DeliveryStatus) -> Delivery | None:
         try:
