@@ -66,6 +66,7 @@ KEPT = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
 NEEDED_ELSEWHERE = {
     # OpenShift's own admission.
     ("create", "discovery.k8s.io/endpointslices/restricted"),
+    ("create", "route.openshift.io/routes/custom-host"),
     ("update", "cert-manager.io/certificates/finalizers"),
     ("update", "cert-manager.io/certificaterequests/finalizers"),
     ("update", "acme.cert-manager.io/orders/finalizers"),

@@ -98,6 +98,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   # OpenShift: addresses of pods.
   resources: [endpointslices/restricted]
   verbs: [create]
+- apiGroups: [route.openshift.io]
+  # OpenShift: Ingresses with hosts.
+  resources: [routes/custom-host]
+  verbs: [create]
 - apiGroups: [""]
   # Solver pods that cert-manager has left behind.
   resources: [pods]
