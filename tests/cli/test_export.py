@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from certwright.cli.export import Exporter, ExportInUse, UnsafeName
+from certwright.kube.api.meta import ObjectKey
 from support.pairs import ca_pair
 
 DATA = {"tls.crt": b"certificate", "tls.key": b"key", "ca.crt": b"ca"}
@@ -137,6 +139,24 @@ def test_a_file_that_was_deleted_or_changed_is_noticed_and_written_again(tmp_pat
     assert exporter.changed_by_others() == [("shop", "web")]
     assert exporter.write("shop", "web", DATA).changed == [name]
     assert (file.read_bytes(), exporter.changed_by_others()) == (DATA[name], [])
+
+
+def test_files_may_be_compared_while_others_are_written(tmp_path: Path) -> None:
+    exporter = Exporter(tmp_path)
+    exporter.write("shop", "first", DATA)
+    with ThreadPoolExecutor(1) as pool:
+        writes = pool.submit(lambda: [exporter.write("shop", f"web-{number}", DATA) for number in range(200)])
+        while not writes.done():
+            assert exporter.changed_by_others() == []
+        writes.result()
+
+
+def test_files_of_a_deleted_certificate_are_left_as_they_are(tmp_path: Path) -> None:
+    exporter = Exporter(tmp_path)
+    exporter.write("shop", "web", DATA)
+    (tmp_path / "shop" / "web" / "tls.crt").unlink()
+    exporter.forget(ObjectKey("shop", "web"))
+    assert exporter.changed_by_others() == []
 
 
 def test_the_private_key_of_a_ca_is_removed_unless_the_operator_wants_it(tmp_path: Path) -> None:

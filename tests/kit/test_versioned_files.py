@@ -106,3 +106,18 @@ def test_setuid_is_never_kept(tmp_path: Path, folder: int) -> None:
     (tmp_path / "tls.key").chmod(0o4750)
     replace_files(folder, pair(2))
     assert (tmp_path / "tls.key").stat().st_mode & 0o7777 == 0o750
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_group_that_cannot_be_kept_is_named_and_the_files_stay(tmp_path: Path, folder: int) -> None:
+    replace_files(folder, {"key": File(content=b"old", is_private=True)})
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    os.chown(tmp_path / "key", 65534, 4)
+    os.seteuid(65534)
+    try:
+        with pytest.raises(PermissionError, match="key cannot be given to user 65534 and group 4: only root"):
+            replace_files(folder, {"key": File(content=b"new", is_private=True)})
+    finally:
+        os.seteuid(0)
+    assert (tmp_path / "key").read_bytes() == b"old"

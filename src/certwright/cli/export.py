@@ -136,9 +136,14 @@ class Exporter:
         with open_below(self.root, (namespace, certificate)) as folder:
             mark_done(folder, version)
 
+    def forget(self, key: ObjectKey) -> None:
+        """Leave the files of a deleted Certificate as they are."""
+        self._signatures.pop(key, None)
+
     def changed_by_others(self) -> list[ObjectKey]:
         """The certificates whose files were changed or deleted since they were written."""
-        return [key for key, signed in self._signatures.items() if self._signature(key) != signed]
+        signatures = dict(self._signatures)  # `write` may run in another thread.
+        return [key for key, signed in signatures.items() if self._signature(key) != signed]
 
     def names(self, namespace: str, certificate: str) -> list[str]:
         """The names of the files written to one certificate's folder."""

@@ -100,7 +100,7 @@ class Exports:
         try:
             found = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
         except (OSError, UnsafeName) as error:
-            self._fail(key, in_words(error) if isinstance(error, OSError) else str(error))
+            self.fail(key, in_words(error) if isinstance(error, OSError) else str(error))
             return False
         self._failing.pop(key, None)
         if found.removed_ca_key:
@@ -122,6 +122,11 @@ class Exports:
         """Export the certificates of this server, of all namespaces, as they change, for ever."""
         await _Follower(client, self, self._clock).run()
 
+    def forget(self, key: ObjectKey) -> None:
+        """Leave the files of a deleted Certificate as they are."""
+        self._failing.pop(key, None)
+        self.exporter.forget(key)
+
     async def overdue(self) -> list[ObjectKey]:
         """The certificates to be written again: files were changed or deleted by others, or writing
         failed."""
@@ -139,7 +144,8 @@ class Exports:
         """Return when the command has run for each change so far; whether all runs have succeeded."""
         return self._on_change is None or await self._on_change.wait_tried()
 
-    def _fail(self, key: ObjectKey, reason: str) -> None:
+    def fail(self, key: ObjectKey, reason: str) -> None:
+        """Log why the files were not written; `overdue` returns the certificate until they are."""
         if self._failing.get(key) != reason:
             _log.warning("%s: files in %s not written: %s; trying again", key, self.root, reason)
         self._failing[key] = reason
@@ -197,15 +203,14 @@ class _Follower:
     async def _export(self, key: ObjectKey) -> None:
         target = self._certificates.cache.get(key)
         if target is None:
+            self._exports.forget(key)
             return
         try:
             secret = await self._client.get(SECRETS, target.spec.secret_name, key.namespace)
         except NotFound:
             return
         except ApiError as error:
-            _log.warning("%s: its Secret cannot be read: %s; trying again", key, error)
-            await self._clock.sleep(RESCAN_S)
-            self._add((key,))
+            self._exports.fail(key, f"its Secret cannot be read: {error}")
             return
         await self._exports.write(key, secret)
 

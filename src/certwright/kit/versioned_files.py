@@ -216,12 +216,23 @@ def _write(folder: int, name: str, file: _Written) -> None:
     with os.fdopen(os.open(name, flags, PRIVATE, dir_fd=folder), "wb") as opened:
         found = os.fstat(opened.fileno())
         if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
-            os.fchown(opened.fileno(), wanted.uid, wanted.gid)
+            _change_owner(opened.fileno(), name, wanted)
         # After the owner, because a change of the owner may clear bits; whatever the umask is.
         os.fchmod(opened.fileno(), wanted.mode)
         opened.write(file.content)
         opened.flush()
         os.fsync(opened.fileno())
+
+
+def _change_owner(handle: int, name: str, wanted: Attributes) -> None:
+    try:
+        os.fchown(handle, wanted.uid, wanted.gid)
+    except PermissionError as error:
+        raise PermissionError(
+            error.errno,
+            f"{name} cannot be given to user {wanted.uid} and group {wanted.gid}: only root can, or a member "
+            "of the group its own files",
+        ) from error
 
 
 def _is_linked(folder: int, name: str) -> bool:
