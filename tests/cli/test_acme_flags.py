@@ -76,6 +76,8 @@ def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None
         (("--tlsalpn01-listen", "::1:443"), "write an IPv6 address in brackets"),
         (("--max-concurrent-challenges", "0"), "0 is not in the range x>=1"),
         (("--dns01-check-retry-period", "soon"), "soon"),
+        (("--acme-http01-solver-extra-labels", "team"), "'team' is not a label; write e.g. team=web"),
+        (("--acme-http01-solver-extra-labels", "a=b c"), "a valid label must be"),
     ],
 )
 def test_flags_without_sense_are_refused(words: tuple[str, str], told: str) -> None:
@@ -150,6 +152,8 @@ async def test_the_addresses_of_a_pod_are_those_of_its_listener() -> None:
         http01_listen=("127.0.0.1", 0),
         http01_cluster_addresses=("10.0.0.5", "fd00:0::5", "10.0.0.5"),
         http01_cluster_service="certwright/certwright-http01",
+        http01_labels={"team": "ops"},
+        http01_exact_paths=False,
     )
     listeners = await open_listeners(settings)
     try:
@@ -158,5 +162,6 @@ async def test_the_addresses_of_a_pod_are_those_of_its_listener() -> None:
         assert found.addresses == ("10.0.0.5", "fd00::5")
         assert found.service == ("certwright", "certwright-http01")
         assert found.port > 0
+        assert (found.labels, found.path_type) == ({"team": "ops"}, "ImplementationSpecific")
     finally:
         await listeners.close()

@@ -50,6 +50,7 @@ def free_http_port() -> list[int]:
 
 
 HTTP = free_http_port()
+_SERVED_WITHIN_S = 2.0
 pytestmark = pytest.mark.timeout(240)
 
 
@@ -130,4 +131,6 @@ async def check_renewal(client: Client, start: Start, https_port: int) -> None:
     await until(is_renewed)
     began, after = time.monotonic(), await stored(client, "plain")
     await until(lambda: serves(after))
-    print(f"a renewed certificate is served after {time.monotonic() - began:.2f} s")
+    seconds = time.monotonic() - began
+    print(f"a renewed certificate is served after {seconds:.2f} s")
+    assert seconds < _SERVED_WITHIN_S

@@ -14,7 +14,7 @@ from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.features import SECRETS_FILTERED_CACHING
+from certwright.controllers.features import EXACT_PATHS, SECRETS_FILTERED_CACHING
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import USER_AGENT, ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
@@ -130,7 +130,8 @@ async def start_controllers(
     gates = controller_gates(options.feature_gates)
     notifications = read_notifications(options)
     try:
-        listeners = await open_listeners(replace(options.acme, policy=operator_policy(options)))
+        acme = replace(options.acme, policy=operator_policy(options), http01_exact_paths=gates[EXACT_PATHS])
+        listeners = await open_listeners(acme)
     except CannotListen as error:
         raise StartError(str(error)) from error
     executor, tasks, clock = Threads(), TaskSet(), clock or SystemClock()

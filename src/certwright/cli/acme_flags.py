@@ -12,6 +12,7 @@ import click
 from certwright.cli import daemon, lazy, policy_flags
 from certwright.cli.listen_flags import Address, parse_address
 from certwright.cli.options import TRUTH, Decorator, gathered
+from certwright.kube.api.naming import check_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,7 @@ class AcmeFlags(SolverFlags):
     max_concurrent_challenges: int
     http01_cluster_addresses: tuple[str, ...]
     http01_cluster_service: str | None
+    http01_labels: dict[str, str]
     dns01_check_period: timedelta
     limits_file: Path | None
 
@@ -51,6 +53,22 @@ def parse_servers(
 ) -> tuple[str, ...]:
     """Parse name servers; each value may contain several, comma-separated."""
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+def parse_labels(
+    _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Parse labels; each value may contain several, comma-separated."""
+    labels: dict[str, str] = {}
+    for text in (part.strip() for value in values for part in value.split(",")):
+        key, equals, value = text.partition("=")
+        if text and not equals:
+            raise click.BadParameter(f"{text!r} is not a label; write e.g. team=web")
+        if text:
+            labels[key] = value
+    if errors := check_labels(labels, "label"):
+        raise click.BadParameter("; ".join(map(str, errors)))
+    return labels
 
 
 def warn_of_acme_process(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
@@ -136,6 +154,14 @@ _OPTIONS = (
         metavar="NAMESPACE/NAME",
         help="Service that selects all replicas: proxies are led to the ready ones, too, as each answers "
         "every challenge.  [default: to this replica only]",
+    ),
+    click.option(
+        "--acme-http01-solver-extra-labels",
+        "http01_labels",
+        metavar="KEY=VALUE,…",
+        multiple=True,
+        callback=parse_labels,
+        help="Labels of the objects of HTTP-01 solvers: Services, EndpointSlices, Ingresses, HTTPRoutes.",
     ),
     click.option(
         "--dns01-check-retry-period",

@@ -13,5 +13,8 @@ SECRETS_FILTERED_CACHING = "SecretsFilteredCaching"
 POST_QUANTUM = "PostQuantum"
 """Alpha, beyond cert-manager: private keys of ML-DSA (see `docs/post-quantum.md`)."""
 
-DEFAULTS: Mapping[str, bool] = {SECRETS_FILTERED_CACHING: True, POST_QUANTUM: False}
+EXACT_PATHS = "ACMEHTTP01IngressPathTypeExact"
+"""Paths of HTTP-01 Ingresses have the type Exact; without it ImplementationSpecific."""
+
+DEFAULTS: Mapping[str, bool] = {SECRETS_FILTERED_CACHING: True, EXACT_PATHS: True, POST_QUANTUM: False}
 """All gates."""

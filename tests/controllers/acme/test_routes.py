@@ -149,6 +149,35 @@ async def test_the_fields_of_cert_managers_solver_reach_the_objects(fake: FakeWo
     assert event.involved_object.name == challenge.metadata.name
 
 
+async def test_the_operators_labels_and_path_type_reach_the_objects() -> None:
+    listener = replace(LISTENER, labels={"team": "ops", "tier": "edge"}, path_type="ImplementationSpecific")
+    async with fake_world(cluster_listener=listener) as fake:
+        await serve(fake.world, objects.HTTP_ROUTES)
+        template = {"metadata": {"labels": {"team": "shop"}}}
+        parents = [{"name": "gate"}]
+        gate = {"gatewayHTTPRoute": {"parentRefs": parents}}
+        await fake.issuer(
+            solvers=[
+                {"http01": {"ingress": {"ingressTemplate": template}}, "waitInsteadOfSelfCheck": "1h"},
+                {"http01": gate, "waitInsteadOfSelfCheck": "1h", "selector": {"dnsZones": ["gate.org"]}},
+            ]
+        )
+        await fake.issue("web", "a.example.org", "b.gate.org")
+        made = {
+            kind.kind: (await listed(fake, kind))[0]
+            for kind in (objects.SERVICES, objects.ENDPOINT_SLICES, objects.INGRESSES, objects.HTTP_ROUTES)
+        }
+    labels = {kind: one["metadata"]["labels"] for kind, one in made.items()}
+    assert {kind: (found["team"], found["tier"]) for kind, found in labels.items()} == {
+        "Service": ("ops", "edge"),
+        "EndpointSlice": ("ops", "edge"),
+        "Ingress": ("shop", "edge"),
+        "HTTPRoute": ("ops", "edge"),
+    }
+    (path,) = made["Ingress"]["spec"]["rules"][0]["http"]["paths"]
+    assert path["pathType"] == "ImplementationSpecific"
+
+
 async def test_one_service_is_shared_by_the_challenges_of_a_namespace(fake: FakeWorld) -> None:
     await pending(fake, "a.example.org", "b.example.org", ingress={})
     assert len(await listed(fake, objects.SERVICES)) == 1

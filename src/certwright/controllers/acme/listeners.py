@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,8 @@ class AcmeSettings(msgspec.Struct, frozen=True, kw_only=True):
     http01_listen: Address | None = None
     http01_cluster_addresses: tuple[str, ...] = ()
     http01_cluster_service: str | None = None
+    http01_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    http01_exact_paths: bool = True
     http01_check_port: int = 80
     http01_nameservers: tuple[str, ...] = ()
     tlsalpn01_listen: Address | None = None
@@ -76,7 +79,13 @@ async def open_listeners(settings: AcmeSettings) -> Listeners:
     if settings.http01_listen is not None:
         responder, port = await _responder(settings.http01_listen)
         if addresses:
-            cluster_listener = ClusterListener(addresses=addresses, port=port, service=service)
+            cluster_listener = ClusterListener(
+                addresses=addresses,
+                port=port,
+                service=service,
+                labels=settings.http01_labels,
+                path_type="Exact" if settings.http01_exact_paths else "ImplementationSpecific",
+            )
     try:
         listener = await _listener(settings)
     except CannotListen:

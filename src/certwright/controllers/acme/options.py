@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
 
 class ClusterListener(msgspec.Struct, frozen=True, kw_only=True):
     """Where the cluster reaches the HTTP-01 listener of this process: IP addresses and its port. `service` is
-    the Service of all replicas, which listen on the same port; None: challenges lead to this process only."""
+    the Service of all replicas, which listen on the same port; None: challenges lead to this process only.
+    The objects that lead there have these `labels`, and Ingresses paths of this type."""
 
     addresses: tuple[str, ...]
     port: int
     service: ObjectKey | None = None
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    path_type: str = "Exact"
 
 
 class AcmeOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ def service(namespace: str, name: str, service_type: str, listener: ClusterListe
     meta = {
         "name": name,
         "namespace": namespace,
-        "labels": {SOLVER_LABEL: "true", MANAGED_BY: US},
+        "labels": {**listener.labels, SOLVER_LABEL: "true", MANAGED_BY: US},
         "annotations": _NOT_TO_THE_MESH,
     }
     return {"metadata": meta, "spec": spec}
@@ -92,6 +92,7 @@ def endpoint_slices(owner: Json, listener: ClusterListener) -> list[Json]:
                 "name": f"{meta['name']}-{family.lower()}",
                 "namespace": meta["namespace"],
                 "labels": {
+                    **listener.labels,
                     SERVICE_NAME_LABEL: meta["name"],
                     "endpointslice.kubernetes.io/managed-by": US,
                     SOLVER_LABEL: "true",
@@ -133,35 +134,31 @@ def name_of(challenge: Challenge) -> str:
     return f"{NAME}-{challenge.metadata.uid[:8]}"
 
 
-def path_rule(challenge: Challenge, service: str) -> Json:
-    """The path of an Ingress rule."""
-    backend = {"service": {"name": service, "port": {"number": SERVICE_PORT}}}
-    return {"path": path_of(challenge), "pathType": "Exact", "backend": backend}
-
-
-def ingress_rule(challenge: Challenge, service: str) -> Json:
+def ingress_rule(challenge: Challenge, service: str, listener: ClusterListener) -> Json:
     """The rule of an Ingress, with this path only."""
-    rule: Json = {"http": {"paths": [path_rule(challenge, service)]}}
+    backend = {"service": {"name": service, "port": {"number": SERVICE_PORT}}}
+    path = {"path": path_of(challenge), "pathType": listener.path_type, "backend": backend}
+    rule: Json = {"http": {"paths": [path]}}
     return {"host": host, **rule} if (host := host_of(challenge)) else rule
 
 
-def ingress(challenge: Challenge, solver: HTTP01Ingress, service: str) -> Json:
+def ingress(challenge: Challenge, solver: HTTP01Ingress, service: str, listener: ClusterListener) -> Json:
     """The Ingress of a Challenge."""
     template = solver.ingress_template.metadata if solver.ingress_template is not None else None
     annotations = dict(_FROM_EVERYWHERE)
     if solver.class_ is not None:
         annotations[CLASS_ANNOTATION] = solver.class_
-    labels: Mapping[str, str] = {}
+    labels = listener.labels
     if template is not None:
         annotations |= template.annotations
-        labels = template.labels
-    spec: Json = {"rules": [ingress_rule(challenge, service)]}
+        labels = {**labels, **template.labels}
+    spec: Json = {"rules": [ingress_rule(challenge, service, listener)]}
     if solver.ingress_class_name is not None:
         spec["ingressClassName"] = solver.ingress_class_name
     return {"metadata": _meta(challenge, labels) | {"annotations": annotations}, "spec": spec}
 
 
-def http_route(challenge: Challenge, solver: HTTP01Gateway, service: str) -> Json:
+def http_route(challenge: Challenge, solver: HTTP01Gateway, service: str, listener: ClusterListener) -> Json:
     """The HTTPRoute of a Challenge."""
     spec: Json = {
         "parentRefs": [_parent(one) for one in solver.parent_refs],
@@ -176,7 +173,7 @@ def http_route(challenge: Challenge, solver: HTTP01Gateway, service: str) -> Jso
     }
     if host := host_of(challenge):
         spec["hostnames"] = [host]
-    return {"metadata": _meta(challenge, solver.labels), "spec": spec}
+    return {"metadata": _meta(challenge, {**listener.labels, **solver.labels}), "spec": spec}
 
 
 def _parent(reference: ParentRef) -> Json:

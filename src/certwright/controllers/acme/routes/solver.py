@@ -55,6 +55,7 @@ class Routes:
         self._client = client
         self._recorder = recorder
         self._shard_of = shard_of
+        self._listener = listener
         self.clock = clock
         self.services = SolverServices(client, Replicas(client, clock, listener))
         # One edit of an Ingress at a time: they would only conflict.
@@ -73,14 +74,14 @@ class Routes:
         if http01.gateway_http_route is not None:
             if not http01.gateway_http_route.parent_refs:
                 raise SolverError(_NO_PARENT)
-            route = objects.http_route(challenge, http01.gateway_http_route, key.name)
+            route = objects.http_route(challenge, http01.gateway_http_route, key.name, self._listener)
             with _reported(f"the HTTPRoute {namespace}/{objects.name_of(challenge)}"):
                 await self._apply(objects.HTTP_ROUTES, route)
         elif http01.ingress is not None and http01.ingress.name:
-            rule = objects.ingress_rule(challenge, key.name)
+            rule = objects.ingress_rule(challenge, key.name, self._listener)
             await self._edit(namespace, http01.ingress.name, lambda found: patch_to_add(found, rule))
         elif http01.ingress is not None:
-            ingress = objects.ingress(challenge, http01.ingress, key.name)
+            ingress = objects.ingress(challenge, http01.ingress, key.name, self._listener)
             with _reported(f"the Ingress {namespace}/{objects.name_of(challenge)}"):
                 await self._apply(objects.INGRESSES, ingress)
 
