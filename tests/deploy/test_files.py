@@ -87,6 +87,27 @@ def test_systemd_understands_the_unit_and_the_program_its_flags(unit: str) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("unit", ["certwright.service", "certwright-controllers.service"])
+def test_the_unit_lets_files_keep_their_owner_and_group(unit: str) -> None:
+    require("systemd-analyze")
+    allowed: set[str] = set()
+    for line in re.findall(r"^SystemCallFilter=(.*)$", (DEPLOY / "systemd" / unit).read_text(), re.M):
+        calls = {call for name in line.removeprefix("~").split() for call in _system_calls(name)}
+        allowed = allowed - calls if line.startswith("~") else allowed | calls
+    assert "fchown" in allowed
+    assert not allowed & {"setuid", "chroot", "setpriority", "mount"}
+
+
+def _system_calls(name: str) -> set[str]:
+    """The system calls of a set such as `@chown`, or one system call."""
+    if not name.startswith("@"):
+        return {name}
+    command = ["systemd-analyze", "syscall-filter", name]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    names = [line.strip() for line in text.splitlines()[1:] if not line.strip().startswith("#")]
+    return {call for name in names if name for call in _system_calls(name)}
+
+
 async def _metrics_told() -> set[str]:
     """What a replica tells that has issued from a CA and from an ACME server, and failed once."""
     async with make_world(controllers=False) as world:
