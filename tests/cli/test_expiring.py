@@ -128,8 +128,13 @@ def test_certificates_and_secrets_of_the_server(
     soon = cli("expiring", *here, "--within", "30d", "-o", "json").out
     assert [one["name"] for one in json.loads(soon)] == ["legacy"]
     assert cli("expiring", *here, "--within", "24h").out == "no certificate expires in that time\n"
-    of_all = json.loads(cli("expiring", "-A", "-o", "json").out)
-    assert {(namespace, "web"), (namespace, "legacy")} <= {(one["namespace"], one["name"]) for one in of_all}
+    opaque = _secret("opaque", chain, key).replace("kubernetes.io/tls", "Opaque")
+    assert cli("apply", *here, "-f", "-", stdin=opaque).status == 0
+    for words in ((), ("-A",)):
+        of_all = {
+            (one["namespace"], one["name"]) for one in json.loads(cli("expiring", *words, "-o", "json").out)
+        }
+        assert {(namespace, name) for name in ("web", "legacy", "opaque")} <= of_all
     header, *lines = cli("expiring", *here).out.splitlines()
     assert re.split(r" {3,}", header) == [
         "SOURCE",
@@ -191,9 +196,17 @@ metadata: {{name: viewer, annotations: {{kubernetes.io/service-account.name: vie
 
     result = cli("expiring", *here, "--kubeconfig", str(limited), "-o", "json")
     assert result.status == 0
-    assert result.err.startswith("warning: TLS Secrets are left out: ")
+    assert result.err.startswith("warning: Secrets are left out: ")
     web = next(one for one in json.loads(result.out) if one["name"] == "web")
     assert (web["daysLeft"], web["fingerprint"]) == (89, None)
+
+    assert cli("expiring", "-A", "--kubeconfig", str(limited)).status == 1
+    config["contexts"][0]["context"]["namespace"] = namespace
+    limited.write_text(yaml.safe_dump(config))
+    result = cli("expiring", "--kubeconfig", str(limited), "-o", "json")
+    assert result.status == 0
+    assert result.err.startswith(f"warning: only namespace {namespace} is listed: ")
+    assert web in json.loads(result.out)
 
 
 def test_files_and_hosts_need_no_server(

@@ -15,14 +15,15 @@ import click
 from certwright.cli import lazy
 from certwright.cli.access import choose, session
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
+from certwright.cli.format import sentence
 from certwright.cli.options import (
     ServerOptions,
-    all_namespaces_option,
     asynchronous,
     gathered,
     namespaced_server_options,
     timeout_option,
 )
+from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -104,7 +105,12 @@ _elsewhere_options = gathered(
     type=click.Choice(("json", "yaml", "csv", "prometheus")),
     help="As JSON, YAML, CSV or Prometheus metrics; without it a table.",
 )
-@all_namespaces_option
+@click.option(
+    "-A",
+    "--all-namespaces",
+    is_flag=True,
+    help="All namespaces, also with -n; it is an error if you may not list them.",
+)
 @namespaced_server_options
 @asynchronous
 async def command(
@@ -117,9 +123,11 @@ async def command(
 ) -> None:
     """List certificates by expiry, soonest first.
 
-    Certificates of the server, TLS Secrets that belong to none of them, and on request the files of this
-    machine and the certificates that hosts present; those are not verified. RENEWS AT is the next renewal of
-    a Certificate. SERVED AT lists the hosts and files of this list that have the same certificate.
+    Certificates of the server, other Secrets with a certificate, and on request the files of this machine and
+    the certificates that hosts present; those are not verified. RENEWS AT is the next renewal of a
+    Certificate. SERVED AT lists the hosts and files of this list that have the same certificate.
+
+    All namespaces are listed, with -n one, or the kubeconfig's where you may not list all.
 
     With --scan or --files a server need not be configured.
 
@@ -127,10 +135,10 @@ async def command(
 
     \b
     Examples:
-      certwright expiring --within 30d -A
+      certwright expiring --within 30d
       certwright expiring --scan www.example.com --scan smtp://mail.example.com
       certwright expiring --scan www.example.com@10.0.0.7:8443 --files /etc/nginx/ -o json
-      certwright expiring -A -o prometheus > /var/lib/node_exporter/certificates.prom
+      certwright expiring -o prometheus > /var/lib/node_exporter/certificates.prom
     """
     files = await asyncio.to_thread(lazy.inventory_files.read_files, elsewhere.files)
     hosts, known = await asyncio.gather(
@@ -163,7 +171,14 @@ async def _of_the_server(
         except Failed:
             report_warning("no server is configured (see --kubeconfig): only files and hosts are listed")
             return []
+    found: list[Record]
     async with session(server) as here:
-        namespace = "" if all_namespaces else here.namespace
-        found: list[Record] = await lazy.inventory_cluster.read_cluster(here.client, namespace)
-        return found
+        namespace = "" if all_namespaces else server.namespace or ""
+        try:
+            found = await lazy.inventory_cluster.read_cluster(here.client, namespace)
+        except Forbidden as error:
+            if namespace or all_namespaces:
+                raise
+            report_warning(f"only namespace {here.namespace} is listed: {sentence(str(error))}")
+            found = await lazy.inventory_cluster.read_cluster(here.client, here.namespace)
+    return found

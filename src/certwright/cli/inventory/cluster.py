@@ -1,4 +1,4 @@
-"""The certificates that a server knows: Certificates, and TLS Secrets that belong to none."""
+"""The certificates that a server knows: Certificates, and other Secrets with a certificate."""
 
 from __future__ import annotations
 
@@ -37,13 +37,19 @@ async def read_cluster(client: Client, namespace: str) -> list[Record]:
 
 
 async def _secrets(client: Client, namespace: str) -> list[Secret]:
+    """Those of the types in which programs keep certificates; others are not even transferred."""
     try:
-        selector = f"type={names.TLS_SECRET_TYPE}"
-        return (await client.list(SECRETS, namespace, fields=selector, limit=_PAGE)).items
+        listed = [
+            await client.list(SECRETS, namespace, fields=f"type={kind}", limit=_PAGE)
+            for kind in (names.TLS_SECRET_TYPE, "Opaque")
+        ]
     except Forbidden as error:
-        report_warning(f"TLS Secrets are left out: {sentence(str(error))}")
+        report_warning(f"Secrets are left out: {sentence(str(error))}")
     except ApiError as error:
-        report_warning(f"TLS Secrets cannot be listed: {sentence(str(error))}")
+        report_warning(f"Secrets cannot be listed: {sentence(str(error))}")
+    else:
+        tls, opaque = (one.items for one in listed)
+        return [*tls, *(one for one in opaque if names.TLS_CERT_KEY in one.data)]
     return []
 
 
