@@ -198,6 +198,35 @@ def certbot(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FOLDERS / "certbot", tmp_path / "letsencrypt", symlinks=True))
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("30 days", "renewed 30 days before it expires"),
+        ("2 weeks", "renew_before_expiry '2 weeks' is not imported: only a number of days is"),
+        ("90 days", "renewal 90 days before the expiry is not possible and not imported"),
+    ],
+)
+def test_when_certbot_renews(certbot: Path, text: str, expected: str) -> None:
+    path = certbot / "renewal" / "a.example.com.conf"
+    path.write_text(
+        path.read_text().replace("# renew_before_expiry = 30 days", f"renew_before_expiry = {text}")
+    )
+    assert expected in dry_run("certbot", str(certbot)).out
+    plan = plan_of(reader.read(certbot, datetime.now(UTC)), Place(namespace="default"), AcmeDefaults())
+    first, second = (one["spec"].get("renewBefore") for one in plan.objects if one["kind"] == "Certificate")
+    assert (first, second) == ("720h" if text == "30 days" else None, None)
+
+
+def test_when_acme_sh_and_dehydrated_renew(tmp_path: Path) -> None:
+    # Twenty years have 7300 days.
+    acme = acme_sh(tmp_path / "acme.sh", Le_Webroot="no", Le_RenewalDays="7240")
+    assert "renewed 59 days before it expires" in dry_run("acme.sh", str(acme)).out
+    config = tmp_path / "config"
+    config.write_text("RENEW_DAYS=40\n")
+    result = dry_run("dehydrated", str(FOLDERS / "dehydrated"), "--config", str(config))
+    assert "renewed 40 days before it expires" in result.out
+
+
 RFC2136 = "dns_rfc2136_server = 192.0.2.1\ndns_rfc2136_name = k.\ndns_rfc2136_secret = c2VjcmV0\n"
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from certwright.cli.importing import dns_credentials
-from certwright.cli.importing.files import account_key, read_pair, read_shell, require_folder
+from certwright.cli.importing.files import account_key, days, read_pair, read_shell, require_folder
 from certwright.cli.importing.model import (
     Account,
     CannotImport,
@@ -48,14 +48,17 @@ def _certificate(folder: Path, path: Path, now: datetime) -> Imported:
     settings = read_shell(path)
     place, domain = path.parent, path.stem
     reload = _decoded(settings.get("Le_ReloadCmd", ""))
+    pair = read_pair(place / "fullchain.cer", place / f"{domain}.key", now)
+    after = days(settings.get("Le_RenewalDays", ""))  # Days after it was issued.
     return Imported(
         name=place.name.replace("_ecc", "-ecc"),
         path=place,
-        pair=read_pair(place / "fullchain.cer", place / f"{domain}.key", now),
+        pair=pair,
         account=_account(folder, path, settings),
         challenges=_challenges(folder, path, settings),
         # acme.sh keeps the key unless it was started with --always-force-new-domain-key.
         keeps_key=settings.get("Le_ForceNewDomainKey", "") != "1",
+        days_before=None if after is None else (pair.leaf.not_after - pair.leaf.not_before).days - after,
         preferred_chain=_decoded(settings.get("Le_Preferred_Chain", "")),
         profile=settings.get("Le_Certificate_Profile", ""),
         notes=(f"--reloadcmd `{reload}` is not imported: use --on-change",) if reload else (),

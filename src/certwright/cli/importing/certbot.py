@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from certwright.cli.importing import dns_credentials
-from certwright.cli.importing.files import read_json, read_pair, read_text, require_folder
+from certwright.cli.importing.files import days, read_json, read_pair, read_text, require_folder
 from certwright.cli.importing.model import (
     Account,
     CannotImport,
@@ -47,10 +47,13 @@ def _certificate(folder: Path, path: Path, now: datetime) -> Imported:
     sections = _sections(read_text(path))
     settings = sections.get("renewalparams", {})
     live = folder / "live" / path.stem
+    early = sections[""].get("renew_before_expiry", "")
     hooks = [(hook, settings[hook]) for hook in _HOOKS if settings.get(hook)]
     notes = [f"{hook} `{command}` is not imported: use --on-change" for hook, command in hooks]
     if settings.get("autorenew", "").lower() == "false":
         notes.append("autorenew was off: certwright renews it")
+    if early and days(early) is None:
+        notes.append(f"renew_before_expiry {early!r} is not imported: only a number of days is")
     return Imported(
         name=path.stem,
         path=path,
@@ -58,6 +61,7 @@ def _certificate(folder: Path, path: Path, now: datetime) -> Imported:
         account=_account(folder, path, settings),
         challenges=_challenges(settings, sections.get("webroot_map", {})),
         keeps_key=settings.get("reuse_key", "").lower() == "true",
+        days_before=days(early),
         preferred_chain=_plain(settings.get("preferred_chain", "")),
         profile=_plain(settings.get("required_profile") or settings.get("preferred_profile", "")),
         notes=tuple(notes),

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from certwright.cli.importing.files import account_key, read_json, read_pair, read_shell, require_folder
+from certwright.cli.importing.files import account_key, days, read_json, read_pair, read_shell, require_folder
 from certwright.cli.importing.lego import DIRECTORIES
 from certwright.cli.importing.model import (
     Account,
@@ -59,6 +59,7 @@ def _certificate(folder: Path, place: Path, settings: Mapping[str, str], now: da
         account=_account(folder, own),
         challenges=_challenges(own),
         keeps_key=own.get("PRIVATE_KEY_RENEW", "yes") == "no",
+        days_before=days(own.get("RENEW_DAYS", "")),
         preferred_chain=own.get("PREFERRED_CHAIN", ""),
         notes=(f"the hook {hook} is not imported: use --on-change",) if hook else (),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import stat
 from datetime import datetime
@@ -18,6 +19,7 @@ from certwright.pki.certificates import read_chain
 from certwright.pki.errors import PkiError
 from certwright.pki.pem import certificates_in
 
+_DAYS: Final = re.compile(r"([0-9]{1,5})( days?)?", re.ASCII)
 _LARGEST: Final = 2**20
 """Bytes: a Secret with more would be refused."""
 
@@ -75,6 +77,12 @@ def read_shell(path: Path) -> dict[str, str]:
             continue
         found[name] = words[0] if words else ""
     return found
+
+
+def days(text: str) -> int | None:
+    """The number of days in a setting, `30` or `30 days`; None for anything else."""
+    match = _DAYS.fullmatch(text.strip())
+    return int(match[1]) if match else None
 
 
 def read_pair(certificates: Path, key: Path, now: datetime, *, above: Path | None = None) -> Pair:

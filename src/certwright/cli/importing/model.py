@@ -55,7 +55,7 @@ class Pair:
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """A certificate with its renewal settings. `challenges` are by DNS name; those of `None` are for all
-    other names."""
+    other names. `days_before`: it is renewed that many days before its expiry; None: not set there."""
 
     name: str
     path: Path
@@ -63,6 +63,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     account: Account
     challenges: Mapping[str | None, Challenge] = msgspec.field(default_factory=dict)
     keeps_key: bool = False
+    days_before: int | None = None
     preferred_chain: str = ""
     profile: str = ""
     notes: tuple[str, ...] = ()

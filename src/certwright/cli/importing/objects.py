@@ -13,6 +13,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.keys import KeyAlgorithm
 from certwright.resources import names
+from certwright.resources.certificate import DEFAULT_DURATION
 
 _ISSUER_NAMES: Final = {
     "acme-v02.api.letsencrypt.org": "letsencrypt",
@@ -104,9 +106,15 @@ def plan_of(installation: Installation, place: Place, defaults: AcmeDefaults) ->
             found = certificate_objects(name, f"{name}-tls", one.pair, place.namespace, reference)
             if one.keeps_key:
                 found[1]["spec"]["privateKey"]["rotationPolicy"] = "Never"
+            notes = [*one.notes]
+            if (days := one.days_before) is not None and not 0 < days < _days_of(one.pair):
+                notes.append(f"renewal {days} days before the expiry is not possible and not imported")
+            elif days is not None:
+                found[1]["spec"]["renewBefore"] = f"{24 * days}h"
+                notes.append(f"renewed {days} days before it expires")
             plan.objects += found
             becomes = (f"Certificate {name}", f"Secret {name}-tls")
-            plan.rows.append(Row(str(one.path), becomes, (_about(one.pair), *one.notes)))
+            plan.rows.append(Row(str(one.path), becomes, (_about(one.pair), *notes)))
     plan.rows += [Row(str(one.path), (), (one.reason,)) for one in installation.refusals]
     # A Certificate without its Secret would be issued at once.
     order = ("Secret", "Issuer", "ClusterIssuer", "Certificate")
@@ -230,6 +238,11 @@ def certificate_objects(
     if facts.is_ca:
         spec["isCA"] = True
     return [secret, _object("Certificate", name, namespace, spec)]
+
+
+def _days_of(pair: Pair) -> int:
+    """Whole days of its validity, and at most of the one that will be requested."""
+    return min(pair.leaf.not_after - pair.leaf.not_before, DEFAULT_DURATION) // timedelta(days=1)
 
 
 def _names(facts: CertificateFacts) -> Json:
