@@ -29,7 +29,9 @@ STEPS = [row.module for row in TABLE if row.module.startswith("controllers.certi
         ("issuers, orders", {"issuers", "orders"}),
         ("*,-ingress-shim,-gateway-shim", DEFAULT - {"ingress-shim", "gateway-shim"}),
         ("*,certificatesigningrequests-issuer-ca", DEFAULT | {"certificatesigningrequests-issuer-ca"}),
-        ("-issuers", set()),
+        ("-issuers", DEFAULT - {"issuers"}),
+        ("-issuers,-orders", DEFAULT - {"issuers", "orders"}),
+        ("issuers,-issuers", set()),
     ],
 )
 def test_a_list_stands_for_these_controllers(text: str, names: set[str]) -> None:

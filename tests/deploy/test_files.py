@@ -247,9 +247,9 @@ def test_values_reach_what_they_are_about() -> None:
     container = spec["template"]["spec"]["containers"][0]
     assert spec["replicas"] == 3
     assert container["image"] == "certwright@sha256:abc"
-    pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    pod_ips = {"name": "POD_IPS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIPs"}}}
-    assert container["env"] == [pod_name, pod_ips, {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
+    fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IPS": "status.podIPs"}
+    own = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
+    assert container["env"] == [*own, {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
     wanted = {
         "--leader-election-lease-duration=30s",
         "--shards=3",

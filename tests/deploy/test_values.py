@@ -7,11 +7,14 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from certwright.cli.commands import controllers
+from certwright.controllers import features as of_controllers
+from certwright.kube.apiserver.base import features as of_server
 from deploy.files import CHART, Json, documents, helm, render
 from support.programs import tool
 
@@ -99,6 +102,8 @@ def test_a_misspelt_value_is_named() -> None:
         ("installCRDs=true,crds.keep=false", "crds.keep: false needs crds.enabled: true"),
         ("global.podSecurityPolicy.enabled=true", "Kubernetes 1.25 removed PodSecurityPolicies"),
         ("featureGates=OtherNames=false", "OtherNames=false cannot be honoured"),
+        ("dns01RecursiveNameservers=https://1.1.1.1/dns-query", "DNS over HTTPS is not supported"),
+        ("featureGates=AllBeta=false", "set it to true, or remove it and AllBeta=false"),
         ("featureGates=Unknown=true", "Unknown is no feature gate"),
         ("config.workers=3", "config.workers is no setting"),
         ("config.metricsTLSConfig.dynamic.secretName=a", "metricsTLSConfig.dynamic cannot be honoured"),
@@ -224,6 +229,95 @@ def test_values_of_old() -> None:
     assert not [flag for flag in flags if "solver-image" in flag or "profiling" in flag]
     assert of_kind(objects, "ServiceAccount")["imagePullSecrets"] == [{"name": "registry"}]
     assert all(one["metadata"]["labels"]["team"] == "platform" for one in objects if one not in definitions)
+
+
+def test_gitops() -> None:
+    objects = rendered("gitops")
+    flags = flags_of(objects)
+    assert {
+        "--copied-annotation-prefixes=*,-kubectl.kubernetes.io/,-fluxcd.io/,-argocd.argoproj.io/",
+        "--kube-api-qps=50.5",
+        "--acme-http01-solver-nameservers=10.0.0.10:53",
+        "--acme-http01-solver-extra-labels=cost=4711,team=platform",
+        "--feature-gates=ACMEHTTP01IngressPathTypeExact=false,SecretsFilteredCaching=true",
+        "--default-issuer-name=letsencrypt-prod",
+    } <= set(flags)
+    pod = pod_of(objects)
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "node-role": "infra"}
+    assert [one["name"] for one in pod["volumes"]] == ["ca", "tmp"]
+    assert pod["containers"][0]["volumeMounts"][1] == {"name": "tmp", "mountPath": "/tmp"}
+    assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
+    budget = of_kind(objects, "PodDisruptionBudget")["spec"]
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == ("50%", "AlwaysAllow")
+    assert of_kind(objects, "PodMonitor")["metadata"]["labels"]["release"] == "prom"
+    # `extraObjects` use cert-manager's templates.
+    assert of_kind(objects, "ClusterIssuer")["metadata"]["name"] == "certwright-self"
+    assert all(
+        one["metadata"]["labels"]["cost-center"] == "4711" for one in objects if "labels" in one["metadata"]
+    )
+
+
+def test_all_values_of_an_old_release() -> None:
+    objects = rendered("all-values-of-old")
+    pod = pod_of(objects)
+    assert "--cluster-resource-namespace=$(POD_NAMESPACE)" in flags_of(objects)
+    assert "POD_NAMESPACE" in {one["name"] for one in pod["containers"][0]["env"]}
+    assert "--log-level=debug" in flags_of(objects)
+    assert "livenessProbe" not in pod["containers"][0]
+
+
+@pytest.mark.parametrize("name", ["config", "featureGates", "networkPolicy", "nodeSelector", "ingressShim"])
+def test_a_value_that_is_removed_by_null_is_absent(name: str) -> None:
+    assert "nodeSelector" in pod_of(documents(render())) or name == "nodeSelector"
+    flags_of(documents(render("--set", f"{name}=null")))
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ("extraArgs={--controllers=-ingress-shim}", "*,-ingress-shim"),
+        ("config.controllers={-ingress-shim},cainjector.enabled=false", "*,-ingress-shim,-cainjector"),
+        ("config.controllers={issuers,orders}", "issuers,orders,cainjector"),
+        ("config.controllers={issuers,orders},cainjector.enabled=false", "issuers,orders,-cainjector"),
+    ],
+)
+def test_a_list_of_controllers_turns_the_ca_injector_neither_on_nor_off(values: str, names: str) -> None:
+    (flag,) = (
+        one for one in flags_of(documents(render("--set", values))) if one.startswith("--controllers=")
+    )
+    assert flag == f"--controllers={names}"
+
+
+def test_a_list_that_only_leaves_out_keeps_the_others_with_kubernetes_requests() -> None:
+    gate = "ExperimentalCertificateSigningRequestControllers=true"
+    values = f"extraArgs={{--controllers=-ingress-shim}},featureGates={gate}"
+    (flag,) = (
+        one for one in flags_of(documents(render("--set", values))) if one.startswith("--controllers=")
+    )
+    assert flag.startswith("--controllers=*,-ingress-shim,certificatesigningrequests-issuer-acme,")
+
+
+def test_the_gates_that_the_chart_passes_on_are_those_of_the_program() -> None:
+    text = (CHART / "templates" / "_flags.tpl").read_text()
+    table = text.partition('define "certwright.knownGates" -}}')[2].partition("{{- end")[0]
+    passed_on = {name for name, kind in yaml.safe_load(table).items() if kind == "program"}
+    assert passed_on == {*of_controllers.DEFAULTS, *of_server.DEFAULTS, *of_server.ALIASES}
+
+
+def test_proxies_reach_the_pods_that_answer_challenges() -> None:
+    def ports(values: str) -> list[Any]:
+        objects = documents(render("--set-json", f'networkPolicy={{"enabled":true,"ingress":{values}}}'))
+        rules = next(
+            one["spec"]["ingress"] for one in objects if one["spec"].get("policyTypes") == ["Ingress"]
+        )
+        return [rule.get("ports") for rule in rules]
+
+    added = [{"port": "http-acme", "protocol": "TCP"}]
+    metrics = [{"port": "http-metrics", "protocol": "TCP"}]
+    assert ports(json.dumps([{"ports": metrics}])) == [metrics, added]
+    assert ports(json.dumps([{"from": [{"podSelector": {}}]}])) == [None, added]
+    own = [{"port": 8089, "protocol": "TCP"}]
+    assert ports(json.dumps([{"ports": own}])) == [own]
 
 
 def test_network_policies_are_for_the_pods() -> None:

@@ -89,8 +89,9 @@ _NAMES = tuple(row.name for row in TABLE)
 def parse_enabled(text: str) -> frozenset[str]:
     """The names that a list such as `*,-certificaterequests-approver` stands for; empty: none.
 
-    `*` is every name that is on by default, `-name` leaves one out wherever it stands in the list. Raises
-    `ValueError` with a sentence for a name that does not exist.
+    `*` is every name that is on by default, `-name` leaves one out wherever it stands in the list. A list
+    that only leaves out means `*` too, as since cert-manager 1.16. Raises `ValueError` with a sentence for a
+    name that does not exist.
     """
     items = [item for item in (part.strip() for part in text.split(",")) if item]
     for item in items:
@@ -101,7 +102,7 @@ def parse_enabled(text: str) -> frozenset[str]:
                 f"{', '.join(_NAMES)}"
             )
     chosen = {item for item in items if item in _NAMES}
-    if "*" in items:
+    if "*" in items or (items and not chosen):
         chosen |= {row.name for row in TABLE if row.default}
     return frozenset(chosen - {item.removeprefix("-") for item in items if item.startswith("-")})
 

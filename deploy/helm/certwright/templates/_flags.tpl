@@ -29,6 +29,7 @@ ingressShimConfig.defaultIssuerGroup: default-issuer-group
 ingressShimConfig.defaultAutoCertificateAnnotations: auto-certificate-annotations
 ingressShimConfig.extraCertificateAnnotations: extra-certificate-annotations
 acmeHTTP01Config.solverNameservers: acme-http01-solver-nameservers
+acmeHTTP01Config.solverExtraLabels: acme-http01-solver-extra-labels
 acmeDNS01Config.recursiveNameservers: dns01-recursive-nameservers
 acmeDNS01Config.recursiveNameserversOnly: dns01-recursive-nameservers-only
 acmeDNS01Config.checkRetryPeriod: dns01-check-retry-period
@@ -46,9 +47,8 @@ certificateRequestMaximumBackoffDuration: certificate-request-maximum-backoff-du
      to count, no profiler and no second port for health; the sizes of PEM files have bounds of their own. */}}
 {{- define "certwright.unneededFlags" -}}
 [acme-http01-solver-image, acme-http01-solver-resource, acme-http01-solver-run-as-non-root,
- acme-http01-solver-extra-labels, acme-http01-solver-runtime-class-name, concurrent-workers, enable-profiling,
- profiler-address, internal-healthz-, vmodule, log-flush-frequency, log-json-, log-text-, max-certificate-,
- max-private-key-size]
+ acme-http01-solver-runtime-class-name, concurrent-workers, enable-profiling, profiler-address, internal-healthz-,
+ vmodule, log-flush-frequency, log-json-, log-text-, max-certificate-, max-private-key-size]
 {{- end -}}
 
 {{/* cert-manager's flags and settings that cannot be honoured, and why. */}}
@@ -82,11 +82,11 @@ ServerSideApply: both
 StableCertificateRequestName: both
 UseCertificateRequestBasicConstraints: both
 UseDomainQualifiedFinalizer: both
-ACMEHTTP01IngressPathTypeExact: both
+ACMEHTTP01IngressPathTypeExact: program
 ACMEUseARI: both
 ValidateCAA: both
 ClientWatchList: both
-AllBeta: "true"
+AllBeta: both
 AllAlpha: "false"
 AdditionalCertificateOutputFormats: "true"
 DisallowInsecureCSRUsageDefinition: "true"
@@ -96,24 +96,35 @@ NameConstraints: "true"
 OtherNames: "true"
 {{- end -}}
 
+{{/* cert-manager's beta gates, which AllBeta=false switches off where they are not set themselves. */}}
+{{- define "certwright.betaGates" -}}
+[StableCertificateRequestName, SecretsFilteredCaching, ExperimentalGatewayAPISupport, LiteralCertificateSubject,
+ NameConstraints, OtherNames, ACMEHTTP01IngressPathTypeExact]
+{{- end -}}
+
 {{/* The gates that are set, by name: those of `config`, then those of the flag, then `featureGates`. */}}
 {{- define "certwright.gates" -}}
 {{- $gates := dict -}}
-{{- range $name, $on := .Values.config.featureGates }}{{ $_ := set $gates $name (toString $on) }}{{ end -}}
+{{- range $name, $on := (.Values.config).featureGates }}{{ $_ := set $gates $name (toString $on) }}{{ end -}}
 {{- $texts := list -}}
 {{- range .Values.extraArgs }}{{ if hasPrefix "--feature-gates=" . }}{{ $texts = append $texts (trimPrefix "--feature-gates=" .) }}{{ end }}{{ end -}}
-{{- range append $texts .Values.featureGates }}{{ range compact (splitList "," .) }}
+{{- range append $texts (default "" .Values.featureGates) }}{{ range compact (splitList "," .) }}
 {{- $parts := splitList "=" (trim .) -}}
 {{- if ne (len $parts) 2 }}{{ fail (printf "featureGates: %q is not NAME=true or NAME=false" .) }}{{ end -}}
 {{- $_ := set $gates (first $parts) (last $parts) -}}
 {{- end }}{{ end -}}
+{{- $remedy := "remove it" -}}
+{{- if eq (toString (get $gates "AllBeta")) "false" -}}
+{{- $remedy = "set it to true, or remove it and AllBeta=false" -}}
+{{- range include "certwright.betaGates" . | fromYamlArray }}{{ if not (hasKey $gates .) }}{{ $_ := set $gates . "false" }}{{ end }}{{ end -}}
+{{- end -}}
 {{- $known := include "certwright.knownGates" . | fromYaml -}}
 {{- range $name, $on := $gates -}}
 {{- $accepted := get $known $name -}}
 {{- if not $accepted }}{{ fail (printf "featureGates: %s is no feature gate of cert-manager 1.21 or of certwright; remove it" $name) }}{{ end -}}
 {{- if not (has $on (list "true" "false")) }}{{ fail (printf "featureGates: %s=%s is neither true nor false" $name $on) }}{{ end -}}
 {{- if and (has $accepted (list "true" "false")) (ne $on $accepted) -}}
-{{- fail (printf "featureGates: %s=%s cannot be honoured, because certwright always behaves as with %s; remove it" $name $on $accepted) -}}
+{{- fail (printf "featureGates: %s=%s cannot be honoured, because certwright always behaves as with %s; %s" $name $on $accepted $remedy) -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $gates -}}
@@ -128,31 +139,32 @@ OtherNames: "true"
 
 {{/* The controllers to run; nothing if those are just all that run by default. */}}
 {{- define "certwright.controllers" -}}
-{{- $names := default (list "*") .Values.config.controllers -}}
-{{- range .Values.extraArgs }}{{ if hasPrefix "--controllers=" . }}{{ $names = splitList "," (trimPrefix "--controllers=" .) }}{{ end }}{{ end -}}
-{{- $given := $names -}}
-{{- if .Values.disableAutoApproval }}{{ $names = append $names "-certificaterequests-approver" }}{{ end -}}
-{{- if not .Values.cainjector.enabled }}{{ $names = append $names "-cainjector" }}{{ end -}}
-{{- if include "certwright.signs" . -}}
-{{- range list "acme" "ca" "selfsigned" "vault" "venafi" }}{{ $names = append $names (printf "certificatesigningrequests-issuer-%s" .) }}{{ end -}}
-{{- end -}}
-{{- /* cert-manager takes a list without `*` that only leaves controllers out for the others. */ -}}
+{{- $names := default (list "*") (.Values.config).controllers -}}
+{{- range .Values.extraArgs }}{{ if hasPrefix "--controllers=" . }}{{ $names = splitList "," (trimPrefix "--controllers=" . | nospace) | compact }}{{ end }}{{ end -}}
+{{- /* A list that only leaves out means all others. BEFORE names are added below. */ -}}
 {{- $positive := false -}}
 {{- range $names }}{{ if not (hasPrefix "-" .) }}{{ $positive = true }}{{ end }}{{ end -}}
 {{- if not $positive }}{{ $names = prepend $names "*" }}{{ end -}}
+{{- if .Values.disableAutoApproval }}{{ $names = append $names "-certificaterequests-approver" }}{{ end -}}
+{{- /* cert-manager's CA injector is another program, which its controller's list does not turn off. */ -}}
+{{- if not .Values.cainjector.enabled }}{{ $names = append $names "-cainjector" }}
+{{- else if not (has "*" $names) }}{{ $names = append $names "cainjector" }}{{ end -}}
+{{- if include "certwright.signs" . -}}
+{{- range list "acme" "ca" "selfsigned" "vault" "venafi" }}{{ $names = append $names (printf "certificatesigningrequests-issuer-%s" .) }}{{ end -}}
+{{- end -}}
 {{- if ne (join "," $names) "*" }}{{ join "," $names }}{{ end -}}
 {{- end -}}
 
 {{/* The log level: ours by name, or cert-manager's number (4 and more are details). */}}
 {{- define "certwright.logLevel" -}}
-{{- $logging := default dict .Values.config.logging -}}
+{{- $logging := default dict (.Values.config).logging -}}
 {{- $number := default .Values.global.logLevel $logging.verbosity -}}
 {{- range .Values.extraArgs }}{{ if regexMatch "^--?v=[0-9]+$" . }}{{ $number = last (splitList "=" .) }}{{ end }}{{ end -}}
 {{- default (ternary "debug" "info" (ge (int $number) 4)) .Values.logLevel -}}
 {{- end -}}
 
 {{- define "certwright.logFormat" -}}
-{{- $logging := default dict .Values.config.logging -}}
+{{- $logging := default dict (.Values.config).logging -}}
 {{- $format := default "json" $logging.format -}}
 {{- range .Values.extraArgs }}{{ if hasPrefix "--logging-format=" . }}{{ $format = trimPrefix "--logging-format=" . }}{{ end }}{{ end -}}
 {{- $format -}}
@@ -176,6 +188,11 @@ OtherNames: "true"
 {{- if $flag -}}
 {{- $text := ternary $value (toJson $value) (kindIs "string" $value) -}}
 {{- if kindIs "slice" $value }}{{ $text = join "," $value }}{{ end -}}
+{{- if kindIs "map" $value -}}
+{{- $pairs := list -}}
+{{- range $key, $one := $value }}{{ $pairs = append $pairs (printf "%s=%s" $key $one) }}{{ end -}}
+{{- $text = join "," $pairs -}}
+{{- end -}}
 {{- $found = append $found (printf "--%s=%s" $flag $text) -}}
 {{- else -}}
 {{- $expected := false -}}
@@ -244,5 +261,9 @@ OtherNames: "true"
 {{- with .defaultIssuerKind }}{{ $flags = append $flags (printf "--default-issuer-kind=%s" .) }}{{ end -}}
 {{- with .defaultIssuerGroup }}{{ $flags = append $flags (printf "--default-issuer-group=%s" .) }}{{ end -}}
 {{- end -}}
-{{- toYaml (concat $flags (include "certwright.flagsOfExtraArgs" . | fromYamlArray)) -}}
+{{- $flags = concat $flags (include "certwright.flagsOfExtraArgs" . | fromYamlArray) -}}
+{{- range $flags }}{{ if and (hasPrefix "--dns01-recursive-nameservers=" .) (contains "https://" .) -}}
+{{- fail (printf "%s cannot be honoured: DNS over HTTPS is not supported; name the servers as host:port" .) -}}
+{{- end }}{{ end -}}
+{{- toYaml $flags -}}
 {{- end -}}

@@ -20,6 +20,8 @@ app.kubernetes.io/component: controller
 
 {{- define "certwright.labels" -}}
 {{ include "certwright.selector" . }}
+{{- /* As in cert-manager's charts, so that its users' selectors go on to match. */}}
+app: {{ include "certwright.name" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- if eq .Values.creator "helm" }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -61,7 +63,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The one namespace that is watched; empty: all. */}}
 {{- define "certwright.watchNamespace" -}}
-{{- $found := .Values.watchNamespace | default .Values.config.namespace | default "" -}}
+{{- $found := .Values.watchNamespace | default (.Values.config).namespace | default "" -}}
 {{- range .Values.extraArgs }}{{ if hasPrefix "--namespace=" . }}{{ $found = trimPrefix "--namespace=" . }}{{ end }}{{ end -}}
 {{- $found -}}
 {{- end -}}
@@ -163,3 +165,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [events]
   verbs: [create, patch]
 {{- end -}}
+
+{{/* cert-manager's names of these templates, for `extraObjects`. */}}
+{{- define "cert-manager.name" }}{{ include "certwright.name" . }}{{ end -}}
+{{- define "cert-manager.fullname" }}{{ include "certwright.fullname" . }}{{ end -}}
+{{- define "cert-manager.namespace" }}{{ include "certwright.namespace" . }}{{ end -}}
+{{- define "cert-manager.serviceAccountName" }}{{ include "certwright.serviceAccount" . }}{{ end -}}
