@@ -54,8 +54,8 @@ async def test_the_author_of_an_ingress_decides_about_cluster_issuers() -> None:
         alice, bob = client_of(scene, "alice", "web"), client_of(scene, "bob", "platform")
         with pytest.raises(ApiError, match="alice is not in the group platform"):
             await alice.create(INGRESSES, ingress("first", **{CLUSTER_ISSUER: "ca"}))
+        by_kind = {"cert-manager.io/issuer": "ca", "cert-manager.io/issuer-kind": "ClusterIssuer"}
         with pytest.raises(ApiError, match="alice is not in the group platform"):
-            by_kind = {"cert-manager.io/issuer": "ca", "cert-manager.io/issuer-kind": "ClusterIssuer"}
             await alice.create(INGRESSES, ingress("first", **by_kind))
         await alice.create(INGRESSES, ingress("own", **{"cert-manager.io/issuer": "ca"}))
         await bob.create(INGRESSES, ingress("first", **{CLUSTER_ISSUER: "ca"}))
