@@ -225,6 +225,7 @@ def test_values_of_old() -> None:
         "--controllers=*,-certificaterequests-approver",
         "--default-issuer-name=letsencrypt",
         "--default-issuer-kind=ClusterIssuer",
+        "--acme-http01-solver-extra-labels=team=platform",
     } <= set(flags)
     assert not [flag for flag in flags if "solver-image" in flag or "profiling" in flag]
     assert of_kind(objects, "ServiceAccount")["imagePullSecrets"] == [{"name": "registry"}]

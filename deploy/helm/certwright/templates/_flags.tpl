@@ -256,6 +256,7 @@ OtherNames: "true"
 {{- if .Values.enableCertificateOwnerRef }}{{ $flags = append $flags "--enable-certificate-owner-ref=true" }}{{ end -}}
 {{- with .Values.dns01RecursiveNameservers }}{{ $flags = append $flags (printf "--dns01-recursive-nameservers=%s" .) }}{{ end -}}
 {{- if .Values.dns01RecursiveNameserversOnly }}{{ $flags = append $flags "--dns01-recursive-nameservers-only=true" }}{{ end -}}
+{{- range $name, $value := .Values.global.commonLabels }}{{ $flags = append $flags (printf "--acme-http01-solver-extra-labels=%s=%s" $name (toString $value)) }}{{ end -}}
 {{- with .Values.ingressShim -}}
 {{- with .defaultIssuerName }}{{ $flags = append $flags (printf "--default-issuer-name=%s" .) }}{{ end -}}
 {{- with .defaultIssuerKind }}{{ $flags = append $flags (printf "--default-issuer-kind=%s" .) }}{{ end -}}
