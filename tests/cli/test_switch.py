@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from certwright.cli.switch_findings import Cluster, Finding, findings
+from certwright.cli.commands import controllers
+from certwright.cli.switch_findings import KNOWN_GATES, Cluster, Finding, findings
+from certwright.controllers import features
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
@@ -64,7 +67,16 @@ def test_issuers_that_need_a_flag_stop() -> None:
     found = only(Cluster(issuers=[issuer({"vault": {"server": "http://vault", "path": "pki", "auth": {}}})]))
     assert (found.verdict, found.about) == ("stops", "Issuer default/le")
     assert "spec.vault.server" in found.text
-    assert found.text.endswith("start certwright with --allow-http-servers")
+    assert found.text.count("--allow-http-servers") == 1
+
+
+def test_programs_and_directories_of_solvers_stop() -> None:
+    command = {"exec": {"command": ["dns", "example.org"], "type": "DNS-01"}}
+    webroot = {"http01": {"webroot": {"path": "/var/www"}}}
+    for solver, flag in ((command, "--exec-solver"), (webroot, "--webroot")):
+        found = only(Cluster(issuers=[issuer(acme("https://ca.example/directory", solver))]))
+        assert found.verdict == "stops"
+        assert flag in found.text
 
 
 def test_http01_behind_an_ingress_changes_and_dns01_does_not() -> None:
@@ -101,35 +113,120 @@ def test_certificates_are_counted_by_what_happens_to_them() -> None:
     assert "X.example.com" in found[2].text
 
 
-def test_what_runs_is_named_with_its_flags() -> None:
-    args = ["--v=2", "--acme-http01-solver-image=x", "--dns01-recursive-nameservers-only"]
-    deployment = {
-        "metadata": {"name": "cm", "namespace": "cm", "labels": {"app.kubernetes.io/name": "cert-manager"}},
-        "spec": {"replicas": 1, "template": {"spec": {"containers": [{"args": args}]}}},
+def deployment(component: str, *args: str, replicas: int = 1, image: str = "") -> Json:
+    """A Deployment of cert-manager's chart 1.21."""
+    container = {"image": image or f"quay.io/jetstack/cert-manager-{component}:v1.21.2", "args": list(args)}
+    return {
+        "metadata": {"name": component, "namespace": "cm"},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
     }
-    other = {"metadata": {"name": "web", "namespace": "default"}, "spec": {}}
-    texts = [one.text for one in findings(Cluster(deployments=[deployment, other]))]
-    assert texts == [
-        "is running: scale it to 0 before certwright is started",
+
+
+def webhook(kind: str = "ValidatingWebhookConfiguration", name: str = "cm-cert-manager-webhook") -> Json:
+    """cert-manager's webhook configuration."""
+    return {"kind": kind, "metadata": {"name": name}}
+
+
+def test_what_runs_is_named_with_its_flags() -> None:
+    args = (
+        "--v=2",
+        "--acme-http01-solver-image=x",
+        "--concurrent-workers=50",
+        "--dns01-recursive-nameservers-only",
+        "--config=/var/cert-manager/config/config.yaml",
+        "--feature-gates=SecretsFilteredCaching=true,OtherNames=true",
+    )
+    other = {
+        "metadata": {"name": "web", "namespace": "default", "labels": {"app.kubernetes.io/name": "webhook"}},
+        "spec": {"template": {"spec": {"containers": [{"image": "knative/webhook"}]}}},
+    }
+    found = findings(Cluster(deployments=[deployment("controller", *args), other]))
+    assert {one.about for one in found} == {"Deployment cm/controller"}
+    assert [one.text for one in found] == [
+        "is running: scale it to 0 before certwright is started, or upgrade the Helm release",
+        "remove these feature gates, or let the chart translate them: OtherNames=true",
         "its flags go to certwright, unless they are defaults: --dns01-recursive-nameservers-only",
-        "these flags have no meaning here, since there are no solver pods: --acme-http01-solver-image=x",
+        "these flags are not needed here: --v=2 --acme-http01-solver-image=x --concurrent-workers=50",
+        "certwright has no such flags, see the README of its chart for what replaces them: "
+        "--config=/var/cert-manager/config/config.yaml",
     ]
 
 
-def test_the_webhook_that_is_left_stops_every_write() -> None:
-    webhook = {"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "cert-manager-webhook"}}
-    found = only(Cluster(webhooks=[webhook]))
-    assert found.verdict == "stops"
-    assert "delete it" in found.text
+def test_deployments_with_another_image_are_known_by_the_labels_of_their_chart() -> None:
+    labels = {"helm.sh/chart": "cert-manager-v1.12.3", "app.kubernetes.io/component": "cainjector"}
+    mirrored = deployment("cainjector", image="mirror.example.org/a/b:1")
+    mirrored["metadata"]["labels"] = labels
+    assert only(Cluster(deployments=[mirrored])).about == "Deployment cm/cainjector"
+    mirrored["metadata"]["labels"] = {"app.kubernetes.io/name": "cert-manager"}
+    assert only(Cluster(deployments=[mirrored])).about == "Deployment cm/cainjector"
+
+
+def test_every_flag_of_cert_manager_that_is_kept_is_one_of_certwright() -> None:
+    text = (Path(__file__).parents[1] / "deploy" / "data" / "cert_manager_flags.txt").read_text()
+    flags = [line for line in text.splitlines() if line.startswith("--")]
+    found = findings(Cluster(deployments=[deployment("controller", *(f"{flag}=1" for flag in flags))]))
+    (kept,) = (one.text for one in found if one.text.startswith("its flags go to certwright"))
+    known = {flag for option in controllers.command.params for flag in option.opts}
+    assert {flag.removesuffix("=1") for flag in kept.split() if flag.startswith("--")} <= known
+    assert set(KNOWN_GATES) <= set(features.DEFAULTS)
+
+
+def test_name_servers_by_https_stop() -> None:
+    flag = "--dns01-recursive-nameservers=https://1.1.1.1/dns-query"
+    found = findings(Cluster(deployments=[deployment("controller", flag, replicas=0)]))
+    assert [(one.verdict, "DNS over HTTPS is not supported" in one.text) for one in found] == [
+        ("stops", True)
+    ]
+
+
+def test_the_webhook_is_deleted_with_its_deployment_and_stops_every_write_if_it_is_left() -> None:
+    both = [webhook(), webhook("MutatingWebhookConfiguration")]
+    running = findings(Cluster(webhooks=both, deployments=[deployment("webhook")]))
+    assert [one.verdict for one in running if "WebhookConfiguration" in one.about] == ["changes", "changes"]
+    for left in ([], [deployment("webhook", replicas=0)]):
+        found = findings(Cluster(webhooks=both, deployments=left))
+        assert [one.verdict for one in found] == ["stops", "stops"]
+        assert all("delete it" in one.text for one in found)
+
+
+def annotated(name: str, **annotations: str) -> Json:
+    """An Ingress or Gateway."""
+    return {"metadata": {"name": name, "namespace": "default", "annotations": annotations}}
+
+
+def owned(kind: str, name: str) -> Json:
+    """A Certificate that a shim has made."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "ownerReferences": [{"kind": kind, "name": name, "controller": True}],
+        },
+        "spec": {"issuerRef": {"name": "ca"}},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
 
 
 def test_ingresses_and_what_could_not_be_read_are_named() -> None:
-    by_issuer = {"metadata": {"annotations": {"cert-manager.io/issuer": "ca"}}}
-    automatic = {"metadata": {"annotations": {"kubernetes.io/tls-acme": "true"}}}
-    plain: Json = {"metadata": {}}
-    cluster = Cluster(ingresses=[by_issuer, automatic, plain], missing={"gateways": "forbidden"})
+    by_issuer = annotated("one", **{"cert-manager.io/issuer": "ca"})
+    automatic = annotated("two", **{"kubernetes.io/tls-acme": "true"})
+    plain: Json = {"metadata": {"name": "three", "namespace": "default"}}
+    cluster = Cluster(
+        ingresses=[by_issuer, automatic, plain],
+        certificates=[owned("Ingress", "one"), owned("Ingress", "two")],
+        missing={"gateways": "forbidden"},
+    )
     assert [(one.verdict, one.about) for one in findings(cluster)] == [
-        ("changes", "gateways"),
+        ("unread", "gateways"),
         ("changes", "1 Ingresses"),
+        ("works", "2 Certificates"),
         ("works", "2 Ingresses"),
     ]
+
+
+def test_gateways_that_cert_manager_passed_over_get_certificates() -> None:
+    gateway = annotated("gate", **{"cert-manager.io/cluster-issuer": "ca"})
+    found = only(Cluster(gateways=[gateway]))
+    assert (found.verdict, found.about) == ("changes", "1 Gateways (default/gate)")
+    kept = findings(Cluster(gateways=[gateway], certificates=[owned("Gateway", "gate")]))
+    assert {one.verdict for one in kept} == {"works"}

@@ -5,8 +5,9 @@ docs/takeover.md describes each of these.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -17,13 +18,35 @@ from certwright.resources.operator_policy import OperatorPolicy, issuer_violatio
 from certwright.resources.solver import Solver
 
 Json = dict[str, Any]
-Verdict = Literal["works", "changes", "stops"]
+Verdict = Literal["works", "changes", "unread", "stops"]
 
 WEBHOOK: Final = "cert-manager-webhook"
 """The name of cert-manager's webhook configurations."""
-_COMPONENTS: Final = ("cert-manager", "cainjector", "webhook")
-_NAME_LABEL: Final = "app.kubernetes.io/name"
-_UNUSED_FLAGS: Final = ("acme-http01-solver-image", "acme-http01-solver-resource", "acme-http01-solver-run")
+_CONTROLLER: Final = "controller"
+_IMAGE: Final = re.compile(r"cert-manager-(controller|cainjector|webhook)\b")
+UNUSED_FLAGS: Final = (
+    "acme-http01-solver-image",
+    "acme-http01-solver-resource-",
+    "acme-http01-solver-run-as-non-root",
+    "acme-http01-solver-runtime-class-name",
+    "concurrent-workers",
+    "enable-profiling",
+    "profiler-address",
+    "internal-healthz-",
+    "vmodule",
+    "v",
+    "log-",
+    "max-certificate-",
+    "max-private-key-size",
+    "kubeconfig",
+    "master",
+)
+"""Flags of cert-manager's controller that are not needed here, or their beginnings (`…-`): there are no
+solver pods, no workers to count, no profiler; logging and the API server are the operator's choice."""
+REPLACED_FLAGS: Final = ("config", "logging-format", "metrics-tls-", "metrics-dynamic-serving-")
+"""Flags that certwright does not have although they may matter, in the same form."""
+KNOWN_GATES: Final = ("SecretsFilteredCaching", "ACMEHTTP01IngressPathTypeExact")
+"""cert-manager's feature gates that certwright has too."""
 _INJECT: Final = f"{GROUP}/inject-"
 
 
@@ -43,6 +66,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     certificates: Sequence[Json] = ()
     ingresses: Sequence[Json] = ()
     gateways: Sequence[Json] = ()
+    listener_sets: Sequence[Json] = ()
     deployments: Sequence[Json] = ()
     webhooks: Sequence[Json] = ()
     injected: Sequence[Json] = ()
@@ -50,24 +74,25 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def findings(cluster: Cluster) -> list[Finding]:
-    """All statements about the cluster: what stops, then what changes, then what works."""
+    """All statements about the cluster: what stops or is unknown, then what changes, then what works."""
     found = [
         *_of_missing(cluster),
         *_of_issuers((*cluster.issuers, *cluster.cluster_issuers)),
         *_of_certificates(cluster.certificates),
-        *_of_annotated("Ingress", cluster.ingresses),
-        *_of_annotated("Gateway", cluster.gateways),
+        *_of_annotated("Ingress", cluster.ingresses, cluster.certificates),
+        *_of_annotated("Gateway", cluster.gateways, cluster.certificates),
+        *_of_annotated("ListenerSet", cluster.listener_sets, cluster.certificates),
         *_of_deployments(cluster.deployments),
-        *_of_webhooks(cluster.webhooks),
+        *_of_webhooks(cluster),
         *_of_injected(cluster.injected),
     ]
-    order = ("stops", "changes", "works")
+    order = ("stops", "unread", "changes", "works")
     return sorted(found, key=lambda one: order.index(one.verdict))
 
 
 def _of_missing(cluster: Cluster) -> Iterator[Finding]:
     for what, why in cluster.missing.items():
-        yield Finding("changes", what, f"could not be read and was not checked: {why}")
+        yield Finding("unread", what, f"could not be read and was not checked: {why}")
 
 
 def _of_issuers(issuers: Sequence[Issuer | ClusterIssuer]) -> Iterator[Finding]:
@@ -77,8 +102,7 @@ def _of_issuers(issuers: Sequence[Issuer | ClusterIssuer]) -> Iterator[Finding]:
         kind = "ClusterIssuer" if isinstance(issuer, ClusterIssuer) else "Issuer"
         about = f"{kind} {meta.key}"
         problems = [
-            Finding("stops", about, f"{one}; start certwright with {one.flag}" if one.flag else str(one))
-            for one in issuer_violations(issuer.spec, OperatorPolicy())
+            Finding("stops", about, str(one)) for one in issuer_violations(issuer.spec, OperatorPolicy())
         ]
         problems += _of_solvers(about, issuer)
         yield from problems
@@ -132,60 +156,122 @@ def _of_certificates(certificates: Sequence[Json]) -> Iterator[Finding]:
         yield Finding("works", f"{number} Certificates", text)
 
 
-def _of_annotated(kind: str, objects: Sequence[Json]) -> Iterator[Finding]:
+def _of_annotated(kind: str, objects: Sequence[Json], certificates: Sequence[Json]) -> Iterator[Finding]:
     keys = (f"{GROUP}/issuer", f"{GROUP}/cluster-issuer", "kubernetes.io/tls-acme")
-    annotated = [one for one in objects if any(key in _annotations(one) for key in keys)]
-    if not annotated:
-        return
-    text = "are annotated: their Certificates are kept"
-    yield Finding("works", f"{len(annotated)} {_plural(kind)}", text)
-    automatic = [one for one in annotated if not any(key in _annotations(one) for key in keys[:2])]
+    owners = set(_owners(kind, certificates))
+    automatic, served, new = 0, 0, []
+    for one in objects:
+        annotations = _annotations(one)
+        if not any(key in annotations for key in keys):
+            continue
+        name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+        automatic += not any(key in annotations for key in keys[:2])
+        if name in owners:
+            served += 1
+        else:
+            new.append(name)
+    if served:
+        yield Finding("works", f"{served} {_plural(kind)}", "are annotated: their Certificates are kept")
+    if new:
+        text = "are annotated and have no Certificate: each gets one, or an Event with the reason why not"
+        yield Finding("changes", _some(new, _plural(kind)), text)
     if automatic:
         text = "have kubernetes.io/tls-acme and name no issuer: start certwright with --default-issuer-name"
-        yield Finding("changes", f"{len(automatic)} {_plural(kind)}", text)
+        yield Finding("changes", f"{automatic} {_plural(kind)}", text)
+
+
+def _owners(kind: str, certificates: Sequence[Json]) -> Iterator[str]:
+    for one in certificates:
+        for owner in one["metadata"].get("ownerReferences") or ():
+            if owner["kind"] == kind:
+                yield f"{one['metadata']['namespace']}/{owner['name']}"
 
 
 def _plural(kind: str) -> str:
     return "Ingresses" if kind == "Ingress" else f"{kind}s"
 
 
+def _component(deployment: Json) -> str | None:
+    """Which component of cert-manager a Deployment runs, by its image, else by the labels of its chart."""
+    for container in deployment["spec"]["template"]["spec"].get("containers") or ():
+        if found := _IMAGE.search(container.get("image") or ""):
+            return found[1]
+    labels = deployment["metadata"].get("labels") or {}
+    if labels.get("app.kubernetes.io/name") == "cert-manager":
+        return _CONTROLLER
+    if str(labels.get("helm.sh/chart")).startswith("cert-manager-v"):
+        return str(labels.get("app.kubernetes.io/component"))
+    return None
+
+
 def _of_deployments(deployments: Sequence[Json]) -> Iterator[Finding]:
     for one in deployments:
-        name = (one["metadata"].get("labels") or {}).get(_NAME_LABEL)
-        if name not in _COMPONENTS:
+        component = _component(one)
+        if component is None:
             continue
         about = f"Deployment {one['metadata']['namespace']}/{one['metadata']['name']}"
         if one["spec"].get("replicas", 1):
-            yield Finding("changes", about, "is running: scale it to 0 before certwright is started")
-        if name == "cert-manager":
+            text = "is running: scale it to 0 before certwright is started, or upgrade the Helm release"
+            yield Finding("changes", about, text)
+        if component == _CONTROLLER:
             yield from _of_flags(about, one)
 
 
 def _of_flags(about: str, deployment: Json) -> Iterator[Finding]:
     containers = deployment["spec"]["template"]["spec"].get("containers") or ()
     flags = [flag for container in containers for flag in container.get("args") or ()]
-    kept = [flag for flag in flags if flag.startswith("--") and not flag.startswith(_ignored())]
+    kept, unused, replaced = [], [], []
+    for flag in flags:
+        name = flag.lstrip("-").partition("=")[0]
+        if name == "feature-gates":
+            yield from _of_gates(about, flag.partition("=")[2])
+        elif _is_one_of(name, REPLACED_FLAGS):
+            replaced.append(flag)
+        elif _is_one_of(name, UNUSED_FLAGS):
+            unused.append(flag)
+        elif "https://" in flag and name == "dns01-recursive-nameservers":
+            text = f"DNS over HTTPS is not supported, so that certwright does not start with {flag}"
+            yield Finding("stops", about, f"{text}; name the servers as host:port")
+        else:
+            kept.append(flag)
     if kept:
         text = f"its flags go to certwright, unless they are defaults: {' '.join(kept)}"
         yield Finding("changes", about, text)
-    unused = [flag for flag in flags if flag.startswith(_ignored(_UNUSED_FLAGS))]
     if unused:
-        text = f"these flags have no meaning here, since there are no solver pods: {' '.join(unused)}"
-        yield Finding("changes", about, text)
+        yield Finding("changes", about, f"these flags are not needed here: {' '.join(unused)}")
+    if replaced:
+        text = "certwright has no such flags, see the README of its chart for what replaces them"
+        yield Finding("changes", about, f"{text}: {' '.join(replaced)}")
 
 
-def _ignored(names: Iterable[str] = (*_UNUSED_FLAGS, "v=", "leader-election-namespace")) -> tuple[str, ...]:
-    return tuple(f"--{name}" for name in names)
+def _is_one_of(flag: str, names: Sequence[str]) -> bool:
+    return any(flag == name or (name.endswith("-") and flag.startswith(name)) for name in names)
 
 
-def _of_webhooks(webhooks: Sequence[Json]) -> Iterator[Finding]:
-    for one in webhooks:
-        if one["metadata"]["name"].endswith(WEBHOOK):
+def _of_gates(about: str, text: str) -> Iterator[Finding]:
+    gates = [gate.strip() for gate in text.split(",") if gate.strip()]
+    others = [gate for gate in gates if gate.partition("=")[0] not in KNOWN_GATES]
+    if others:
+        text = "remove these feature gates, or let the chart translate them"
+        yield Finding("changes", about, f"{text}: {','.join(others)}")
+
+
+def _of_webhooks(cluster: Cluster) -> Iterator[Finding]:
+    runs = any(_component(one) == "webhook" and one["spec"].get("replicas", 1) for one in cluster.deployments)
+    for one in cluster.webhooks:
+        if not one["metadata"]["name"].endswith(WEBHOOK):
+            continue
+        about = f"{one['kind']} {one['metadata']['name']}"
+        checks = "(the definitions of `certwright crds` check the same)"
+        if runs:
             text = (
-                "refuses every write of cert-manager's kinds once its Deployment is at 0: delete it then "
-                "(the definitions of `certwright crds` check the same)"
+                "refuses every write of cert-manager's kinds once its Deployment is at 0: delete it then, or "
+                f"upgrade the Helm release {checks}"
             )
-            yield Finding("stops", f"{one['kind']} {one['metadata']['name']}", text)
+            yield Finding("changes", about, text)
+        else:
+            text = f"refuses every write of cert-manager's kinds, because no webhook runs: delete it {checks}"
+            yield Finding("stops", about, text)
 
 
 def _of_injected(objects: Sequence[Json]) -> Iterator[Finding]:

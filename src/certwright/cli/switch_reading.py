@@ -21,6 +21,7 @@ def _kind(group: str, kind: str, plural: str, *, namespaced: bool) -> Kind[Json]
 
 _INGRESSES: Final = _kind("networking.k8s.io", "Ingress", "ingresses", namespaced=True)
 _GATEWAYS: Final = _kind("gateway.networking.k8s.io", "Gateway", "gateways", namespaced=True)
+_LISTENER_SETS: Final = _kind("gateway.networking.k8s.io", "ListenerSet", "listenersets", namespaced=True)
 _DEPLOYMENTS: Final = _kind("apps", "Deployment", "deployments", namespaced=True)
 _VALIDATING: Final = _kind(
     "admissionregistration.k8s.io",
@@ -35,7 +36,10 @@ _MUTATING: Final = _kind(
     namespaced=False,
 )
 _SERVICES: Final = _kind("apiregistration.k8s.io", "APIService", "apiservices", namespaced=False)
-_OPTIONAL: Final = (_GATEWAYS,)
+_DEFINITIONS: Final = _kind(
+    "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+_OPTIONAL: Final = (_GATEWAYS, _LISTENER_SETS)
 """Kinds that a cluster need not have."""
 
 
@@ -55,9 +59,10 @@ class SwitchReader:
             certificates=await self._list(CERTIFICATES),
             ingresses=await self._list(_INGRESSES),
             gateways=await self._list(_GATEWAYS),
+            listener_sets=await self._list(_LISTENER_SETS),
             deployments=await self._list(_DEPLOYMENTS),
             webhooks=webhooks,
-            injected=[*webhooks, *await self._list(_SERVICES)],
+            injected=[*webhooks, *await self._list(_SERVICES), *await self._list(_DEFINITIONS)],
             missing=self._missing,
         )
 

@@ -20,7 +20,7 @@ from certwright.cli.switch_findings import Finding, findings
 from certwright.cli.switch_reading import SwitchReader
 
 _EVERY_S = 1.0
-_MARKS = {"works": "works", "changes": "change", "stops": "STOPS"}
+_MARKS = {"works": "works", "changes": "change", "unread": "UNREAD", "stops": "STOPS"}
 
 
 @click.command("api", short_help="Check that the server serves and checks the kinds.")
@@ -59,7 +59,7 @@ async def switch(*, server: ServerOptions) -> None:
 
     Nothing is written. Secrets are not read. docs/takeover.md describes how to switch, and back.
 
-    Exit status 0: nothing stops. 1: something does.
+    Exit status 0: nothing stops. 1: something does, or could not be read.
 
     \b
     Example:
@@ -69,7 +69,7 @@ async def switch(*, server: ServerOptions) -> None:
         found = findings(await SwitchReader(here.client).read())
     for one in found:
         click.echo(_line(one))
-    if any(one.verdict == "stops" for one in found):
+    if any(one.verdict in ("stops", "unread") for one in found):
         raise AlreadyReported
 
 
