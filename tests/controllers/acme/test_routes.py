@@ -15,6 +15,7 @@ from certwright.controllers.acme.options import ClusterListener
 from certwright.controllers.acme.routes import objects
 from certwright.controllers.acme.routes.edits import patch_to_add, patch_to_remove
 from certwright.controllers.acme.routes.leftovers import YOUNG
+from certwright.controllers.acme.routes.overrides import overridden
 from certwright.controllers.acme.routes.replicas import DEBOUNCE_S, RETRY_S
 from certwright.controllers.acme.routes.solver import RESTORE_AFTER_S
 from certwright.controllers.cache.shard_members import Shards
@@ -23,6 +24,7 @@ from certwright.kube.api.kinds import Kind, controller_reference
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util import http_messages
 from certwright.resources.challenge import Challenge
+from certwright.resources.solver import Solver
 from certwright.resources.table import CERTIFICATES, CHALLENGES
 from controllers.acme.fake_world import Cut, FakeWorld, fake_world
 from controllers.shims.shim_scene import serve, untyped
@@ -578,6 +580,47 @@ async def test_an_issuers_template_is_not_the_challenges_authors(fake: FakeWorld
     with pytest.raises(errors.ApiError):
         # The spec of an existing Challenge never changes, not even for the administrator.
         await fake.world.client.patch(CHALLENGES, challenge.metadata.name, "default", {"spec": spec})
+
+
+@pytest.mark.parametrize(
+    ("configured", "annotated", "expected"),
+    [
+        ([], {"kind": "Gateway", "name": "a"}, ["a"]),
+        ([{"name": "outer", "namespace": "infra"}], {"kind": "Gateway", "name": "a"}, ["outer", "a"]),
+        ([{"name": "a", "sectionName": "http"}], {"kind": "Gateway", "name": "a"}, ["a"]),
+        (
+            [{"name": "a", "sectionName": "http"}],
+            {"kind": "Gateway", "name": "a", "namespace": "default"},
+            ["a"],
+        ),
+        ([{"name": "a"}], {"kind": "ListenerSet", "name": "a"}, ["a", "a"]),
+        ([{"name": "a", "namespace": "infra"}], {"kind": "Gateway", "name": "a"}, ["a", "a"]),
+        ([{"name": "outer"}], {}, ["outer"]),
+    ],
+)
+def test_the_parent_of_the_annotations_is_beside_those_of_the_solver(
+    configured: list[Json], annotated: dict[str, str], expected: list[str]
+) -> None:
+    """As with cert-manager 1.21: the CA's request may come through either."""
+    solver = msgspec.convert({"http01": {"gatewayHTTPRoute": {"parentRefs": configured}}}, Solver)
+    annotations = {f"acme.cert-manager.io/http01-parentref{key}": value for key, value in annotated.items()}
+    http01 = overridden(solver, annotations, "default").http01
+    assert http01 is not None
+    assert http01.gateway_http_route is not None
+    assert [one.name for one in http01.gateway_http_route.parent_refs] == expected
+
+
+def test_the_parent_of_an_experimental_listener_set_has_its_group() -> None:
+    annotations = {
+        "acme.cert-manager.io/http01-parentrefkind": "XListenerSet",
+        "acme.cert-manager.io/http01-parentrefname": "more",
+    }
+    solver = msgspec.convert({"http01": {"gatewayHTTPRoute": {}}}, Solver)
+    http01 = overridden(solver, annotations, "default").http01
+    assert http01 is not None
+    assert http01.gateway_http_route is not None
+    (parent,) = http01.gateway_http_route.parent_refs
+    assert (parent.group, parent.kind) == ("gateway.networking.x-k8s.io", "XListenerSet")
 
 
 INGRESS = {"metadata": {"resourceVersion": "7"}, "spec": {"rules": []}}

@@ -99,7 +99,7 @@ async def test_a_listener_set_inherits_the_issuer_of_its_gateway(scene: ShimScen
     await scene.change(GATEWAYS, "gate", {"metadata": {"annotations": {"cert-manager.io/issuer": "ca"}}})
     meta = (await scene.certificates())["one"]["metadata"]
     assert meta["ownerReferences"][0]["kind"] == kind.kind
-    assert meta["annotations"][f"{SOLVER}-parentrefkind"] == "ListenerSet"
+    assert meta["annotations"][f"{SOLVER}-parentrefkind"] == kind.kind
     assert meta["annotations"][f"{SOLVER}-parentrefname"] == "more"
 
 

@@ -82,7 +82,7 @@ def _choose(order: Order, authorization: ACMEAuthorization, solvers: Sequence[So
             "spec.acme.solvers, or widen its selector"
         )
     found = offered[solver.challenge_type]
-    solver = overridden(solver, order.metadata.annotations)
+    solver = overridden(solver, order.metadata.annotations, order.metadata.namespace)
     return _Choice(solver, found.url, found.token, found.type)
 
 

@@ -67,7 +67,7 @@ def wanted_for(
             secret: _certificate(kind, found, secret, hosts, issuer)
             for secret, hosts in settings.hosts.items()
         }
-        made = {secret: _complete(one, found, options) for secret, one in made.items()}
+        made = {secret: _complete(kind, one, found, options) for secret, one in made.items()}
     except BadAnnotation as error:
         return Wanted(problems=(*mistakes, f"metadata.annotations: {error}"))
     problems = [*mistakes, *map(str, settings.errors)]
@@ -117,13 +117,15 @@ def _certificate(
     )
 
 
-def _complete(certificate: Certificate, found: IngressLike, options: ShimOptions) -> Certificate:
+def _complete(
+    kind: AnyKind, certificate: Certificate, found: IngressLike, options: ShimOptions
+) -> Certificate:
     annotations = found.metadata.annotations
     meta = msgspec.structs.replace(
         certificate.metadata,
         annotations={
             **{key: annotations[key] for key in options.extra_annotations if key in annotations},
-            **_solver_annotations(found),
+            **_solver_annotations(kind, found),
         },
     )
     spec = known.with_annotations(certificate.spec, annotations)
@@ -139,7 +141,7 @@ def _distinct(addresses: Sequence[str]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def _solver_annotations(found: IngressLike) -> dict[str, str]:
+def _solver_annotations(kind: AnyKind, found: IngressLike) -> dict[str, str]:
     annotations, name = found.metadata.annotations, found.metadata.name
     made: dict[str, str] = {}
     if annotations.get(known.EDIT_IN_PLACE) == "true":
@@ -152,8 +154,6 @@ def _solver_annotations(found: IngressLike) -> dict[str, str]:
         if annotations.get(key):
             made[override] = annotations[key]
     match found:
-        case Gateway():
-            made |= {known.PARENT_KIND: "Gateway", known.PARENT_NAME: name}
         case ListenerSet() if known.is_true(annotations.get(known.PARENT_FALLBACK, "")):
             parent = found.spec.parent_ref
             made |= {
@@ -161,8 +161,8 @@ def _solver_annotations(found: IngressLike) -> dict[str, str]:
                 known.PARENT_NAME: parent.name,
                 known.PARENT_NAMESPACE: parent.namespace or found.metadata.namespace,
             }
-        case ListenerSet():
-            made |= {known.PARENT_KIND: "ListenerSet", known.PARENT_NAME: name}
+        case Gateway() | ListenerSet():
+            made |= {known.PARENT_KIND: kind.kind, known.PARENT_NAME: name}
         case _:
             pass
     return made

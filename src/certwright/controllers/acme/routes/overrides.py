@@ -10,18 +10,20 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from certwright.controllers.shims import annotations as known
+from certwright.resources.ingress import EXPERIMENTAL_LISTENER_SETS, GATEWAY_GROUP
 from certwright.resources.solver import HTTP01Gateway, HTTP01Ingress, ParentRef, Solver
 
 
-def overridden(solver: Solver, annotations: Mapping[str, str]) -> Solver:
-    """The solver as the annotations of an Order, which are those of its Certificate, change it."""
+def overridden(solver: Solver, annotations: Mapping[str, str], namespace: str) -> Solver:
+    """The solver as the annotations of an Order of that namespace, which are those of its Certificate, change
+    it."""
     http01 = solver.http01
     if http01 is None:
         return solver
     if http01.ingress is not None:
         return replace(solver, http01=replace(http01, ingress=_ingress(http01.ingress, annotations)))
     if http01.gateway_http_route is not None:
-        route = _route(http01.gateway_http_route, annotations)
+        route = _route(http01.gateway_http_route, annotations, namespace)
         return replace(solver, http01=replace(http01, gateway_http_route=route))
     return solver
 
@@ -36,14 +38,24 @@ def _ingress(ingress: HTTP01Ingress, annotations: Mapping[str, str]) -> HTTP01In
     return ingress
 
 
-def _route(route: HTTP01Gateway, annotations: Mapping[str, str]) -> HTTP01Gateway:
-    """Only a solver without parents of its own gets the annotations' one."""
+def _route(route: HTTP01Gateway, annotations: Mapping[str, str], namespace: str) -> HTTP01Gateway:
+    """With the annotations' parent beside those of the solver, unless it is one of them."""
     name = annotations.get(known.PARENT_NAME)
-    if route.parent_refs or not name:
+    if not name:
         return route
+    kind = annotations.get(known.PARENT_KIND) or None
     parent = ParentRef(
-        kind=annotations.get(known.PARENT_KIND) or None,
+        group=EXPERIMENTAL_LISTENER_SETS.group if kind == EXPERIMENTAL_LISTENER_SETS.kind else None,
+        kind=kind,
         namespace=annotations.get(known.PARENT_NAMESPACE) or None,
         name=name,
     )
-    return replace(route, parent_refs=(parent,))
+    if any(_identity(one, namespace) == _identity(parent, namespace) for one in route.parent_refs):
+        return route
+    return replace(route, parent_refs=(*route.parent_refs, parent))
+
+
+def _identity(parent: ParentRef, namespace: str) -> tuple[str, str, str, str]:
+    """Which object it names: a parent's sections and ports are one object."""
+    group = GATEWAY_GROUP if parent.group is None else parent.group
+    return group, parent.kind or "Gateway", parent.namespace or namespace, parent.name
