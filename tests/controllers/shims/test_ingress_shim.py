@@ -13,7 +13,7 @@ from certwright.kube.client.filtered_informer import PartialInformer
 from certwright.resources.ingress import INGRESSES
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import make_certificate
-from controllers.shims.shim_scene import ShimScene, shim_scene
+from controllers.shims.shim_scene import ShimScene, shim_scene, untyped
 
 TLS = {"hosts": ["web.example.com", "www.example.com"], "secretName": "web-tls"}
 
@@ -302,6 +302,20 @@ async def test_the_second_of_two_ingresses_with_one_secret_has_an_event(scene: S
         'Certificate "web-tls" belongs to Ingress web' in message
         for _, message in await scene.events_of("Ingress")
     )
+
+
+async def test_an_ingress_that_is_created_again_waits_for_the_end_of_its_former_certificate(
+    scene: ShimScene,
+) -> None:
+    former = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "web", "uid": "former"}
+    meta = {"name": "web-tls", "namespace": "default", "ownerReferences": [{**former, "controller": True}]}
+    meta["finalizers"] = ["example.org/slow"]
+    spec = {"secretName": "web-tls", "dnsNames": ["a.example"], "issuerRef": {"name": "ca"}}
+    await scene.world.client.create(untyped(CERTIFICATES), {"metadata": meta, "spec": spec})
+    await scene.ingress(TLS, issuer="ca")
+    assert await scene.events_of("Ingress") == []
+    await scene.change(CERTIFICATES, "web-tls", {"metadata": {"finalizers": None}})
+    assert (await scene.certificates())["web-tls"]["spec"]["dnsNames"] == TLS["hosts"]
 
 
 async def test_with_the_ingress_its_certificate_goes(scene: ShimScene) -> None:

@@ -111,10 +111,16 @@ class ShimReconciler(Generic[T]):
         if existing is None:
             await self._create(found, certificate)
         elif not is_controlled_by(existing.metadata, found.metadata.uid):
-            self._warn(found, BAD_CONFIG, _taken(existing))
+            # That of a former object of this name is about to be deleted with it, which enqueues this key.
+            if not self._is_of_a_former(found, existing):
+                self._warn(found, BAD_CONFIG, _taken(existing))
         elif (target := updated(existing, certificate, self._options)) != existing:
             await self._update(existing, target)
             self._note(found, UPDATED, f'Successfully updated Certificate "{name}"')
+
+    def _is_of_a_former(self, found: T, existing: Certificate) -> bool:
+        owner = controller_of(existing.metadata)
+        return owner is not None and (owner.kind, owner.name) == (self._kind.kind, found.metadata.name)
 
     async def _create(self, found: T, certificate: Certificate) -> None:
         try:
