@@ -24,7 +24,6 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.client.metadata_informer import Identified, Identity, identities
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
-from certwright.kube.util.encoding import in_words
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources import table
 
@@ -99,8 +98,11 @@ class Exports:
         self._reserve()
         try:
             found = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
-        except (OSError, UnsafeName) as error:
-            self.fail(key, in_words(error) if isinstance(error, OSError) else str(error))
+        except UnsafeName as error:
+            self.fail(key, str(error))
+            return False
+        except OSError as error:
+            self.fail(key, f"{error.filename or self.root}: {error.strerror or error}")
             return False
         self._failing.pop(key, None)
         if found.removed_ca_key:
