@@ -292,6 +292,54 @@ def test_a_deleted_certificate_is_forgotten() -> None:
     assert circuit.waiting == 0
 
 
+def half_open(failing: int, *, left: int = 0) -> Circuit[int]:
+    """A breaker whose probe was answered at `START`. Of the certificates that failed, the first have gone to
+    another issuer."""
+    circuit: Circuit[int] = Circuit(12, has_probe=True)
+    for number in range(failing):
+        circuit.start_attempt(number, START - MINUTE)
+        circuit.failed(number, Cause.UNAVAILABLE, START - MINUTE)
+        if number < left:
+            circuit.leave(number)
+    return circuit
+
+
+def called(released: Iterable[Released[int]]) -> list[int]:
+    """The certificates that may make the next trial."""
+    return [one.key for one in released]
+
+
+def test_those_that_went_to_another_issuer_are_not_called() -> None:
+    circuit = half_open(5, left=4)
+    assert circuit.waiting == 1
+    assert called(circuit.probed(START, is_answered=True)) == [4]
+    assert circuit.may_continue(4, None, START) is None
+
+
+def test_if_none_of_those_called_asks_the_next_are_called_after_a_minute() -> None:
+    circuit = half_open(7)
+    first = circuit.probed(START, is_answered=True)
+    assert called(first) == [0, 1, 2]
+    assert circuit.may_continue(5, None, START) is not None
+    # Others may notify the same ones meanwhile; that does not prolong the minute.
+    due = max(one.at for one in first)
+    assert called(circuit.call_trial(due + MINUTE / 2)) == [0, 1, 2]
+    assert called(circuit.call_trial(due + MINUTE)) == [3, 4, 5]
+    assert circuit.may_continue(5, None, due + MINUTE) is None
+    # They may still come back.
+    assert circuit.may_continue(0, None, due + 2 * HOUR) is None
+
+
+def test_one_that_was_called_and_asks_keeps_its_place() -> None:
+    circuit = half_open(5)
+    due = max(one.at for one in circuit.probed(START, is_answered=True))
+    assert begin(circuit, 1, None, due) is None
+    assert begin(circuit, 0, None, due) is not None
+    circuit.start_attempt(1, due)
+    circuit.failed(1, Cause.UNAVAILABLE, due + MINUTE)
+    assert called(circuit.probed(due + 2 * MINUTE, is_answered=True))[0] == 0
+
+
 def test_an_issuer_that_answers_is_asked_by_all() -> None:
     fleet = Fleet(Circuit(12), ends(10_000), works=lambda _: True)
     fleet.all_want()

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from certwright.kube.api import conditions
+from certwright.kube.api.meta import ObjectKey
 from certwright.resources.breaker import BreakerRecord, read_breaker
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.fake_vault import SIGN, VaultWorld, vault_world
@@ -73,6 +74,21 @@ async def test_an_answered_check_ends_the_pause_between_probes(away: VaultWorld)
     await away.world.advance(30 * SECOND)
     assert all([await away.world.is_ready(f"web{number}") for number in range(5)])
     assert await record(away) is None
+
+
+async def test_certificates_that_do_not_ask_any_more_delay_the_others_for_a_minute(away: VaultWorld) -> None:
+    assert away.world.controllers is not None
+    circuits = away.world.controllers._parts.gate.circuits
+    breaker, now = circuits.at(ObjectKey("", "vault")), away.world.clock.now()
+    assert breaker is not None
+    for number in range(3):
+        breaker.wait(ObjectKey("default", f"gone{number}"), now + timedelta(hours=1), now, now)
+    await away.world.advance(10 * SECOND)
+    away.vault.is_away = False
+    await away.world.advance(10 * SECOND)
+    assert not await away.world.is_ready("web0")
+    await away.world.advance(MINUTE)
+    assert all([await away.world.is_ready(f"web{number}") for number in range(5)])
 
 
 async def test_a_check_that_fails_ends_no_pause(away: VaultWorld) -> None:

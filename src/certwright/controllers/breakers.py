@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
+from certwright.controllers.retry.breaker_decisions import TRIAL_LASTS
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.retry.tries import PERIOD
 from certwright.controllers.toolbox import Toolbox
@@ -106,7 +107,10 @@ class BreakerReconciler:
     def _next_trial(self, issuer: ObjectKey) -> datetime | None:
         breaker, now = self._gate.circuits.at(issuer), self._now()
         at = breaker.trial_at(now) if breaker is not None else None
-        return at if at is not None and at > now else None
+        if breaker is None or at is None or at > now:
+            return at
+        # One of those that were called makes it; if none does, others are.
+        return now + TRIAL_LASTS if breaker.called else None
 
     def _object_of(self, issuer: ObjectKey) -> Issuer | ClusterIssuer | None:
         if issuer.namespace:

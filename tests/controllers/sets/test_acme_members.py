@@ -177,6 +177,25 @@ async def test_an_order_that_the_server_has_taken_goes_on_there_after_a_short_ou
     assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 0)
 
 
+async def test_certificates_that_left_a_failing_member_do_not_delay_those_that_stay(fake: FakeWorld) -> None:
+    fake.ca.processing_polls = 1000
+    await issue(fake, "web")
+    await fake.world.advance(timedelta(seconds=5))
+    fake.ca.is_away = True
+    # These open the breaker, and go to the other member; only then does the order of the first one fail.
+    left = [f"web{number}" for number in range(6)]
+    await issue(fake, *left)
+    await fake.world.advance(timedelta(minutes=2))
+    assert {await signer_of(fake, one) for one in left} == {"second"}
+    fake.ca.is_away = False
+    for order in fake.ca.orders.values():
+        order.polls_left = 0
+    # The longest interval between two probes.
+    await fake.world.advance(timedelta(minutes=2, seconds=30))
+    assert await fake.world.is_ready("web")
+    assert await signer_of(fake) == "acme"
+
+
 async def test_a_restart_keeps_the_request_where_it_is(fake: FakeWorld) -> None:
     fake.ca.slow.add("web.example.org")
     await issue(fake, "web")

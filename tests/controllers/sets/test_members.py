@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set import IssuerSet, IssuerSetSpec
 from certwright.resources.issuer_set_member import read_member
-from certwright.resources.table import ISSUER_SETS, ISSUERS
-from controllers.scene import Scene, make_ca_issuer
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
+from controllers.fake_vault import vault_world
+from controllers.scene import SELF_SIGNED, Scene, make_ca_issuer, make_certificate, make_cluster_issuer
 from support.world import World
 
 SET = IssuerReference(name="both", kind="IssuerSet", group="certwright.io")
@@ -75,3 +78,24 @@ async def test_a_set_costs_no_write_and_no_event(scene: Scene, world: World) -> 
     assert await world.is_ready("web")
     assert len(world.recording.object_writes()) == 7
     assert len(world.recording.event_writes()) == 3
+
+
+async def test_a_request_that_goes_to_another_member_does_not_wait_for_the_former_one() -> None:
+    async with vault_world() as found:
+        world = found.world
+        await world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
+        members = tuple(IssuerReference(name=one, kind="ClusterIssuer") for one in ("vault", "self"))
+        made = IssuerSet(
+            metadata=ObjectMeta(name="both", namespace="default"), spec=IssuerSetSpec(issuers=members)
+        )
+        await world.create(ISSUER_SETS, made)
+        await world.settle()
+        found.vault.is_broken = True
+        names = [f"web{number}" for number in range(5)]
+        for name in names:
+            await world.create(CERTIFICATES, make_certificate(name, "both", issuer_ref=SET))
+        await world.advance(timedelta(seconds=30))
+        assert all([await world.is_ready(name) for name in names])
+        assert world.controllers is not None
+        (standing,) = world.controllers._parts.gate.circuits.standings()
+        assert (standing.name, standing.waiting) == ("vault", 0)

@@ -143,6 +143,7 @@ class Members:
             applicant = applicant_of(request, member)
             if not why and self._gate.may_join(applicant):
                 if without is None:
+                    self._leave_former(request, member)
                     self._gate.join(applicant)
                 return member
             troubles.append(f"{words_of(member)} {why or 'is failing'}")
@@ -218,6 +219,14 @@ class Members:
         request = self._request_of(order)
         is_held = request is not None and not self._gate.may_join(applicant_of(request, member))
         return "is failing" if is_held else ""
+
+    def _leave_former(self, request: CertificateRequest, member: IssuerReference) -> None:
+        """The request goes to `member`: it does not wait for the one that it was sent to before."""
+        former, namespace = read_member(request.metadata.annotations), request.metadata.namespace
+        if former is None or former.same_issuer(member):
+            return
+        if self._caches.sets.has_member(request.spec.issuer_ref, namespace, former):
+            self._gate.leave(applicant_of(request, former))
 
     def _request_of(self, order: Order) -> CertificateRequest | None:
         owner = owning_request(order)

@@ -30,7 +30,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from certwright.controllers.retry import breaker_decisions as decisions
 from certwright.controllers.retry.backoff import Hold
-from certwright.controllers.retry.breaker_decisions import QUICK, whole
+from certwright.controllers.retry.breaker_decisions import QUICK, TRIAL_LASTS, whole
 from certwright.controllers.retry.breaker_state import ENOUGH, BreakerState, Failure, Slot, Turn
 from certwright.controllers.retry.probing import Probing
 from certwright.resources.causes import Cause
@@ -88,10 +88,10 @@ class Circuit(BreakerState[K]):
     def wait(self, key: K, not_after: datetime | None, until: datetime, now: datetime) -> None:
         """The certificate waits in its place, and asks again at `until`. One that continues after the issuer
         is back has its place already."""
-        if key in self.slots:
-            return
-        self.queue.add(key, not_after, now, has_failed=key in self.failing)
-        self.queue.set_check(key, whole(until))
+        if (called_at := self.called.get(key)) is not None and called_at <= now:
+            del self.called[key]
+        if key not in self.slots:
+            self._enqueue(key, not_after, until, now)
 
     def begin(self, key: K, now: datetime) -> None:
         """An issuance begins. While the issuer fails, it takes the turn of the trial. Idempotent."""
@@ -117,7 +117,7 @@ class Circuit(BreakerState[K]):
         self.in_flight.add(key, now)
         self.tries.add(key, now)
         self.queue.remove(key)
-        self.called.discard(key)
+        self.called.pop(key, None)
         if self.has_turn(key):
             self.turn = Turn(key, now)
 
@@ -191,8 +191,9 @@ class Circuit(BreakerState[K]):
                 self.probing.start(now)
         if self.is_open and self.has_probe:
             # Its order waits for the issuer like the others: it is notified with them.
-            for each in self.failing if key not in self.queue else ():
-                self.wait(each, None, now, now)
+            for each, failure in self.failing.items() if key not in self.queue else ():
+                if not failure.has_left:
+                    self._enqueue(each, None, now, now)
         return []
 
     def answered(self, key: K, now: datetime, *, is_taken: bool = True) -> list[Released[K]]:
@@ -225,8 +226,7 @@ class Circuit(BreakerState[K]):
     def leave(self, key: K) -> None:
         """The certificate goes to another issuer: it neither waits here nor has the next trial."""
         self._end(key)
-        self.queue.remove(key)
-        self.called.discard(key)
+        self._dequeue(key)
         self.slots.pop(key, None)
 
     def forget(self, key: K) -> None:
@@ -266,13 +266,18 @@ class Circuit(BreakerState[K]):
             self.probing.start(now)
 
     def call_trial(self, now: datetime) -> list[Released[K]]:
-        """The certificates that may make the next trial, when it is due: the first of them to ask does."""
+        """The certificates that may make the next trial, when it is due: the first of them to ask does. Those
+        that do not ask within a minute are not issued here any more, or wait for something else: others are
+        called."""
         at = self.trial_at(now)
         if at is None or decisions.is_turn_taken(self, now):
             return []
+        for key in [key for key, since in self.called.items() if now - since >= TRIAL_LASTS]:
+            self._dequeue(key)
+        at = max(at, now)
         first = [key for _, (_, key) in zip(range(ENOUGH), self.queue, strict=False)]
-        self.called = set(first)
-        return [Released(key, max(at, now)) for key in first]
+        self.called = {key: self.called.get(key, at) for key in first}
+        return [Released(key, at) for key in first]
 
     # --- opening and closing --------------------------------------------------------------------------------
 
@@ -342,6 +347,17 @@ class Circuit(BreakerState[K]):
         for key in first:
             self.queue.remove(key)
         return [Released(key, now) for key in first]
+
+    def _enqueue(self, key: K, not_after: datetime | None, until: datetime, now: datetime) -> None:
+        self.queue.add(key, not_after, now, has_failed=key in self.failing)
+        self.queue.set_check(key, whole(until))
+
+    def _dequeue(self, key: K) -> None:
+        """It waits no longer, until it asks again. Its failure still counts."""
+        self.queue.remove(key)
+        self.called.pop(key, None)
+        if (failure := self.failing.get(key)) is not None:
+            self.failing[key] = failure._replace(has_left=True)
 
     def _end(self, key: K) -> None:
         """The attempt is over, however it went."""

@@ -27,12 +27,13 @@ SPENT: Final = "has been tried as often as allowed in an hour and has not issued
 QUICK: Final = tuple(timedelta(seconds=seconds) for seconds in (4, 16, 64))
 """Pauses before the first trials of an issuer whose probes are answered; then those of the hour's budget."""
 
+TRIAL_LASTS: Final = timedelta(minutes=1)
+"""How long a trial of an issuer that can be probed keeps the others waiting if nothing comes of it."""
+
 _HOUR: Final = timedelta(hours=1)
 _SECOND: Final = timedelta(seconds=1)
 # A certificate that was let through and never asked: it was deleted, or waits for an approval.
 _RESERVED: Final = timedelta(minutes=5)
-# How long a trial of an issuer that can be probed keeps the others waiting if nothing comes of it.
-_TRIAL_LASTS: Final = timedelta(minutes=1)
 # Waiting certificates check again after this time although a notification was missed.
 _CHECK_AGAIN: Final = timedelta(hours=6)
 # Trials are at most this part of the remaining life of the certificate that expires next apart.
@@ -102,7 +103,7 @@ def turn_ends(state: BreakerState[K]) -> datetime | None:
     if turn is None:
         return None
     if state.has_probe:
-        return turn.since + _TRIAL_LASTS
+        return turn.since + TRIAL_LASTS
     return turn.since + (_HOUR if turn.key in state.in_flight else _RESERVED)
 
 

@@ -40,11 +40,13 @@ class Slot(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why the last attempt of a certificate failed; `is_taken`: after the issuer had taken the request."""
+    """Why the last attempt of a certificate failed; `is_taken`: after the issuer had taken the request;
+    `has_left`: it does not wait for this issuer any more."""
 
     cause: Cause
     is_taken: bool
     at: datetime
+    has_left: bool = False
 
 
 class Turn(NamedTuple, Generic[K]):
@@ -94,8 +96,9 @@ class BreakerState(Generic[K]):
         self.probing = Probing()
         self.trials = 0
         self.turn: Turn[K] | None = None
-        self.called: set[K] = set()
-        """Certificates chosen for the next trial; the first of them to ask makes it."""
+        self.called: dict[K, datetime] = {}
+        """Certificates chosen for the next trial that have not asked since, and when they were notified; the
+        first of them to ask makes it."""
         self.taken_keys: set[K] = set()
         """Certificates whose requests the issuer has taken while it fails for others."""
 
