@@ -18,7 +18,7 @@ from certwright.kube.store.contract import Full, Key, Store
 from certwright.kube.store.etcd.store import open_etcd
 from conformance.store_words import BUCKET, holding
 from kube.store.test_etcd import at
-from support.etcd import Etcd, running_etcd
+from support.etcd import Etcd, running_cluster, running_etcd
 from support.waiting import until
 
 MIB = 1 << 20
@@ -59,7 +59,7 @@ async def test_an_etcd_that_is_full_is_seen_before_and_named_when_it_refuses(
         with pytest.raises(Full, match=r"is full .*raise its --quota-backend-bytes"):
             await fill(store, map(str, range(10)))
         await store._quota.measure()
-        expected = "of the 4 MB that its quota allows; at the quota it refuses every write: defragment"
+        expected = "of the 4 MB that its quota allows; at the quota of one member all refuse writes"
         assert expected in store.usage.warning
         assert expected in caplog.text
         answer = await Health(store).respond("/readyz", "verbose")
@@ -100,3 +100,22 @@ async def test_the_quota_that_etcd_does_not_report_is_a_setting(etcd: Etcd) -> N
     assert store.usage.size >= store.usage.in_use > 0
     assert store.usage.warning
     await store.close()
+
+
+async def test_the_member_that_is_nearest_to_its_quota_is_reported(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as members:
+        store = await open_etcd(at(*(etcd.member for etcd in members)), compact_every_s=0)
+        await fill(store, 6 * [KEY.name])
+        await store.compact(store.revision)
+        smallest, largest = members[0], members[1]
+        await asyncio.to_thread(maintain, smallest, "defragment")
+        sizes = [int(maintain(etcd, "status")["dbSize"]) for etcd in (smallest, largest)]
+        assert sizes[0] < sizes[1]
+        await store._quota.measure()
+        assert store.usage is not None
+        assert store.usage.size == sizes[1]
+        for etcd in members[1:]:
+            etcd.pause()
+        await store._quota.measure()
+        assert store.usage.size == sizes[0]
+        await store.close()

@@ -144,6 +144,23 @@ class EtcdClient:
             self._check_header(answer.header, seen)
         return answer
 
+    async def call_each(self, method: Method, request: Any, timeout_s: float) -> list[tuple[str, Any]]:
+        """The members that respond within this time, with their responses; the one in use is retried as by
+        `call`. For requests that concern one member, e.g. its status. Raises `Unavailable`."""
+        first = await self.call(method, request)
+        used, data = self.member, _serialize(request)
+        others = [member for member in self._access.members if member != used]
+        calls = [
+            self._unary.call(member, method.path, self._metadata(), data, timeout_s) for member in others
+        ]
+        found = [(used, first)]
+        for member, answer in zip(others, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            if isinstance(answer, bytes):
+                found.append((member, method.response.FromString(answer)))
+            elif not isinstance(answer, (OSError, CannotConnect, NoResponse, StreamBroken)):
+                raise answer
+        return found
+
     def _check_header(self, header: Any, seen: int) -> None:
         if self._cluster and header.cluster_id != self._cluster:
             self.lose("is another cluster than before")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Any
 
 from certwright.kube.store.contract import StoreError, Usage
 from certwright.kube.store.etcd.client import EtcdClient
@@ -21,12 +22,14 @@ _log = logging.getLogger(__name__)
 DEFAULT_QUOTA_BYTES = 2 << 30
 """etcd's own default."""
 _EVERY_S = 60.0
+_TIMEOUT_S = 5.0
 _WARN_FROM = 0.8
 _MB = 1e6
 
 
 class QuotaWatch:
-    """The usage of the member that answers; every member has its own file, of about the same size."""
+    """The usage of the member that is nearest to its quota. Every member has its own file: their sizes differ
+    once one of them was defragmented, and all refuse writes as soon as one of them is full."""
 
     def __init__(self, client: EtcdClient, quota_bytes: int) -> None:
         self._client = client
@@ -46,19 +49,23 @@ class QuotaWatch:
 
     async def measure(self) -> None:
         """Measure now; one log line reports that the quota is nearly used up. Raises `Unavailable`."""
-        status = await self._client.call(STATUS, StatusRequest())
-        quota, size, in_use = status.db_size_quota or self._quota_bytes, status.db_size, status.db_size_in_use
-        is_full = any("NOSPACE" in alarm for alarm in status.errors)
-        warning = _warning(size, in_use, quota) if is_full or size >= _WARN_FROM * quota else ""
-        self.usage = usage = Usage(size, in_use, quota, warning)
+        statuses = await self._client.call_each(STATUS, StatusRequest(), _TIMEOUT_S)
+        is_full = any("NOSPACE" in alarm for _, status in statuses for alarm in status.errors)
+        usages = [self._usage(member, status, is_full=is_full) for member, status in statuses]
+        self.usage = usage = max(usages, key=lambda one: one.size / one.quota)
         if usage.warning and not self._warned:
             _log.warning("%s", usage.warning)
         self._warned = bool(usage.warning)
 
+    def _usage(self, member: str, status: Any, *, is_full: bool) -> Usage:
+        quota, size, in_use = status.db_size_quota or self._quota_bytes, status.db_size, status.db_size_in_use
+        is_short = is_full or size >= _WARN_FROM * quota
+        return Usage(size, in_use, quota, _warning(member, size, in_use, quota) if is_short else "")
 
-def _warning(size: int, in_use: int, quota: int) -> str:
+
+def _warning(member: str, size: int, in_use: int, quota: int) -> str:
     return (
-        f"etcd's database has {size / _MB:,.0f} MB ({in_use / _MB:,.0f} MB in use) of the {quota / _MB:,.0f}"
-        " MB that its quota allows; at the quota it refuses every write: defragment each member, or raise"
-        " etcd's --quota-backend-bytes (and --etcd-quota-backend-bytes here)"
+        f"etcd's database at {member} has {size / _MB:,.0f} MB ({in_use / _MB:,.0f} MB in use) of the"
+        f" {quota / _MB:,.0f} MB that its quota allows; at the quota of one member all refuse writes:"
+        " defragment each member, or raise etcd's --quota-backend-bytes (and --etcd-quota-backend-bytes here)"
     )
