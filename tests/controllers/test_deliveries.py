@@ -360,9 +360,9 @@ async def test_other_addresses_are_checked_immediately_and_none_leave_no_conditi
     async with delivering(tmp_path, checked=("127.0.0.1:*",)) as scene:
         world = scene.world
         await world.create(DELIVERIES, delivery(served_at=(ServedAt(address=first),)))
-        await deployed(world, f"{first} cannot be checked")
+        await deployed(world, f"{first} cannot be reached")
         await _patch(world, {"servedAt": [{"address": second}]})
-        await deployed(world, f"{second} cannot be checked")
+        await deployed(world, f"{second} cannot be reached")
         await _patch(world, {"servedAt": None})
         async with asyncio.timeout(20):
             while await condition_of(world, kind="Deployed") is not None:
@@ -376,7 +376,7 @@ async def test_the_servers_are_checked_although_the_hook_fails(tmp_path: Path) -
         world = scene.world
         served = (ServedAt(address=address),)
         await world.create(DELIVERIES, delivery(hook="fails", served_at=served))
-        await deployed(world, f"stored and delivered, but {address} cannot be checked")
+        await deployed(world, f"stored and delivered, but {address} cannot be reached")
         status = (await world.get(DELIVERIES, "web")).status
         assert status.current is not None
         assert status.failed_attempts is not None

@@ -1,18 +1,14 @@
-"""Hooks of Deliveries, and the certificates that servers present after STARTTLS."""
+"""Hooks of Deliveries."""
 
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from certwright.controllers.deliveries.hooks import Change, Hooks
 from certwright.controllers.deliveries.options import DeliveryOptions
-from certwright.controllers.deliveries.served import NotServed, served_certificate
 from certwright.kit.hooks import HookError, run_hook
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import SystemClock
@@ -80,72 +76,3 @@ async def test_a_private_key_that_a_hook_prints_is_not_shown(tmp_path: Path) -> 
         assert str(failure.value) == (
             "it ended with status 1: what it printed contains a private key and is not shown"
         )
-
-
-@asynccontextmanager
-async def mail_server(folder: Path, script: list[tuple[bytes, bytes]], *, tls: bool) -> AsyncIterator[int]:
-    """Sends and expects lines, then begins TLS: as RFC 3207 and RFC 9051 §6.2.1 describe."""
-    certificate, key = server_pair("mail.example.com")
-    (folder / "crt").write_bytes(certificate)
-    (folder / "key").write_bytes(key)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "crt", folder / "key")
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            for answer, expected in script:
-                writer.write(answer)
-                if expected:
-                    assert (await reader.readline()).startswith(expected)
-            await writer.drain()
-            if tls:
-                await writer.start_tls(context)
-        except (OSError, ssl.SSLError):
-            pass
-        finally:
-            writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield server.sockets[0].getsockname()[1]
-
-
-SMTP = [
-    (b"220-mail\r\n220 ready\r\n", b"EHLO"),
-    (b"250-mail\r\n250-SIZE\r\n250 STARTTLS\r\n", b"STARTTLS"),
-]
-IMAP = [(b"* OK ready\r\n", b"a STARTTLS")]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "script"),
-    [
-        ("smtp", [*SMTP, (b"220 go\r\n", b"")]),
-        ("imap", [*IMAP, (b"* CAPABILITY X\r\na OK go\r\n", b"")]),
-    ],
-)
-async def test_starttls(tmp_path: Path, protocol: str, script: list[tuple[bytes, bytes]]) -> None:
-    async with mail_server(tmp_path, script, tls=True) as port:
-        found = await served_certificate(
-            "127.0.0.1", port, server_name="mail.example.com", start_tls=protocol
-        )
-    assert ssl.DER_cert_to_PEM_cert(found).split() == server_pair("mail.example.com")[0].decode().split()
-
-
-@pytest.mark.parametrize(
-    ("protocol", "script"),
-    [
-        ("smtp", [*SMTP, (b"454 the secret is 42\r\n", b"")]),
-        ("imap", [*IMAP, (b"a NO the secret is 42\r\n", b"")]),
-        ("postgres", [(b"N", b"")]),
-        ("", [(b"the secret is 42", b"")]),
-        ("smtp", [(b"x" * 10_000, b"")]),
-    ],
-)
-async def test_nothing_of_another_answer_is_shown(
-    tmp_path: Path, protocol: str, script: list[tuple[bytes, bytes]]
-) -> None:
-    async with mail_server(tmp_path, script, tls=False) as port:
-        with pytest.raises(NotServed) as failure:
-            await served_certificate("127.0.0.1", port, server_name="", start_tls=protocol)
-    assert "42" not in str(failure.value)

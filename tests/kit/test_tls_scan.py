@@ -102,12 +102,18 @@ async def test_the_server_name_chooses_the_certificate(authority: trustme.CA) ->
 
 
 async def refuse_smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    writer.write(b"554 no service\r\n")
+    writer.write(b"554 no secret service\r\n")
+    return False
+
+
+async def send_without_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    writer.write(b"secret" * 100_000)
+    await reader.read()
     return False
 
 
 async def refuse_imap(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    writer.write(b"* OK ready\r\na1 BAD unknown\r\n")
+    writer.write(b"* OK ready\r\na1 BAD secret\r\n")
     await reader.readline()
     return False
 
@@ -139,6 +145,7 @@ async def say_nothing(reader: asyncio.StreamReader, _writer: asyncio.StreamWrite
         (refuse_imap, "imap://", "cannot be read: it does not accept STARTTLS"),
         (refuse_postgres, "postgres://", "cannot be read: it does not offer TLS"),
         (speak_http, "", "does not complete a TLS handshake (wrong version number)"),
+        (send_without_end, "smtp://", "cannot be read: "),
         (say_nothing, "smtp://", "did not answer within 0.2 s"),
     ],
 )
@@ -151,6 +158,8 @@ async def test_a_server_that_presents_none_is_reported(
         with pytest.raises(ScanFailed) as error:
             await scan(address, timeout_s=0.2 if begin is say_nothing else 20.0)
     assert str(error.value).startswith(f"{address} {reason}")
+    # The authors of a Delivery see it, and what the server answers is not for them.
+    assert "secret" not in str(error.value)
 
 
 async def test_an_address_without_a_server_is_reported(authority: trustme.CA) -> None:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
-from certwright.controllers.deliveries.served import NotServed, served_certificate
+from certwright.kit.tls_scan import ScanFailed, TlsAddress, presented_certificate
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate
 from certwright.resources.delivery import Delivery, DeliveryOutput, DeliverySpec, ServedAt
@@ -118,9 +118,10 @@ async def supplied_servers(
 
 async def served(server: Server, port: int) -> bytes:
     """The DER of the certificate that the server presents; empty while it presents none."""
+    address = TlsAddress(host="127.0.0.1", port=port, protocol=server.start_tls or "tls")
     try:
-        return await served_certificate("127.0.0.1", port, server_name="", start_tls=server.start_tls)
-    except NotServed:
+        return await presented_certificate(address, timeout_s=10)
+    except ScanFailed:
         return b""
 
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Final
 
 from certwright.controllers.deliveries.options import CHECK_FLAG, DeliveryOptions
-from certwright.controllers.deliveries.served import NotServed
+from certwright.kit.tls_scan import ScanFailed, TlsAddress
 from certwright.kube.api.meta import Condition
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.delivery import Delivery, ServedAt
@@ -26,8 +26,8 @@ UNREACHABLE: Final = "Unreachable"
 """An address cannot be connected to."""
 NOT_ALLOWED: Final = "NotAllowed"
 
-Probe = Callable[..., Awaitable[bytes]]
-"""`served.served_certificate`, or that of a test."""
+Probe = Callable[[TlsAddress], Awaitable[bytes]]
+"""Returns the DER of the certificate that is presented there. Raises `ScanFailed`."""
 
 
 class _Problem(Exception):
@@ -72,10 +72,11 @@ async def _check(
             f"{CHECK_FLAG} {where}",
         )
     host, port = found
+    protocol = served.start_tls or "tls"
     try:
-        der = await probe(host, port, server_name=served.server_name or host, start_tls=served.start_tls)
-    except NotServed as error:
-        raise _Problem(UNREACHABLE, f"{where} cannot be checked: {error}") from error
+        der = await probe(TlsAddress(host=host, port=port, server_name=served.server_name, protocol=protocol))
+    except ScanFailed as error:
+        raise _Problem(UNREACHABLE, str(error)) from error
     if der == certificate.der:
         return
     previous, current = delivery.status.previous, delivery.status.current

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,11 +24,11 @@ from certwright.controllers.deliveries.options import DeliveryOptions
 from certwright.controllers.deliveries.outputs import Read, Source, make_files, outputs_of, read_source
 from certwright.controllers.deliveries.permissions import check
 from certwright.controllers.deliveries.refusals import Refused
-from certwright.controllers.deliveries.served import served_certificate
 from certwright.controllers.deliveries.statuses import DELIVERED, Attempts, delivered_status, failed_status
 from certwright.controllers.deliveries.writing import Place, Written, record_done, sign, write
 from certwright.controllers.toolbox import Toolbox
 from certwright.kit.hooks import HookError
+from certwright.kit.tls_scan import presented_certificate
 from certwright.kit.versioned_files import File
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
@@ -48,6 +49,7 @@ RESCAN: Final = timedelta(seconds=30)
 """How often the files are compared with what was written."""
 DAILY: Final = timedelta(days=1)
 LONGEST_CHECK_RETRY: Final = timedelta(hours=1)
+_CHECK_TIMEOUT_S: Final = 10.0
 # More would overflow; the longest wait is reached before.
 _MOST_DOUBLINGS: Final = 20
 
@@ -56,7 +58,7 @@ class Tools(msgspec.Struct, frozen=True):
     """How hooks are run, and how the certificate of a server is read."""
 
     run_hook: Callable[[str, Change], Awaitable[None]]
-    probe: Probe = served_certificate
+    probe: Probe = partial(presented_certificate, timeout_s=_CHECK_TIMEOUT_S)
 
 
 class _Inputs(msgspec.Struct, frozen=True):
