@@ -1,6 +1,7 @@
 """A stand-in for the reader's machine: paths below one folder, other ports, Pebble for Let's Encrypt.
 
-nginx, HAProxy and certwright are real. `systemctl` is a fake that reloads them, written from systemctl(1).
+nginx, HAProxy, Caddy and certwright are real. `systemctl` is a fake that reloads them, written from
+systemctl(1).
 """
 
 from __future__ import annotations
@@ -38,12 +39,15 @@ case "$2" in
   nginx) if [ -s "$pid" ]; then nginx -s reload 9>&-; else nginx 9>&-; fi ;;
   haproxy) if [ -s "$pid" ]; then kill -USR2 "$(cat "$pid")"
            else haproxy -W -D -p "$pid" -f {root}/etc/haproxy/haproxy.cfg 9>&-; fi ;;
-  caddy|postfix) exit 0 ;;
+  caddy) if [ -s "$pid" ]; then caddy reload --config {run}/Caddyfile --force
+         else caddy start --config {run}/Caddyfile --pidfile "$pid" >{run}/caddy.log 2>&1 9>&-; fi ;;
+  postfix) exit 0 ;;
   *) exit 1 ;;
 esac
 # The program that was started returns before the server has written its number and listens.
+tls() {{ grep -rqsE ':{https} |^ +tls /' {root}/etc/nginx {root}/etc/haproxy {root}/etc/caddy; }}
 for n in $(seq 100); do
-    if [ -s "$pid" ] && bash -c 'exec 3<>/dev/tcp/127.0.0.1/{https}' 2>/dev/null; then break; fi
+    if [ -s "$pid" ] && {{ ! tls || bash -c 'exec 3<>/dev/tcp/127.0.0.1/{https}' 2>&9; }}; then break; fi
     sleep 0.1
 done
 """
@@ -62,6 +66,16 @@ http {{
     scgi_temp_path {run}/scgi;
     include {root}/etc/nginx/conf.d/*.conf;
 }}
+"""
+_CADDYFILE = """{{
+    admin unix/{run}/caddy.sock
+    default_bind 127.0.0.1
+    http_port {http}
+    https_port {https}
+    persist_config off
+    storage file_system {run}/caddy
+}}
+import {root}/etc/caddy/Caddyfile
 """
 _ROOT = Path(__file__).parents[2]
 _FAILS = re.compile(r"^(.*\S) +# fails.*$", re.M)
@@ -97,12 +111,13 @@ class Host:
         self._lock = root / "systemctl.lock"
         names = {"root": root, "run": self._run, "program": shutil.which("nginx", path=_paths())}
         names["lock"] = self._lock
-        names["https"] = str(ports.https)
+        names["http"], names["https"] = str(ports.http), str(ports.https)
         self._write("bin/systemctl", _SYSTEMCTL.format(**names))
         self._write("bin/nginx", _NGINX.format(**names))
         self._write("on-change", "#!/bin/sh\n")
         (root / "etc/certwright/tokens.csv").touch(mode=0o600)
         (self._run / "nginx.conf").write_text(_NGINX_CONF.format(**names))
+        (self._run / "Caddyfile").write_text(_CADDYFILE.format(**names))
 
     def _write(self, name: str, text: str) -> None:
         path = self.root / name
@@ -136,6 +151,10 @@ class Host:
                 continue
             found += [flag, value]
         return found
+
+    def install(self, program: Path) -> None:
+        """Make a program available to the commands of a page."""
+        (self.root / "bin" / program.name).symlink_to(program)
 
     def started(self, pid: int, line: str) -> None:
         """certwright runs as that process and has printed that line."""
@@ -208,6 +227,7 @@ class Host:
             ("127.0.0.1:8443", f"127.0.0.1:{self.api_port}"),
             ("crds.enabled=true", "crds.enabled=false"),  # the server has them already
             (" deploy/helm/", f" {_ROOT}/deploy/helm/"),
+            ("chgrp caddy ", f"chgrp {os.getgid()} "),
             ("127.0.0.1:8089", f"127.0.0.1:{ports.acme}"),
         ):
             text = text.replace(theirs, here)

@@ -19,6 +19,7 @@ import pytest
 from certwright.cli.main import program
 from howto.blocks import FOLDER, File, Script, blocks
 from howto.host import Host
+from support.programs import environment_of
 from support.programs import tool as tool_of_ours
 from support.real import require
 
@@ -39,6 +40,7 @@ CERTBOT = Path(__file__).parents[1] / "cli" / "importing" / "certbot"
 SERVED = {
     "nginx": ("web", "www.example.com"),
     "haproxy": ("site", "shop.example.com"),
+    "caddy": ("app", "app.example.com"),
     "deliveries": ("shop", "shop.example.test"),
 }
 """Pages whose server must present each renewal: the Certificate, and its name."""
@@ -70,6 +72,8 @@ def test_following_the_page_works(name: str, host: Host) -> None:
             require(tool)
     if name == "helm":
         tool_of_ours("helm", made_by="helm")
+    if name == "caddy":
+        host.install(environment_of("servers") / "bin" / "caddy")
     if name == "from-certbot":
         shutil.copytree(CERTBOT, host.root / "etc/letsencrypt")
     host.follow(PAGES[name])
