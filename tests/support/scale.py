@@ -34,7 +34,8 @@ class Running:
         )
         settings = {name: str(free_port()) for name in settings} | {"DIR": str(folder)}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        self._environment = {**os.environ, **settings, "PATH": path}
+        # Programs that read a Procfile give each process a PORT of its own.
+        self._environment = {**os.environ, **settings, "PATH": path, "PORT": "1"}
         self.ports = settings
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
