@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.certificates.effects import Did, Effects
@@ -12,6 +13,7 @@ from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import Condition
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
@@ -88,6 +90,20 @@ async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> No
     snapshot = Snapshot(certificate=gone, now=scene.world.clock.now(), facts=Facts())
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
     assert await scene.next_keys() == []
+
+
+async def test_a_certificate_that_is_being_deleted_gets_nothing(scene: Scene) -> None:
+    await scene.issue()
+    held = {"metadata": {"finalizers": ["example.com/held"]}}
+    await scene.world.client.patch(CERTIFICATES, "web", "default", held)
+    await scene.world.client.delete(CERTIFICATES, "web", "default")
+    await scene.world.client.delete(SECRETS, "web", "default")
+    await scene.world.settle()
+    assert (await scene.world.certificate("web")).metadata.deletion_timestamp is not None
+    assert await scene.next_keys() == []
+    assert [one.metadata.name for one in await scene.requests("web")] == ["web-1"]
+    with pytest.raises(NotFound):
+        await scene.world.secret("web")
 
 
 async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_first(scene: Scene) -> None:

@@ -240,6 +240,7 @@ def test_gitops() -> None:
         "--kube-api-qps=50.5",
         "--acme-http01-solver-nameservers=10.0.0.10:53",
         "--acme-http01-solver-extra-labels=cost=4711,team=platform",
+        "--acme-http01-solver-extra-labels=app.kubernetes.io/part-of=platform,cost-center=4711",
         "--feature-gates=ACMEHTTP01IngressPathTypeExact=false,SecretsFilteredCaching=true",
         "--default-issuer-name=letsencrypt-prod",
     } <= set(flags)
@@ -345,11 +346,25 @@ def test_images_of_a_mirror() -> None:
         f"registry.example.org/mirror/certwright@{digest}",
         "registry.example.org/mirror/proxy:1",
     ]
+    assert pod["hostAliases"] == [{"ip": "10.1.2.3", "hostnames": ["acme.internal"]}]
     # Without a ServiceAccount of the chart, the pods name the Secret.
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     assert pod["serviceAccountName"] == "certificates"
     assert of_kind(objects, "Service")["spec"]["ipFamilies"] == ["IPv6", "IPv4"]
     assert "app.kubernetes.io/managed-by" not in of_kind(objects, "Deployment")["metadata"]["labels"]
+
+
+def test_what_users_may_see_and_change_is_part_of_kubernetes_roles() -> None:
+    labels = {
+        one["metadata"]["name"].removeprefix("certwright-"): set(one["metadata"]["labels"])
+        for one in documents(render())
+        if one["kind"] == "ClusterRole"
+    }
+    to = "rbac.authorization.k8s.io/aggregate-to-"
+    expected = {"view": {"view", "edit", "admin", "cluster-reader"}, "edit": {"edit", "admin"}}
+    expected |= {"cluster-view": {"cluster-reader"}, "issuersets-edit": set(), "deliveries-edit": set()}
+    for role, roles in expected.items():
+        assert {label.removeprefix(to) for label in labels[role] if label.startswith(to)} == roles, role
 
 
 def test_with_cert_managers_name_the_release_keeps_its_names_and_selectors() -> None:

@@ -175,6 +175,22 @@ def test_keytool_takes_the_certificates_of_a_pkcs12_trust_store_for_trusted(
     assert "trustedCertEntry" in listed
 
 
+def test_all_certificates_of_the_ca_are_in_the_trust_stores(tmp_path: Path) -> None:
+    keytool = require("keytool")
+    key, chain, ca = material(KeyAlgorithm.ECDSA)
+    other = material(KeyAlgorithm.ED25519)[2]
+    contents = keystores.Contents(key, chain, ca + other, "changeit")
+    _, pkcs12_trust = keystores.pkcs12_files(contents, profile="")
+    assert pkcs12_trust is not None
+    trusted = reader.load_pkcs12(pkcs12_trust, b"changeit").additional_certs
+    assert [one.certificate for one in trusted] == [read_certificate(pem).parsed for pem in (ca, other)]
+    _, jks_trust = keystores.jks_files(contents, alias="", now=NOW)
+    assert jks_trust is not None
+    (tmp_path / "t.jks").write_bytes(jks_trust)
+    listed = run(keytool, "-list", "-keystore", str(tmp_path / "t.jks"), "-storepass", "changeit")
+    assert ("ca, " in listed, "ca-1, " in listed) == (True, True)
+
+
 def test_without_a_ca_there_is_no_trust_store() -> None:
     key, chain, _ = material(KeyAlgorithm.ECDSA)
     _, jks_trust = keystores.jks_files(keystores.Contents(key, chain, b"", "x"), alias="", now=NOW)

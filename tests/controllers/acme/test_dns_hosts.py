@@ -175,6 +175,9 @@ async def test_the_environment_chooses_the_ambient_credentials(tmp_path: Path) -
     azure = await made("azureDNS", AMBIENT["azureDNS"], {}, environment=variables, ambient=True)
     assert (azure.login.client_id, azure.login.tenant) == ("client", "tenant")
     assert azure.login.assertion == "federated"
+    identity = {**AMBIENT["azureDNS"], "managedIdentity": {"clientID": "own", "tenantID": "other"}}
+    azure = await made("azureDNS", identity, {}, environment=variables, ambient=True)
+    assert (azure.login.client_id, azure.login.tenant) == ("own", "other")
     key_file = tmp_path / "key.json"
     key_file.write_text(json.dumps(KEY_FILE))
     variables = {"GOOGLE_APPLICATION_CREDENTIALS": str(key_file)}

@@ -251,6 +251,7 @@ async def test_the_label_is_put_back_on_an_account_key_of_ours(fake: FakeWorld) 
     client = fake.world.client
     made = await client.get(SECRETS, "acme-account", "kube-system")
     assert made.metadata.labels[names.FAO_LABEL] == "true"
+    assert made.metadata.labels["app.kubernetes.io/managed-by"] == "cert-manager"
     patch = {"metadata": {"labels": {names.FAO_LABEL: None}}}
     await client.patch(SECRETS, "acme-account", "kube-system", patch)
     await fake.world.settle()

@@ -343,10 +343,22 @@ async def test_annotations_for_the_solver_are_handed_on_and_taken_back(scene: Sh
     assert f"{solver}-override-ingress-name" not in annotations
 
 
+async def test_annotations_that_the_operator_names_are_copied_and_taken_back() -> None:
+    async with shim_scene(shims=ShimOptions(extra_annotations=("example.com/team",))) as scene:
+        await scene.ingress(TLS, issuer="ca", **{"example.com/team": "web", "example.com/other": "x"})
+        annotations = (await scene.certificates())["web-tls"]["metadata"]["annotations"]
+        assert annotations["example.com/team"] == "web"
+        assert "example.com/other" not in annotations
+        removed = {"example.com/team": None}
+        await scene.change(INGRESSES, "web", {"metadata": {"annotations": removed}})
+        metadata = (await scene.certificates())["web-tls"]["metadata"]
+        assert "example.com/team" not in metadata.get("annotations", {})
+
+
 async def test_the_default_issuer_is_for_ingresses_with_tls_acme() -> None:
-    options = ShimOptions(issuer_name="ca", extra_annotations=("team",))
+    options = ShimOptions(issuer_name="ca")
     async with shim_scene(shims=options) as scene:
-        await scene.ingress(TLS, **{"kubernetes.io/tls-acme": "true", "team/x": "y"})
+        await scene.ingress(TLS, **{"kubernetes.io/tls-acme": "true"})
         await scene.ingress({**TLS, "secretName": "no"}, name="no", **{"kubernetes.io/tls-acme": "false"})
         certificates = await scene.certificates()
     assert set(certificates) == {"web-tls"}

@@ -24,6 +24,7 @@ from certwright.pki.keys import KeyPlan, generate
 from certwright.pki.names import Subject
 from certwright.resources.causes import Cause
 from certwright.resources.names import VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
+from certwright.resources.references import SecretKeySelector
 from issuers.venafi.conftest import PLAN, VenafiSetup, annotated
 
 PREFIX = "Failed to setup Certificate Manager issuer: "
@@ -183,6 +184,17 @@ async def test_an_unknown_ca_names_the_field(tpp: VenafiSetup) -> None:
     assert "put the CA of the server into spec.venafi.tpp.caBundle" in await tpp.message()
     tpp.change(tpp=msgspec.structs.replace(tpp.spec.tpp, ca_bundle=b"nonsense"))
     assert "correct caBundle in spec.venafi.tpp" in await tpp.message()
+
+
+async def test_the_ca_of_the_server_comes_from_a_secret(tpp: VenafiSetup) -> None:
+    assert tpp.spec.tpp is not None
+    tpp.secrets["ca"] = {"ca.crt": tpp.fake.state.root.pem}
+    chosen = SecretKeySelector(name="ca")
+    tpp.change(tpp=msgspec.structs.replace(tpp.spec.tpp, ca_bundle=b"", ca_bundle_secret_ref=chosen))
+    assert "is not trusted" in await tpp.message()
+    tpp.secrets["ca"] = {"ca.crt": tpp.fake.ca_pem}
+    checked = await tpp.issuer.check(tpp.view, tpp.tools)
+    assert checked.ready, checked.message
 
 
 async def test_an_unknown_ca_of_a_product_without_that_field_has_another_fix(cloud: VenafiSetup) -> None:

@@ -188,11 +188,7 @@ OtherNames: "true"
 {{- if $flag -}}
 {{- $text := ternary $value (toJson $value) (kindIs "string" $value) -}}
 {{- if kindIs "slice" $value }}{{ $text = join "," $value }}{{ end -}}
-{{- if kindIs "map" $value -}}
-{{- $pairs := list -}}
-{{- range $key, $one := $value }}{{ $pairs = append $pairs (printf "%s=%s" $key $one) }}{{ end -}}
-{{- $text = join "," $pairs -}}
-{{- end -}}
+{{- if kindIs "map" $value }}{{ $text = include "certwright.pairs" $value }}{{ end -}}
 {{- $found = append $found (printf "--%s=%s" $flag $text) -}}
 {{- else -}}
 {{- $expected := false -}}
@@ -221,6 +217,13 @@ OtherNames: "true"
 {{- toYaml $found -}}
 {{- end -}}
 
+{{/* A map as k=v,k=v. */}}
+{{- define "certwright.pairs" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := . }}{{ $pairs = append $pairs (printf "%s=%s" $key (toString $value)) }}{{ end -}}
+{{- join "," $pairs -}}
+{{- end -}}
+
 {{/* All flags: a YAML list. The program takes the last of two that are the same. */}}
 {{- define "certwright.flags" -}}
 {{- $values := .Values -}}
@@ -247,6 +250,8 @@ OtherNames: "true"
 {{- with .Values.kubernetesAPIQPS }}{{ $flags = append $flags (printf "--kube-api-qps=%s" (toJson .)) }}{{ end -}}
 {{- with .Values.kubernetesAPIBurst }}{{ $flags = append $flags (printf "--kube-api-burst=%d" (int .)) }}{{ end -}}
 {{- with .Values.maxConcurrentChallenges }}{{ $flags = append $flags (printf "--max-concurrent-challenges=%d" (int .)) }}{{ end -}}
+{{- /* As cert-manager 1.21: the objects of HTTP-01 challenges have the labels, too. */ -}}
+{{- with .Values.global.commonLabels }}{{ $flags = append $flags (printf "--acme-http01-solver-extra-labels=%s" (include "certwright.pairs" .)) }}{{ end -}}
 {{- with include "certwright.controllers" . }}{{ $flags = append $flags (printf "--controllers=%s" .) }}{{ end -}}
 {{- $own := list -}}
 {{- range $name, $on := $gates }}{{ if eq (get $known $name) "program" }}{{ $own = append $own (printf "%s=%s" $name $on) }}{{ end }}{{ end -}}
