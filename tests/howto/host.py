@@ -104,9 +104,10 @@ class Host:
         self.on_change = root / "on-change"
         self.data = root / "var/lib/certwright"
         self.kubeconfig = self.data / "kubeconfig"
+        self.webroot = root / "var/www"
         self.api_port = 0
         self._run = root / "run"
-        for folder in (self._run, root / "bin", self.exported, root / "etc/nginx/conf.d"):
+        for folder in (self._run, root / "bin", self.exported, self.webroot, root / "etc/nginx/conf.d"):
             folder.mkdir(parents=True)
         self._lock = root / "systemctl.lock"
         names = {"root": root, "run": self._run, "program": shutil.which("nginx", path=_paths())}
@@ -132,6 +133,7 @@ class Host:
             *("--token-auth-file", str(self.root / "etc/certwright/tokens.csv")),
             *("--http01-listen", f"127.0.0.1:{self.ports.acme}"),
             *("--http01-check-port", str(self.ports.http)),
+            *("--webroot", str(self.webroot)),
             *("--acme-http01-solver-nameservers", self.pebble.names.address),
             *self._delivery_flags(),
         ]

@@ -75,7 +75,9 @@ def test_following_the_page_works(name: str, host: Host) -> None:
     if name == "caddy":
         host.install(environment_of("servers") / "bin" / "caddy")
     if name == "from-certbot":
-        shutil.copytree(CERTBOT, host.root / "etc/letsencrypt")
+        imported = shutil.copytree(CERTBOT, host.root / "etc/letsencrypt")
+        for settings in (imported / "renewal").iterdir():
+            settings.write_text(host.translated(settings.read_text()))
     host.follow(PAGES[name])
     if name in SERVED:
         check_renewal(host, *SERVED[name])
