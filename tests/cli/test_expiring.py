@@ -222,6 +222,8 @@ def test_files_and_hosts_need_no_server(
     (folder / "notes.txt").write_text("nothing")
     (folder / "loop").symlink_to(folder)
     os.mkfifo(folder / "pipe")
+    (folder / "..0123456789abcdef").mkdir()
+    (folder / "..0123456789abcdef" / "www.crt").write_bytes(chain.read_bytes())
     with serving(chain, key) as address:
         status, out, err = _alone("--files", "etc", "--files", "etc/*/*.crt", "--scan", address, "-o", "json")
     assert (status, err) == (

@@ -64,7 +64,8 @@ def _records(path: Path, problems: list[str], *, is_named: bool) -> Iterator[Rec
         problems.append(f"{error.filename}: {in_words(error)}")
 
     for folder, subfolders, names in os.walk(path, onerror=report):
-        subfolders.sort()
+        # The versions of an export or a Kubernetes volume; links beside them name the current one.
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith(".."))
         for name in sorted(names):
             yield from _of_file(Path(folder, name), problems, is_named=False)
 
