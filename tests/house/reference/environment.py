@@ -55,8 +55,8 @@ PAGE = f"""# Environment variables and exit statuses
 
 ## Which server a command uses
 
-The first that is given: the flag `--kubeconfig`, the variable `KUBECONFIG`, `certwright-data/kubeconfig` in the current
-directory. `certwright controllers` also uses the service account of its pod.
+The first of: the flag `--kubeconfig`, the variable `KUBECONFIG`, in a pod its ServiceAccount, `certwright-data/kubeconfig`
+in the current directory.
 
 ## Environment variables
 
@@ -70,7 +70,8 @@ operator allows them ([DNS providers](../dns-providers.md)).
 {table(("status", "meaning"), [(f"`{status}`", text) for status, text in STATUSES.items()])}
 
 A command's own statuses (`run --once`, `wait`, `check`, `backup`) are 0 or 1 in this sense: 1 if a certificate is not
-ready, a check fails, or an object had to be left out.
+ready, a check fails, or an object had to be left out. `certwright diff` ends with 0 for no difference, 1 for differences,
+and 2 if something failed.
 """
 
 
