@@ -62,14 +62,18 @@ async def dial(
 async def _open(server: Endpoint, tls: ssl.SSLContext, server_name: str) -> Connection:
     sock = await _connected_socket(server.host, server.port)
     name = server_name or server.host
+    connection = Connection()
     try:
-        _, connection = await asyncio.get_running_loop().create_connection(
-            Connection,
+        await asyncio.get_running_loop().create_connection(
+            lambda: connection,
             sock=sock,
             ssl=tls if server.secure else None,
             server_hostname=name if server.secure else None,
         )
     except BaseException:
+        # If the handshake completes while this is cancelled, uvloop does not notify its TLS layer that the
+        # socket is closed, which reports its next write to it as a fatal error (`kit/event_loop.py`).
+        connection.abort()
         sock.close()
         raise
     return connection
@@ -131,7 +135,10 @@ async def _connected_socket(host: str, port: int) -> socket.socket:
     finally:
         for attempt in attempts:
             attempt.cancel()
-        await asyncio.gather(*attempts, return_exceptions=True)
+        for outcome in await asyncio.gather(*attempts, return_exceptions=True):
+            if isinstance(outcome, socket.socket):
+                # It connected after the first one did, or as this was cancelled.
+                outcome.close()
     raise errors[0]
 
 
