@@ -7,6 +7,7 @@ permission, as an extension server of Kubernetes asks kube-apiserver.
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
@@ -34,6 +35,8 @@ Json = dict[str, Any]
 NAMESPACE = "team"
 GROUP = "/apis/cert-manager.io/v1"
 REQUESTS = f"{GROUP}/namespaces/{NAMESPACE}/certificaterequests"
+RBAC = "rbac.authorization.k8s.io"
+OURS_SERVED = (REQUESTS, f"{GROUP}/clusterissuers")
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _OFF = "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook"
@@ -69,18 +72,24 @@ def reference_beside(daemon: Daemon) -> Iterator[Reference]:
 
 
 @asynccontextmanager
-async def caller_of(reference: Reference, definitions: Iterable[Json]) -> AsyncIterator[Caller]:
-    """Asks the reference, once it serves our kinds."""
+async def caller_of(
+    reference: Reference, definitions: Iterable[Json], served: Iterable[str] = OURS_SERVED
+) -> AsyncIterator[Caller]:
+    """Asks the reference, once it serves these collections."""
     connector = aiohttp.TCPConnector(ssl=client_context(reference.certificate_path))
     async with all_closed(), aiohttp.ClientSession(connector=connector) as session:
         caller = Caller(HttpPeer(session, reference.url))
-        await _define(caller, definitions)
+        await _define(caller, definitions, served)
         yield caller
 
 
 @asynccontextmanager
 async def ours(
-    definitions: Iterable[Json], objects: Iterable[Json], *, built_in: bool
+    definitions: Iterable[Json],
+    objects: Iterable[Json],
+    *,
+    built_in: bool,
+    served: Iterable[str] = OURS_SERVED,
 ) -> AsyncIterator[Caller]:
     """Asks a server of ours with these objects. `built_in`: it has the admission of our kinds;
     otherwise it is a general server."""
@@ -90,7 +99,7 @@ async def ours(
     try:
         await server.start([])
         caller = Caller(LocalPeer(server))
-        await _define(caller, definitions)
+        await _define(caller, definitions, served)
         for one in objects:
             made = await caller.post(_collection(one), one)
             assert made.status == 201, made.body
@@ -100,12 +109,12 @@ async def ours(
         await store.close()
 
 
-async def _define(caller: Caller, definitions: Iterable[Json]) -> None:
+async def _define(caller: Caller, definitions: Iterable[Json], served: Iterable[str]) -> None:
     for one in definitions:
         # The reference refuses everything until it has read the policies.
         post = partial(caller.post, _DEFINITIONS, one, quiet=True)
         await until_answered(post, lambda answer: b"not yet ready" not in answer.body)
-    for path in (REQUESTS, f"{GROUP}/clusterissuers"):
+    for path in served:
         await until_answered(partial(caller.get, path, quiet=True), lambda answer: answer.status == 200)
 
 
@@ -114,9 +123,53 @@ def _collection(one: Json) -> str:
     start = f"/apis/{group}/{version}" if group else f"/api/{version}"
     plural = one["kind"].lower() + "s"
     plural = plural.replace("policys", "policies")
-    return f"{start}/{plural}"
+    namespace = one["metadata"].get("namespace")
+    return f"{start}/namespaces/{namespace}/{plural}" if namespace else f"{start}/{plural}"
 
 
 def loaded(path: Path) -> list[Json]:
     """The objects of a YAML file."""
     return [one for one in yaml.load_all(path.read_text(), _LOADER) if one]
+
+
+def granted(name: str, rules: list[Json], subject: Json) -> Iterator[Json]:
+    """A ClusterRole, and its binding to the subject."""
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+    version = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name}}
+    yield {**version, "kind": "ClusterRole", "rules": rules}
+    yield {
+        **version,
+        "kind": "ClusterRoleBinding",
+        "roleRef": role,
+        "subjects": [subject],
+    }
+
+
+def mutating_kinds() -> list[Json]:
+    """MutatingAdmissionPolicies as the reference reads them; our server has no such kind of its own."""
+    found = []
+    for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
+        plural = kind.lower().removesuffix("y") + "ies" if kind.endswith("y") else kind.lower() + "s"
+        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
+        group = "admissionregistration.k8s.io"
+        found.append(
+            {
+                "apiVersion": "apiextensions.k8s.io/v1",
+                "kind": "CustomResourceDefinition",
+                "metadata": {
+                    "name": f"{plural}.{group}",
+                    "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
+                },
+                "spec": {"group": group, "scope": "Cluster", "names": names, "versions": [version]},
+            }
+        )
+    return found
+
+
+def apply(daemon: Daemon, objects: list[Json]) -> None:
+    """Apply objects to the server that the reference reads."""
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    done = daemon.run("kubectl", "apply", "--server-side", "-f", "-", stdin=text)
+    assert done.returncode == 0, done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,10 +16,14 @@ from conformance.daemon import Daemon, running_daemon
 from conformance.peers import Answer, Caller
 from conformance.policy_servers import (
     NAMESPACE,
+    RBAC,
     REQUESTS,
     Reference,
+    apply,
     caller_of,
+    granted,
     loaded,
+    mutating_kinds,
     ours,
     reference_beside,
 )
@@ -30,7 +33,6 @@ from support.real import require
 
 Json = dict[str, Any]
 Verdict = Literal["accepted", "refused"]
-RBAC = "rbac.authorization.k8s.io"
 ALL = "system:authenticated"
 POLICIES = DEPLOY / "admission-policies.yaml"
 _PLAN = CsrPlan(dns_names=("a.example.org",))
@@ -163,7 +165,7 @@ def roles() -> list[Json]:
             "verbs": ["get", "create", "update", "patch"],
         }
     ]
-    found = [*_granted("everyone", rules, {"kind": "Group", "name": ALL})]
+    found = [*granted("everyone", rules, {"apiGroup": RBAC, "kind": "Group", "name": ALL})]
     for user, signer in SIGNERS.items():
         rule = {
             "apiGroups": ["cert-manager.io"],
@@ -171,20 +173,8 @@ def roles() -> list[Json]:
             "verbs": ["approve"],
             "resourceNames": [signer],
         }
-        found += _granted(f"approve-{user}", [rule], {"kind": "User", "name": user})
+        found += granted(f"approve-{user}", [rule], {"apiGroup": RBAC, "kind": "User", "name": user})
     return found
-
-
-def _granted(name: str, rules: list[Json], subject: Json) -> Iterator[Json]:
-    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-    version = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name}}
-    yield {**version, "kind": "ClusterRole", "rules": rules}
-    yield {
-        **version,
-        "kind": "ClusterRoleBinding",
-        "roleRef": role,
-        "subjects": [{"apiGroup": RBAC, **subject}],
-    }
 
 
 def definitions() -> list[Json]:
@@ -201,36 +191,6 @@ def _without_rules(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_rules(one) for key, one in value.items() if key != "x-kubernetes-validations"}
     return value
-
-
-def mutating_kinds() -> list[Json]:
-    """MutatingAdmissionPolicies as the reference reads them; our server has no such kind of its own."""
-    found = []
-    for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
-        plural = kind.lower().removesuffix("y") + "ies" if kind.endswith("y") else kind.lower() + "s"
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
-        group = "admissionregistration.k8s.io"
-        found.append(
-            {
-                "apiVersion": "apiextensions.k8s.io/v1",
-                "kind": "CustomResourceDefinition",
-                "metadata": {
-                    "name": f"{plural}.{group}",
-                    "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
-                },
-                "spec": {"group": group, "scope": "Cluster", "names": names, "versions": [version]},
-            }
-        )
-    return found
-
-
-def apply(daemon: Daemon, objects: list[Json]) -> None:
-    """Apply objects to the server that the reference reads."""
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    done = daemon.run("kubectl", "apply", "--server-side", "-f", "-", stdin=text)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -196,6 +196,15 @@ async def test_a_webhook_configuration_is_filled_and_judged(api: Api) -> None:
     ]
 
 
+async def test_a_selector_with_an_unknown_operator_is_refused(api: Api) -> None:
+    """Otherwise the webhook would silently not be called."""
+    selector = {"matchExpressions": [{"key": "a", "operator": "Is"}]}
+    hook: Json = {"name": "a.b.c", "clientConfig": {"url": "https://x"}, "sideEffects": "None"}
+    hook |= {"admissionReviewVersions": ["v1"], "namespaceSelector": selector}
+    [cause] = await causes(api, HOOKS, {"metadata": {"name": "h"}, "webhooks": [hook]})
+    assert cause.startswith("webhooks[0].namespaceSelector.matchExpressions[0].operator: Invalid value")
+
+
 async def test_an_api_service_says_whether_it_is_served(api: Api) -> None:
     spec = {"group": "x.dev", "version": "v1", "groupPriorityMinimum": 100, "versionPriority": 10}
     local = await api.ok("POST", API_SERVICES, {"metadata": {"name": "v1.x.dev"}, "spec": spec})

@@ -20,7 +20,7 @@ from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import Access, ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.validation import rules as admission
-from certwright.kube.apiserver.verbs import csr_approvals
+from certwright.kube.apiserver.verbs import csr_approvals, scale
 from certwright.kube.store.contract import Row
 
 
@@ -71,6 +71,15 @@ class AdmissionChain:
         if definition.extension is not None and definition.extension.authorize is not None:
             access = Access(backend.authorizer, backend.registry.by_kind)
             definition.extension.authorize(access, call.user, new, old)
+        if _is_scale(call):
+            new, old = scale.shown(call, new), old and scale.shown(call, old)
+        await self._review(call, new, old, operation)
+
+    async def requesting(self, call: Call, new: Json) -> None:
+        """Apply policies and validating webhooks to a request for something that is not stored."""
+        await self._review(call, new, None, "CREATE")
+
+    async def _review(self, call: Call, new: Json, old: Json | None, operation: str) -> None:
         await self._policies.validate(call, new, old, operation)
         hooks = self._webhooks.validating(call, operation)
         if hooks:
@@ -88,6 +97,11 @@ class AdmissionChain:
         await self._policies.validate(call, None, old, "DELETE")
         if validating:
             await self._webhooks.validate(call, validating, None, old, "DELETE")
+
+
+def _is_scale(call: Call) -> bool:
+    part = call.definition.subresource(call.route.subresource)
+    return part is not None and bool(part.scale)
 
 
 def _ending(definition: ResourceDefinition, new: Json) -> Forbidden:

@@ -1,7 +1,7 @@
 """ValidatingAdmissionPolicies: which of them match a request, with which parameters, and what follows.
 
-Without a binding this costs one comparison per write. Policies, bindings and webhook configurations are
-exempt: otherwise a broken policy could not be deleted.
+Without a binding this costs one comparison per write. Policies and bindings are exempt: otherwise a broken
+policy could not be deleted.
 
 Source: Kubernetes documentation, "Validating Admission Policy".
 """
@@ -17,7 +17,7 @@ import msgspec
 
 from certwright.kube.api.errors import ApiError, Cause, Details
 from certwright.kube.apiserver.admission.policy_params import BadConfiguration, Params, plain
-from certwright.kube.apiserver.admission.review import attributes
+from certwright.kube.apiserver.admission.review import attributes, part_kind
 from certwright.kube.apiserver.cel import authz
 from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.meter import Meter
@@ -31,11 +31,10 @@ from certwright.kube.apiserver.policies.config import (
     Binding,
     Match,
     Policy,
-    Validation,
     compile_binding,
     compile_policy,
 )
-from certwright.kube.apiserver.policies.expressions import Compiler, Evaluation, Failed
+from certwright.kube.apiserver.policies.evaluation import Evaluator, Violation
 from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
 from certwright.kube.apiserver.verbs.deletes import every_row
 from certwright.kube.apiserver.webhooks.config import GROUP
@@ -46,25 +45,24 @@ _log = logging.getLogger(__name__)
 
 _POLICIES = f"{GROUP}/validatingadmissionpolicies"
 _BINDINGS = f"{GROUP}/validatingadmissionpolicybindings"
+_EXEMPT = frozenset(
+    f"{kind}admissionpolic{ending}" for kind in ("validating", "mutating") for ending in ("ies", "ybindings")
+)
 _CODES = {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}
 _ON_LOOP_S, _ASIDE_S = 0.025, 0.5
 """Seconds of processor time that one policy may take for one parameter, on the event loop and beside it."""
-_MAX_MESSAGE = 5 * 1024
 
 
 class _Enforced(msgspec.Struct, frozen=True):
     """A policy that a binding enforces."""
 
-    policy: Policy
+    evaluator: Evaluator
     binding: Binding
 
-
-class _Violation(msgspec.Struct, frozen=True):
-    """Why a request does not meet a policy. An error in the configuration is always a refusal."""
-
-    message: str
-    reason: str = "Invalid"
-    is_configuration: bool = False
+    @property
+    def policy(self) -> Policy:
+        """The policy."""
+        return self.evaluator.policy
 
 
 class _Subject(msgspec.Struct, frozen=True):
@@ -84,8 +82,7 @@ class Policies:
         self._backend = backend
         self._conversions = conversions
         self._params = Params(backend, conversions)
-        self._compiler = Compiler()
-        self._policies: dict[str, Policy] = {}
+        self._policies: dict[str, Evaluator] = {}
         self._bindings: dict[str, Binding] = {}
         self._kept: dict[tuple[ResourceDefinition, str, str], tuple[_Enforced, ...]] = {}
         self._generation = -1
@@ -96,7 +93,7 @@ class Policies:
         name, obj = row.key.name, objects.to_object(definition, row)
         try:
             if row.key.bucket == _POLICIES:
-                self._policies[name] = compile_policy(obj)
+                self._policies[name] = Evaluator(compile_policy(obj))
             else:
                 self._bindings[name] = compile_binding(obj)
         except (KeyError, TypeError, AttributeError) as error:
@@ -125,9 +122,12 @@ class Policies:
                     self.wrote(definition, row, None)
 
     async def validate(self, call: Call, new: Json | None, old: Json | None, operation: str) -> None:
-        """Add warnings to the call. Raises the refusal of a policy."""
+        """Add warnings to the call. Raises the first refusal, after all policies have been evaluated."""
+        refusals: list[ApiError] = []
         for enforced in self._matching(call, operation):
-            await self._enforce(enforced, call, new, old, operation)
+            refusals += await self._enforce(enforced, call, new, old, operation)
+        if refusals:
+            raise refusals[0]
 
     def concern(self, call: Call, operation: str) -> bool:
         """Whether a policy may match the request."""
@@ -145,17 +145,17 @@ class Policies:
         return self._kept[at]
 
     def _find(self, definition: ResourceDefinition, subresource: str, operation: str) -> Iterable[_Enforced]:
-        if definition.group == GROUP:
+        if definition.group == GROUP and definition.plural in _EXEMPT:
             return
         for _, binding in sorted(self._bindings.items()):
-            policy = self._policies.get(binding.policy)
-            if policy is None:
+            evaluator = self._policies.get(binding.policy)
+            if evaluator is None:
                 continue
             version_for = partial(
                 self._version_for, definition=definition, subresource=subresource, operation=operation
             )
-            if all(version_for(match) is not None for match in (policy.match, binding.match)):
-                yield _Enforced(policy, binding)
+            if all(version_for(match) is not None for match in (evaluator.policy.match, binding.match)):
+                yield _Enforced(evaluator, binding)
 
     def _version_for(
         self,
@@ -176,94 +176,84 @@ class Policies:
 
     async def _enforce(
         self, enforced: _Enforced, call: Call, new: Json | None, old: Json | None, operation: str
-    ) -> None:
+    ) -> list[ApiError]:
+        """The refusals, if the policy matches."""
         policy, binding = enforced.policy, enforced.binding
         name = call.route.name or ((new or {}).get("metadata") or {}).get("name", "")
         request_of = (call.definition, call.route.subresource, operation, name)
         definition = self._version_for(policy.match, *request_of)
         if definition is None or self._version_for(binding.match, *request_of) is None:
-            return
+            return []
         labels = [(obj["metadata"].get("labels") or {}) for obj in (new, old) if obj is not None]
         for match in (policy.match, binding.match):
             if match.object_labels and not any(labels_match(match.object_labels, one) for one in labels):
-                return
+                return []
         namespace = await self._namespace_of(call, new, operation)
         for match in (policy.match, binding.match):
             if not _namespace_matches(match.namespace_labels, namespace):
-                return
-        if definition.conversion is not None:
+                return []
+        if definition.conversion is not None and part_kind(call, new) is None:
             new = new and await self._conversions.shown(definition, new)
             old = old and await self._conversions.shown(definition, old)
         request = attributes(call, definition, new, old, operation)
-        subject = _Subject(call, plain(request), namespace)
-        for violation in await self._violations(enforced, subject):
-            self._react(enforced, subject, violation)
+        # A Namespace is selected by its own labels, but belongs to none.
+        within = None if call.definition.bucket == NAMESPACES else namespace
+        subject = _Subject(call, plain(request), within)
+        violations = await self._violations(enforced, subject)
+        return [refusal for one in violations for refusal in self._react(enforced, subject, one)]
 
-    async def _violations(self, enforced: _Enforced, subject: _Subject) -> list[_Violation]:
+    async def _violations(self, enforced: _Enforced, subject: _Subject) -> list[Violation]:
         policy = enforced.policy
         namespace = subject.request.get("namespace", "")
         try:
             params = await self._params.find(policy, enforced.binding, namespace)
         except BadConfiguration as error:
-            return [_Violation(str(error), is_configuration=True)] if policy.fails_closed else []
-        found: list[_Violation] = []
+            fault = Violation(str(error), is_fault=True, names_binding=not error.of_policy)
+            return [fault] if policy.fails_closed else []
+        evaluator = enforced.evaluator
+        if not evaluator.is_prepared:
+            await offload.run(evaluator.prepare)
+        found: list[Violation] = []
         for one in params:
-            judge = partial(self._judge, policy, subject, one)
-            if offload.is_long(subject.call) and not _uses_authorizer(policy):
+            judge = partial(self._judge, evaluator, subject, one)
+            if offload.is_long(subject.call) and not evaluator.uses_authorizer:
                 found += await offload.run(judge, _ASIDE_S)
             else:
                 found += judge(_ON_LOOP_S)
         return found
 
     def _judge(
-        self, policy: Policy, subject: _Subject, params: Json | None, seconds: float
-    ) -> list[_Violation]:
+        self, evaluator: Evaluator, subject: _Subject, params: Json | None, seconds: float
+    ) -> list[Violation]:
         """The violations with one parameter. Raises nothing."""
-        request, route = subject.request, subject.call.route
+        whole, route = subject.request, subject.call.route
         definition = subject.call.definition
         data: dict[str, Any] = {
-            "object": request["object"],
-            "oldObject": request["oldObject"],
-            "request": request,
+            "object": whole["object"],
+            "oldObject": whole["oldObject"],
+            "request": {name: value for name, value in whole.items() if name not in ("object", "oldObject")},
             "namespaceObject": subject.namespace,
             "authorizer": authz.AUTHORIZER,
             "authorizer.requestResource": authz.request_resource(
                 definition.group, definition.plural, route.subresource, route.namespace, route.name
             ),
         }
-        if policy.param_kind is not None:
+        if evaluator.policy.param_kind is not None:
             data["params"] = params
-        meter = Meter(seconds, pauses=seconds == _ASIDE_S)
-        evaluation = Evaluation(self._compiler, data, dict(policy.variables), meter)
         asked: authz.Decide = partial(self._decide, subject.call)
         with authz.asking(asked):
-            try:
-                if not all(evaluation.value(text) is True for text in policy.conditions):
-                    return []
-            except Failed as error:
-                return _failed(policy, error)
-            self._annotate(policy, evaluation)
-            return [found for one in policy.validations for found in _validated(policy, one, evaluation)]
+            return evaluator.evaluate(data, Meter(seconds, pauses=seconds == _ASIDE_S))
 
     def _decide(self, call: Call, question: Question) -> tuple[bool, str]:
         return decide(self._backend.authorizer, call.user, question)
 
-    def _annotate(self, policy: Policy, evaluation: Evaluation) -> None:
-        """Log the audit annotations: this server writes no audit log of requests."""
-        for key, expression in policy.audits:
-            try:
-                value = evaluation.value(expression)
-            except Failed as error:
-                _log.warning("ValidatingAdmissionPolicy %s: audit annotation %s: %s", policy.name, key, error)
-                continue
-            if value is not None:
-                _log.info("audit: %s/%s: %s", policy.name, key, value)
-
-    def _react(self, enforced: _Enforced, subject: _Subject, violation: _Violation) -> None:
-        """Warn, log, or raise the refusal."""
+    def _react(self, enforced: _Enforced, subject: _Subject, violation: Violation) -> list[ApiError]:
+        """Warn and log; the refusal, if it is one."""
+        if violation.is_fault:
+            return [_refusal(enforced, subject, violation)]
         policy, binding = enforced.policy.name, enforced.binding.name
         actions = enforced.binding.actions
-        if "Warn" in actions and not violation.is_configuration:
+        if "Warn" in actions:
             subject.call.warnings.append(
                 f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{binding}': "
                 f"{violation.message}"
@@ -277,8 +267,7 @@ class Policies:
                 binding,
                 violation.message,
             )
-        if "Deny" in actions or violation.is_configuration:
-            raise _refusal(enforced, subject, violation)
+        return [_refusal(enforced, subject, violation)] if "Deny" in actions else []
 
     async def _namespace_of(self, call: Call, new: Json | None, operation: str) -> Json | None:
         """The Namespace of the request's object, or that object itself; None where it has none."""
@@ -303,47 +292,11 @@ def _namespace_matches(labels: tuple[Requirement, ...], namespace: Json | None) 
     return labels_match(labels, namespace["metadata"].get("labels") or {})
 
 
-def _uses_authorizer(policy: Policy) -> bool:
-    texts = (
-        *policy.conditions,
-        *(text for _, text in policy.variables),
-        *(text for _, text in policy.audits),
-    )
-    more = (text for one in policy.validations for text in (one.expression, one.message_expression))
-    return any("authorizer" in text for text in (*texts, *more))
-
-
-def _failed(policy: Policy, error: Failed) -> list[_Violation]:
-    return [_Violation(str(error))] if policy.fails_closed else []
-
-
-def _validated(policy: Policy, one: Validation, evaluation: Evaluation) -> list[_Violation]:
-    try:
-        value = evaluation.value(one.expression)
-    except Failed as error:
-        return _failed(policy, error)
-    if value is True:
-        return []
-    return [_Violation(_message(one, evaluation), one.reason)]
-
-
-def _message(one: Validation, evaluation: Evaluation) -> str:
-    if one.message_expression:
-        try:
-            made = evaluation.value(one.message_expression)
-        except Failed as error:
-            _log.info("messageExpression: %s", error)
-        else:
-            if isinstance(made, str) and made.strip() and "\n" not in made and len(made) <= _MAX_MESSAGE:
-                return made.strip()
-    return one.message or f"failed expression: {one.expression.strip()}"
-
-
-def _refusal(enforced: _Enforced, subject: _Subject, violation: _Violation) -> ApiError:
+def _refusal(enforced: _Enforced, subject: _Subject, violation: Violation) -> ApiError:
     definition, name = subject.call.definition, subject.request.get("name", "")
+    binding = f" with binding '{enforced.binding.name}'" if violation.names_binding else ""
     message = (
-        f"ValidatingAdmissionPolicy '{enforced.policy.name}' with binding '{enforced.binding.name}' denied "
-        f"request: {violation.message}"
+        f"ValidatingAdmissionPolicy '{enforced.policy.name}'{binding} denied request: {violation.message}"
     )
     return ApiError(
         f'{definition.resource} "{name}" is forbidden: {message}',

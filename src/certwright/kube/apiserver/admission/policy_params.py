@@ -17,7 +17,11 @@ from certwright.kube.store.contract import Key
 
 
 class BadConfiguration(Exception):
-    """A policy or binding that cannot be enforced; the text says why."""
+    """A policy or binding that cannot be enforced; the text says why. `of_policy`: with any binding."""
+
+    def __init__(self, text: str, *, of_policy: bool = False) -> None:
+        super().__init__(f"failed to configure {'policy' if of_policy else 'binding'}: {text}")
+        self.of_policy = of_policy
 
 
 def plain(obj: Json) -> Json:
@@ -37,29 +41,34 @@ class Params:
         """The parameters for a request about an object in this namespace; None: evaluate without any. Raises
         `BadConfiguration`."""
         ref = binding.params
-        if policy.param_kind is None or ref is None:
+        if policy.param_kind is None:
             return [None]
-        api_version, kind = policy.param_kind
-        group = api_version.rpartition("/")[0]
-        definition = self._backend.registry.by_kind(group, kind)
-        if definition is None:
-            text = f"failed to find resource referenced by paramKind: '{api_version}, Kind={kind}'"
-            raise BadConfiguration(f"failed to configure policy: {text}")
+        definition = self._definition(*policy.param_kind)
+        if ref is None:
+            return [None]
         if definition.namespaced:
             namespace = ref.namespace or namespace
             if not namespace:
                 text = (
                     "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
                 )
-                raise BadConfiguration(f"failed to configure binding: {text}")
+                raise BadConfiguration(text)
         elif ref.namespace:
             text = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
-            raise BadConfiguration(f"failed to configure binding: {text}")
+            raise BadConfiguration(text)
         found = await self._read(definition, namespace if definition.namespaced else "", ref)
         if not found and ref.denies_without:
             text = "no params found for policy binding with `Deny` parameterNotFoundAction"
-            raise BadConfiguration(f"failed to configure binding: {text}")
+            raise BadConfiguration(text)
         return [plain(one) for one in found]
+
+    def _definition(self, api_version: str, kind: str) -> ResourceDefinition:
+        group, _, version = api_version.rpartition("/")
+        for one in self._backend.registry.all():
+            if (one.group, one.version, one.kind) == (group, version, kind):
+                return one
+        text = f"failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
+        raise BadConfiguration(text, of_policy=True)
 
     async def _read(self, definition: ResourceDefinition, namespace: str, ref: ParamRef) -> list[Json]:
         if ref.name:

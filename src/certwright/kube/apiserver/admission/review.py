@@ -82,24 +82,35 @@ def attributes(
 ) -> Json:
     """The AdmissionRequest, less its uid. `definition`: the version of the resource that the webhook
     expects."""
-    kind, resource, sub = _kind(definition), _resource(definition), call.route.subresource
+    resource, sub = _resource(definition), call.route.subresource
+    part = part_kind(call, new)
+    kind, sent_kind = part or _kind(definition), part or _kind(call.definition)
     name = call.route.name or ((new or {}).get("metadata") or {}).get("name", "")
     namespace = name if _is_namespace(call.definition) else call.route.namespace
     request: Json = {"kind": kind, "resource": resource}
     request |= {"subResource": sub} if sub else {}
-    request |= {"requestKind": _kind(call.definition), "requestResource": _resource(call.definition)}
+    request |= {"requestKind": sent_kind, "requestResource": _resource(call.definition)}
     request |= {"requestSubResource": sub} if sub else {}
     request |= {"name": name} if name else {}
     request |= {"namespace": namespace} if namespace else {}
     request |= {
         "operation": operation,
         "userInfo": _user_info(call),
-        "object": _in_version(new, definition),
-        "oldObject": _in_version(old, definition),
+        "object": new if part else _in_version(new, definition),
+        "oldObject": old if part else _in_version(old, definition),
         "dryRun": call.dry_run,
         "options": _options(call, operation),
     }
     return request
+
+
+def part_kind(call: Call, obj: Json | None) -> Json | None:
+    """The kind of an object that is written to a subresource with a kind of its own; None: it is of the
+    resource's kind."""
+    part = call.definition.subresource(call.route.subresource)
+    if part is None or part.kind is None or obj is None or obj.get("kind") != part.kind[2]:
+        return None
+    return dict(zip(("group", "version", "kind"), part.kind, strict=True))
 
 
 def _is_namespace(definition: ResourceDefinition) -> bool:

@@ -21,6 +21,7 @@ from certwright.kube.apiserver.admission.review import (
     Verdict,
     attributes,
     internal,
+    part_kind,
     question,
     read_answer,
     review_version,
@@ -256,7 +257,7 @@ class Webhooks:
             for obj in (new, old)
         ):
             return None
-        if definition.conversion is not None:
+        if definition.conversion is not None and part_kind(call, new) is None:
             new = new and await self._conversions.shown(definition, new)
             old = old and await self._conversions.shown(definition, old)
         request = attributes(call, definition, new, old, operation)

@@ -186,10 +186,7 @@ class ServiceAccounts:
         now = backend.clock.now()
         seconds = spec.expiration_seconds or _DEFAULT_S
         expires = int(now.timestamp()) + seconds
-        token = ""
-        if not call.dry_run:
-            token = self.issuer.sign(_claims(account, audiences, int(now.timestamp()), expires, bound))
-        answer = {
+        answer: Json = {
             "kind": KIND,
             "apiVersion": API_VERSION,
             "metadata": {
@@ -202,10 +199,15 @@ class ServiceAccounts:
                 "expirationSeconds": seconds,
                 "boundObjectRef": msgspec.to_builtins(spec.bound_object_ref),
             },
-            "status": {
-                "token": token,
-                "expirationTimestamp": datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z",
-            },
+            "status": {"token": "", "expirationTimestamp": None},
+        }
+        await backend.admission.requesting(call, answer)
+        token = ""
+        if not call.dry_run:
+            token = self.issuer.sign(_claims(account, audiences, int(now.timestamp()), expires, bound))
+        answer["status"] = {
+            "token": token,
+            "expirationTimestamp": datetime.fromtimestamp(expires, UTC).isoformat()[:19] + "Z",
         }
         return Response(201, forms.headers(call), encode_json(answer))
 

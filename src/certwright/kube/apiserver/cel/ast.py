@@ -46,6 +46,7 @@ class Select(Part, frozen=True):
     """A field selection, or the test whether the field is present."""
 
     of: Part
+    field: str
 
 
 class Call(Part, frozen=True):
@@ -251,7 +252,7 @@ def _signed(value: int) -> int:
 
 
 def _select(key: int, raw: _Message) -> Part:
-    return Select(key, _part(raw.message(1)))
+    return Select(key, _part(raw.message(1)), raw.text(2))
 
 
 def _call(key: int, raw: _Message) -> Part:

@@ -21,6 +21,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from certwright.kube.apiserver.cel import ast as cel_ast
 from certwright.kube.apiserver.cel import error_texts, rewrite
 from certwright.kube.apiserver.cel import functions as cel_functions
 from certwright.kube.apiserver.cel import meter as cel_meter
@@ -298,9 +299,20 @@ class Expression:
             self._compiled = environment.compile(text)
         except RuntimeError as error:
             raise CompileError(error_texts.of_refusal(str(error))) from None
+        self.gives: str = self._compiled.return_type().name().lower()
+        """The type of the value, without the types of its items; `dyn` where it is unknown."""
         rewritten = rewrite.rewrite(self._compiled.serialize())
         if rewritten is not None:
             self._compiled = environment.deserialize(rewritten)
+
+    def fields_of(self, variable: str) -> frozenset[str]:
+        """The fields of that variable that the expression selects."""
+        return frozenset(
+            part.field
+            for part in cel_ast.read(self._compiled.serialize()).parts
+            if isinstance(part, cel_ast.Select) and isinstance(part.of, cel_ast.Name)
+            if part.of.name == variable
+        )
 
     def run(self, data: Mapping[str, Any], meter: Meter | None = None) -> Any:
         """The value as a Python object. Raises `EvaluationError`, `CostExceeded` among them.

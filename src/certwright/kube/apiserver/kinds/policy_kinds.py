@@ -7,7 +7,7 @@ Source: Kubernetes documentation, "Validating Admission Policy"; Kubernetes
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from certwright.kube.api.errors import (
     FieldError,
@@ -16,6 +16,7 @@ from certwright.kube.api.errors import (
     invalid,
     not_supported,
     required,
+    too_long,
     too_many,
 )
 from certwright.kube.api.naming import check_label_key
@@ -23,6 +24,7 @@ from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.kinds.registration_kinds import rule_errors
 from certwright.kube.apiserver.model.definitions import Json, Strategy
 from certwright.kube.apiserver.policies import expressions
+from certwright.kube.apiserver.requests.selectors import selector_errors
 
 _FAILURE = ("Fail", "Ignore")
 _MATCH = ("Equivalent", "Exact")
@@ -31,6 +33,8 @@ _ACTIONS = ("Audit", "Deny", "Warn")
 _NOT_FOUND = ("Allow", "Deny")
 _MAX_CONDITIONS = 64
 _MAX_AUDITS = 20
+_MAX_AUDIT_EXPRESSION = 5 * 1024
+"""Characters; a value may be 10 KiB."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -76,17 +80,29 @@ def _validate_policy(new: Json, _: Json | None) -> list[FieldError]:
     errors += _condition_errors(spec.get("matchConditions") or (), has_params=has_params)
     errors += _variable_errors(spec.get("variables") or (), has_params=has_params)
     validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
+    scope = _Scope([one.get("name") or "" for one in spec.get("variables") or ()], has_params=has_params)
     if not validations and not audits:
         text = "validations or auditAnnotations must contain at least one item"
         errors += [required("spec.validations", text), required("spec.auditAnnotations", text)]
     for index, one in enumerate(validations):
-        errors += _validation_errors(one, f"spec.validations[{index}]", has_params=has_params)
-    return errors + _audit_errors(audits, has_params=has_params)
+        errors += _validation_errors(one, f"spec.validations[{index}]", scope)
+    return errors + _audit_errors(new["metadata"]["name"], audits, scope)
 
 
 def _param_kind_errors(kind: Json) -> list[FieldError]:
     path = "spec.paramKind"
-    return [required(f"{path}.{name}") for name in ("apiVersion", "kind") if not kind.get(name)]
+    errors = [required(f"{path}.{name}") for name in ("apiVersion", "kind") if not kind.get(name)]
+    if errors:
+        return errors
+    group, _, version = kind["apiVersion"].rpartition("/")
+    if group and (text := object_names.dns_subdomain(group)):
+        errors.append(invalid(f"{path}.apiVersion", group, text))
+    if text := object_names.dns_1035_label(version):
+        errors.append(invalid(f"{path}.apiVersion", version, text))
+    if text := object_names.dns_1035_label(kind["kind"].lower()):
+        text = f"may have mixed case, but should otherwise match: {text}"
+        errors.append(invalid(f"{path}.kind", kind["kind"], text))
+    return errors
 
 
 def _match_errors(match: Json, path: str) -> list[FieldError]:
@@ -96,6 +112,19 @@ def _match_errors(match: Json, path: str) -> list[FieldError]:
     for name in ("resourceRules", "excludeResourceRules"):
         for index, rule in enumerate(match.get(name) or ()):
             errors += rule_errors(rule, f"{path}.{name}[{index}]")
+            errors += _resource_name_errors(rule.get("resourceNames") or (), f"{path}.{name}[{index}]")
+    for name in ("namespaceSelector", "objectSelector"):
+        errors += selector_errors(match[name], f"{path}.{name}")
+    return errors
+
+
+def _resource_name_errors(names: Sequence[str], path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, name in enumerate(names):
+        if text := object_names.path_segment(name):
+            errors.append(invalid(f"{path}.resourceNames[{index}]", name, text))
+        if name in names[:index]:
+            errors.append(duplicate(f"{path}.resourceNames[{index}]", name))
     return errors
 
 
@@ -115,7 +144,8 @@ def _condition_errors(conditions: Sequence[Json], *, has_params: bool) -> list[F
             errors.append(invalid(f"{path}[{index}].name", name, problem))
         seen.add(name)
         text = one.get("expression") or ""
-        errors += expressions.check(text, f"{path}[{index}].expression", has_params=has_params)
+        at = f"{path}[{index}].expression"
+        errors += expressions.check(text, at, expressions.CONDITION, has_params=has_params)
     return errors
 
 
@@ -130,30 +160,44 @@ def _variable_errors(variables: Sequence[Json], *, has_params: bool) -> list[Fie
             errors.append(invalid(f"{path}.name", name, "name is not a valid CEL identifier"))
         elif name in seen:
             errors.append(duplicate(f"{path}.name", name))
+        # It may use those before it.
+        scope = _Scope(seen, has_params=has_params)
+        errors += scope.check(one.get("expression") or "", f"{path}.expression", expressions.VARIABLE)
         seen.add(name)
-        errors += expressions.check(one.get("expression") or "", f"{path}.expression", has_params=has_params)
     return errors
 
 
-def _validation_errors(one: Json, path: str, *, has_params: bool) -> list[FieldError]:
-    errors = expressions.check(one.get("expression") or "", f"{path}.expression", has_params=has_params)
+class _Scope:
+    """The variables of a policy that an expression may use, and whether there are parameters."""
+
+    def __init__(self, variables: Collection[str], *, has_params: bool) -> None:
+        self._variables, self._has_params = variables, has_params
+
+    def check(self, text: str, path: str, role: expressions.Role) -> list[FieldError]:
+        """The errors of an expression."""
+        return expressions.check(text, path, role, has_params=self._has_params, variables=self._variables)
+
+
+def _validation_errors(one: Json, path: str, scope: _Scope) -> list[FieldError]:
+    errors = scope.check(one.get("expression") or "", f"{path}.expression", expressions.VALIDATION)
     message, reason = one.get("message"), one.get("reason")
     if message and not message.strip():
         text = "message must be non-empty if specified"
         errors.append(invalid(f"{path}.message", message, text))
     if message and "\n" in message:
         errors.append(invalid(f"{path}.message", message, "message must not contain line breaks"))
-    if not message and "\n" in (one.get("expression") or "").strip() and not one.get("messageExpression"):
-        text = "message must be specified if expression contains line breaks"
-        errors.append(required(f"{path}.message", text))
     if of_message := one.get("messageExpression"):
-        errors += expressions.check(of_message, f"{path}.messageExpression", has_params=has_params)
+        at = f"{path}.messageExpression"
+        if of_message.strip():
+            errors += scope.check(of_message, at, expressions.MESSAGE)
+        else:
+            errors.append(invalid(at, of_message, "must be non-empty if specified"))
     if reason and reason not in _REASONS:
         errors.append(not_supported(f"{path}.reason", reason, _REASONS))
     return errors
 
 
-def _audit_errors(audits: Sequence[Json], *, has_params: bool) -> list[FieldError]:
+def _audit_errors(policy: str, audits: Sequence[Json], scope: _Scope) -> list[FieldError]:
     path = "spec.auditAnnotations"
     if len(audits) > _MAX_AUDITS:
         return [too_many(path, len(audits), _MAX_AUDITS)]
@@ -165,9 +209,14 @@ def _audit_errors(audits: Sequence[Json], *, has_params: bool) -> list[FieldErro
             errors.append(required(f"{path}[{index}].key"))
         elif key in seen:
             errors.append(duplicate(f"{path}[{index}].key", key))
+        elif problem := check_label_key(f"{policy}/{key}"):
+            errors.append(invalid(f"{path}[{index}].key", key, problem))
         seen.add(key)
-        text = one.get("valueExpression") or ""
-        errors += expressions.check(text, f"{path}[{index}].valueExpression", has_params=has_params)
+        text, at = one.get("valueExpression") or "", f"{path}[{index}].valueExpression"
+        if len(text) > _MAX_AUDIT_EXPRESSION:
+            errors.append(too_long(at, _MAX_AUDIT_EXPRESSION))
+        else:
+            errors += scope.check(text, at, expressions.AUDIT)
     return errors
 
 
@@ -193,6 +242,7 @@ def _param_ref_errors(ref: Json, path: str) -> list[FieldError]:
         errors += [forbidden(f"{path}.name", text), forbidden(f"{path}.selector", text)]
     elif not name and selector is None:
         errors.append(required(path, "one of name or selector must be specified"))
+    errors += selector_errors(selector or {}, f"{path}.selector")
     action = ref.get("parameterNotFoundAction")
     if not action:
         errors.append(required(f"{path}.parameterNotFoundAction"))

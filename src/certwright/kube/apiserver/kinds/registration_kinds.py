@@ -12,6 +12,7 @@ from certwright.kube.api.errors import FieldError, duplicate, invalid, not_suppo
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.kinds.core_services import port_number_errors
 from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.requests.selectors import selector_errors
 from certwright.kube.apiserver.webhooks import match_conditions
 from certwright.kube.util.clock import Clock
 
@@ -60,6 +61,8 @@ def _validate_webhooks(new: Json, _: Json | None) -> list[FieldError]:
         errors += _policy_errors(hook, path)
         errors += client_errors(hook["clientConfig"], f"{path}.clientConfig")
         errors += _review_errors(hook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
+        for name in ("namespaceSelector", "objectSelector"):
+            errors += selector_errors(hook[name], f"{path}.{name}")
         if conditions := hook.get("matchConditions"):
             errors += match_conditions.errors_of(conditions, f"{path}.matchConditions")
         if hook["name"] in seen:

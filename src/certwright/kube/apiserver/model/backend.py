@@ -65,6 +65,9 @@ class Admission(Protocol):
     ) -> None:
         """Raise the error that refuses the object or its writer."""
 
+    async def requesting(self, call: Call, new: Json) -> None:
+        """Raise the error that refuses an object that is not stored, such as a TokenRequest."""
+
     async def deleting(self, call: Call, row: Row) -> None:
         """Raise the error that refuses the deletion of `row`."""
 

@@ -83,6 +83,15 @@ class Policy(msgspec.Struct, frozen=True):
     audits: tuple[tuple[str, str], ...]
     fails_closed: bool
 
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """All CEL expressions."""
+        validations = (
+            text for one in self.validations for text in (one.expression, one.message_expression) if text
+        )
+        named = (text for _, text in (*self.variables, *self.audits))
+        return (*self.conditions, *named, *validations)
+
 
 class ParamRef(msgspec.Struct, frozen=True):
     """The parameters of a binding: that of a name, or those of a selector. `namespace` empty: that of the

@@ -1,70 +1,109 @@
 """The CEL expressions of policies: their variables, their checks, and their evaluation.
 
 They see `object`, `oldObject`, `request`, `namespaceObject`, `authorizer`, `variables`, and `params` where
-the policy has parameters.
+the policy has parameters, but for what their `Role` excludes.
 
-Source: Kubernetes documentation, "Validating Admission Policy", validation expression.
+Source: Kubernetes documentation, "Validating Admission Policy", validation expression; API reference,
+ValidatingAdmissionPolicySpec v1 admissionregistration.k8s.io.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from certwright.kube.api.errors import FieldError, invalid, required
 from certwright.kube.apiserver.cel import environment
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.model.objects import Json
 
-_ALWAYS: Final = (
-    "object",
-    "oldObject",
-    "request",
-    "namespaceObject",
-    "variables",
-    "authorizer",
-    "authorizer.requestResource",
-)
+_ALWAYS: Final = ("object", "oldObject", "request", "namespaceObject")
+_AUTHORIZER: Final = ("authorizer", "authorizer.requestResource")
+_VARIABLES: Final = "variables"
 _PARAMS: Final = "params"
-_VARIABLE = re.compile(r"\bvariables\.([A-Za-z_][A-Za-z0-9_]*)")
-_MAX_COMPILED: Final = 1000
 
 
 class Failed(Exception):
     """An expression could not be evaluated; the text says which, and why."""
 
 
-def names_of(*, has_params: bool) -> tuple[str, ...]:
-    """The variables that an expression may use."""
-    return (*_ALWAYS, _PARAMS) if has_params else _ALWAYS
+class Role(NamedTuple):
+    """What an expression is for: the types that its value may have (empty: any), and what it may use."""
+
+    gives: tuple[str, ...] = ()
+    has_authorizer: bool = True
+    has_variables: bool = True
 
 
-def check(text: str, path: str, *, has_params: bool) -> list[FieldError]:
-    """The errors of an expression: missing, or it does not compile."""
+VARIABLE: Final = Role()
+CONDITION: Final = Role(("bool",), has_variables=False)
+"""Without variables, "because MatchConditions are evaluated before the rest of the policy"."""
+VALIDATION: Final = Role(("bool",))
+MESSAGE: Final = Role(("string",), has_authorizer=False)
+AUDIT: Final = Role(("string", "null"))
+
+
+def _names(role: Role, *, has_params: bool) -> tuple[str, ...]:
+    return (
+        *_ALWAYS,
+        *(_AUTHORIZER if role.has_authorizer else ()),
+        *((_VARIABLES,) if role.has_variables else ()),
+        *((_PARAMS,) if has_params else ()),
+    )
+
+
+def check(
+    text: str, path: str, role: Role, *, has_params: bool, variables: Collection[str] = ()
+) -> list[FieldError]:
+    """The errors of an expression: it is missing, does not compile, has another type, or uses a variable that
+    is not one of `variables`.
+
+    A type that is known only when the expression is evaluated is accepted.
+    """
     if not text.strip():
-        return [required(path, "expression is required")]
+        return [required(path, "expression is not specified")]
     try:
-        environment.Expression(text, names_of(has_params=has_params))
+        compiled = environment.Expression(text, _names(role, has_params=has_params))
     except environment.CompileError as error:
         return [invalid(path, text, f"compilation failed: {error}")]
+    if unknown := sorted(compiled.fields_of(_VARIABLES) - set(variables)):
+        return [invalid(path, text, f"compilation failed: undefined field '{unknown[0]}'")]
+    if role.gives and compiled.gives not in ("dyn", *role.gives):
+        expected = role.gives[0] if len(role.gives) == 1 else f"one of [{' '.join(role.gives)}]"
+        return [invalid(path, text, f"must evaluate to {expected} but got {compiled.gives}")]
     return []
 
 
+class _Compiled(msgspec.Struct, frozen=True):
+    """A compiled expression, and the variables that it uses."""
+
+    expression: environment.Expression
+    variables: frozenset[str]
+
+
 class Compiler:
-    """Compiles each expression once."""
+    """Compiles each expression of a policy once."""
 
-    def __init__(self) -> None:
-        self._compiled: dict[tuple[str, bool], environment.Expression] = {}
+    def __init__(self, *, has_params: bool) -> None:
+        self._names = _names(VARIABLE, has_params=has_params)
+        self._compiled: dict[str, _Compiled] = {}
 
-    def compile(self, text: str, *, has_params: bool) -> environment.Expression:
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Compile these. The evaluation of one that does not compile reports why."""
+        for text in texts:
+            with suppress(environment.CompileError):
+                self.compile(text)
+
+    def compile(self, text: str) -> _Compiled:
         """The compiled expression. Raises `environment.CompileError`."""
-        key = (text, has_params)
-        if key not in self._compiled:
-            if len(self._compiled) >= _MAX_COMPILED:
-                self._compiled.clear()
-            self._compiled[key] = environment.Expression(text, names_of(has_params=has_params))
-        return self._compiled[key]
+        found = self._compiled.get(text)
+        if found is None:
+            expression = environment.Expression(text, self._names)
+            found = self._compiled[text] = _Compiled(expression, expression.fields_of(_VARIABLES))
+        return found
 
 
 class Evaluation:
@@ -78,7 +117,6 @@ class Evaluation:
         self, compiler: Compiler, data: Mapping[str, Any], variables: Mapping[str, str], meter: Meter
     ) -> None:
         self._compiler = compiler
-        self._has_params = _PARAMS in data
         self._data = dict(data)
         self._expressions = variables
         self._values: Json = {}
@@ -87,31 +125,31 @@ class Evaluation:
 
     def value(self, text: str) -> Any:
         """The value of an expression. Raises `Failed`."""
-        for name in _VARIABLE.findall(text):
-            self._prepare(name)
         try:
             return self._run(text)
         except (environment.CompileError, environment.EvaluationError) as error:
+            raise Failed(f"expression '{text}' resulted in error: {error}") from None
+
+    def _run(self, text: str) -> Any:
+        compiled = self._compiler.compile(text)
+        for name in compiled.variables:
+            self._prepare(name)
+        try:
+            return compiled.expression.run({**self._data, _VARIABLES: self._values}, self._meter)
+        except environment.EvaluationError as error:
             why = str(error)
-            for name in _VARIABLE.findall(text):
-                if name in self._failures and name in why:
+            for name in compiled.variables & self._failures.keys():
+                if why == f"no such key: {name}":
                     why = f'composited variable "{name}" fails to evaluate: {self._failures[name]}'
-            raise Failed(f"expression '{text}' resulted in error: {why}") from None
+            raise environment.EvaluationError(why) from None
 
     def _prepare(self, name: str) -> None:
         if name not in self._expressions or name in self._values or name in self._failures:
             return
         # Before those that it uses, so that two which use each other end.
         self._failures[name] = "it uses itself"
-        text = self._expressions[name]
-        for inner in _VARIABLE.findall(text):
-            self._prepare(inner)
         try:
-            self._values[name] = environment.reusable(self._run(text))
+            self._values[name] = environment.reusable(self._run(self._expressions[name]))
             del self._failures[name]
         except (environment.CompileError, environment.EvaluationError) as error:
             self._failures[name] = str(error)
-
-    def _run(self, text: str) -> Any:
-        compiled = self._compiler.compile(text, has_params=self._has_params)
-        return compiled.run({**self._data, "variables": self._values}, self._meter)

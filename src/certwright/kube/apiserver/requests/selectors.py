@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from certwright.kube.api.errors import BadRequest, FieldError, invalid
+from certwright.kube.api.errors import BadRequest, FieldError, forbidden, invalid, required
 from certwright.kube.api.naming import check_label_key, check_label_value
 from certwright.kube.util.memo import remembering
 
@@ -231,3 +231,34 @@ def _unescape(text: str) -> str:
         return sequence[1:]
 
     return re.sub(r"\\.|\\$|[,=]", meant, text, flags=re.DOTALL)
+
+
+def selector_errors(selector: Mapping[str, Any], path: str) -> list[FieldError]:
+    """The errors of a LabelSelector (API reference, LabelSelector v1 meta) of an object."""
+    errors: list[FieldError] = []
+    for key, value in (selector.get("matchLabels") or {}).items():
+        errors += _term_errors(f"{path}.matchLabels", key, f"{path}.matchLabels", (value,))
+    for index, term in enumerate(selector.get("matchExpressions") or ()):
+        at, values = f"{path}.matchExpressions[{index}]", term.get("values") or ()
+        operator = term.get("operator", "")
+        if operator in ("In", "NotIn"):
+            if not values:
+                errors.append(
+                    required(f"{at}.values", "must be specified when `operator` is 'In' or 'NotIn'")
+                )
+        elif operator in ("Exists", "DoesNotExist"):
+            if values:
+                text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                errors.append(forbidden(f"{at}.values", text))
+        else:
+            errors.append(invalid(f"{at}.operator", operator, "not a valid selector operator"))
+        errors += _term_errors(f"{at}.key", term.get("key", ""), f"{at}.values", values)
+    return errors
+
+
+def _term_errors(key_path: str, key: str, values_path: str, values: Iterable[str]) -> list[FieldError]:
+    errors = [invalid(key_path, key, text)] if (text := check_label_key(key)) else []
+    for value in values:
+        if text := check_label_value(value):
+            errors.append(invalid(values_path, value, text))
+    return errors

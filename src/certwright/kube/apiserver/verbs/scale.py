@@ -1,7 +1,7 @@
 """Scale subresource of custom resources: the number of replicas, for autoscalers and `kubectl scale`.
 
 A write changes one number of the object. The managed fields of a Scale contain one field of the object under
-another path, so they are mapped from the object to the Scale and back. Admission webhooks receive the object,
+another path, so they are mapped from the object to the Scale and back. Mutating webhooks receive the object,
 not the Scale.
 
 Source: Kubernetes documentation, "Scale subresource"; API reference, Scale v1 autoscaling; apimachinery
@@ -163,7 +163,7 @@ async def get(backend: Backend, call: Call) -> Response:
     if row is None:
         raise not_found(call.definition, call.route.name)
     obj, path = objects.to_object(call.definition, row), _paths(call)["specReplicasPath"]
-    scale = _scale(call, obj)
+    scale = shown(call, obj)
     if _find(obj, path) is _ABSENT:
         text = f'the spec replicas field "{path}" does not exist'
         details = Details(causes=(Cause(message=text),))
@@ -219,7 +219,7 @@ VERBS = {"get": get, "update": update, "patch": patch}
 async def _write(backend: Backend, call: Call, change: Callable[[Json], Json], *, pinned: bool) -> Response:
     whole = replace(call, form=WHOLE)
     answer = await verbs.modify(backend, whole, verbs.Wish(change, pinned, refuse_patch, owned=True))
-    return _answer(call, _scale(call, objects.decode_json(bytes(answer.body))))
+    return _answer(call, shown(call, objects.decode_json(bytes(answer.body))))
 
 
 def _shown_as(call: Call, body: bytes) -> Call:
@@ -228,7 +228,7 @@ def _shown_as(call: Call, body: bytes) -> Call:
 
 def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
     """The Scale that a client changes: with its managed fields, and `_UNSET` for a missing number."""
-    scale = _scale(call, obj)
+    scale = shown(call, obj)
     if _find(obj, _paths(call)["specReplicasPath"]) is _ABSENT:
         scale["spec"]["replicas"] = _UNSET
     stored = obj["metadata"].get(MANAGED)
@@ -260,7 +260,8 @@ def _paths(call: Call) -> Mapping[str, str]:
     return part.scale
 
 
-def _scale(call: Call, obj: Json) -> Json:
+def shown(call: Call, obj: Json) -> Json:
+    """The Scale of an object. Raises `ApiError` for values of other types."""
     paths, meta = _paths(call), obj["metadata"]
     try:
         spec, status = _number(obj, paths["specReplicasPath"]), _number(obj, paths["statusReplicasPath"])

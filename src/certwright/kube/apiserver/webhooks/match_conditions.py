@@ -9,6 +9,7 @@ Source: Kubernetes documentation, "Dynamic Admission Control", matchConditions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -34,7 +35,7 @@ class Conditions:
 
     def __init__(self, authorizer: Callable[[], Authorizer]) -> None:
         self._authorizer = authorizer
-        self._compiled: dict[str, Any] = {}
+        self._compiled: dict[str, environment.Expression] = {}
 
     async def check(self, hook: Hook, call: Call, request: Json) -> bool:
         """Whether all conditions are true; one that is false decides, whatever else is wrong.
@@ -42,7 +43,11 @@ class Conditions:
         Large objects are evaluated beside the event loop, unless a condition uses the authorizer, whose state
         belongs to the loop. Raises as `hold` does.
         """
-        uses_authorizer = any("authorizer" in text for _name, text in hook.conditions)
+        texts = [text for _name, text in hook.conditions]
+        if not self._compiled.keys() >= set(texts):
+            # Before the time is measured: the first compilation takes longer than an evaluation may.
+            await offload.run(self._prepare, texts)
+        uses_authorizer = any("authorizer" in text for text in texts)
         if offload.is_long(call) and not uses_authorizer:
             return await offload.run(self.hold, hook, call, request, _ASIDE_S)
         return self.hold(hook, call, request, _ON_LOOP_S)
@@ -78,14 +83,22 @@ class Conditions:
     def _decide(self, user: Identity, question: Question) -> tuple[bool, str]:
         return decide(self._authorizer(), user, question)
 
+    def _prepare(self, texts: Iterable[str]) -> None:
+        for text in texts:
+            with suppress(environment.CompileError):
+                self._compile(text)
+
+    def _compile(self, text: str) -> environment.Expression:
+        found = self._compiled.get(text)
+        if found is None:
+            if len(self._compiled) >= _MAX_KEPT:
+                self._compiled.clear()
+            found = self._compiled[text] = environment.Expression(text, _VARIABLES)
+        return found
+
     def _value(self, expression: str, data: Json, errors: list[str], meter: Meter) -> Any:
         try:
-            compiled = self._compiled.get(expression)
-            if compiled is None:
-                if len(self._compiled) >= _MAX_KEPT:
-                    self._compiled.clear()
-                compiled = self._compiled[expression] = environment.Expression(expression, _VARIABLES)
-            value = compiled.run(data, meter)
+            value = self._compile(expression).run(data, meter)
         except (environment.CompileError, environment.EvaluationError) as error:
             errors.append(f"expression '{expression}' resulted in error: {error}")
             return None
