@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -34,7 +34,7 @@ def follow_deliveries(
         namespace=namespace,
         is_optional=True,
         indexers={
-            _BY_DIRECTORY: lambda one: _directories(one, roots),
+            _BY_DIRECTORY: lambda one: filter(None, (directory_of(one, roots),)),
             _BY_CERTIFICATE: lambda one: filter(None, (_certificate_of(one),)),
         },
     )
@@ -48,6 +48,15 @@ def first_at(informer: Informer[Delivery], delivery: Delivery, roots: Mapping[st
 def path_of(delivery: Delivery) -> str:
     """The place as users know it; the root's directory is the operator's."""
     return f"{delivery.spec.root}:{delivery.spec.path}"
+
+
+def directory_of(delivery: Delivery, roots: Mapping[str, Root]) -> str:
+    """Its directory, without links, because two roots may lead to it. Empty for a Delivery that may not write
+    there: it keeps no other from it."""
+    root = roots.get(delivery.spec.root)
+    if root is None or not root.is_for(delivery.metadata.namespace):
+        return ""
+    return f"{os.path.realpath(root.directory)}/{delivery.spec.path}"
 
 
 def wake_deliveries(
@@ -75,17 +84,8 @@ def wake_deliveries(
 
 def _at_directory_of(
     delivery: Delivery, informer: Informer[Delivery], roots: Mapping[str, Root]
-) -> Iterator[Delivery]:
-    for directory in _directories(delivery, roots):
-        yield from informer.cache.by_index(_BY_DIRECTORY, directory)
-
-
-def _directories(delivery: Delivery, roots: Mapping[str, Root]) -> Iterator[str]:
-    """The directory, without links, because two roots may lead to it. None for a Delivery that may not write
-    there: it keeps no other from it."""
-    root = roots.get(delivery.spec.root)
-    if root is not None and root.is_for(delivery.metadata.namespace):
-        yield f"{os.path.realpath(root.directory)}/{delivery.spec.path}"
+) -> list[Delivery]:
+    return informer.cache.by_index(_BY_DIRECTORY, directory_of(delivery, roots))
 
 
 def _seniority(delivery: Delivery) -> tuple[datetime, str]:

@@ -11,13 +11,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.deliveries import refusals
-from certwright.controllers.deliveries.cache import first_at, path_of
+from certwright.controllers.deliveries.cache import directory_of, first_at, path_of
 from certwright.controllers.deliveries.checks import Probe, deployed
 from certwright.controllers.deliveries.hooks import Change
 from certwright.controllers.deliveries.options import DeliveryOptions
@@ -130,6 +131,7 @@ class DeliveryReconciler:
         self._known: dict[ObjectKey, _Known] = {}
         self._retries: dict[ObjectKey, _Retry] = {}
         self._checked: dict[ObjectKey, _Checked] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Deliver, if anything has changed; run again when something is due. Raises what API requests
@@ -223,7 +225,11 @@ class DeliveryReconciler:
         if known is not None and is_same and known.signature == await self._signature(job.place, known):
             return
         outputs = outputs_of(job.delivery.spec, job.source)
-        written = await self._write(job, outputs)
+        # Of a Delivery that has just been deleted, the files may still be written.
+        directory = directory_of(job.delivery, self._options.roots)
+        async with self._turns.setdefault(directory, asyncio.Lock()):
+            self._check_path(job.delivery)
+            written = await self._write(job, outputs)
         if written.changed:
             message = f"files in {job.shown} replaced: {', '.join(written.changed)}"
             _log.info("Delivery %s: %s", job.key, message)
