@@ -2,7 +2,7 @@
 
     make bench ARGS=scaled                                    all cases
     make bench ARGS="scaled --cases 1-1-1+1 --number 300"     one of them
-    make bench ARGS="scaled --python OTHER/.venv/bin/python"  the servers and controllers of another version
+    make bench ARGS="scaled --python OTHER/bin/python .venv/bin/python"  two versions in turns, case by case
 
 A case is `sqlite`, or MEMBERS-SERVERS-SHARDS: etcd members, API servers, shards of controllers. `+N` adds N
 servers that nothing asks for anything: what they spend is what following the store costs. The Certificates
@@ -73,11 +73,16 @@ def main(options: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="scaled")
     parser.add_argument("--cases", nargs="+", default=CASES)
     parser.add_argument("--number", type=int, default=NUMBER)
-    parser.add_argument("--python", default=sys.executable, help="the Python whose certwright is measured")
+    parser.add_argument(
+        "--python", nargs="+", default=[sys.executable], help="the Pythons whose certwright is measured"
+    )
     chosen = parser.parse_args(options)
-    sys.executable = chosen.python  # which servers and controllers are started with
-    cases = {text: Case.of(text) for text in chosen.cases}
-    rows = [[text, *_measured(case, chosen.number)] for text, case in cases.items()]
+    cases, rows = {text: Case.of(text) for text in chosen.cases}, []
+    for text, case in cases.items():
+        for python in chosen.python:
+            sys.executable = python  # which servers and controllers are started with
+            label = text if len(chosen.python) == 1 else f"{text}, {python}"
+            rows.append([label, *_measured(case, chosen.number)])
     table(HEADINGS, rows)
 
 
