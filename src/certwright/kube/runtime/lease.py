@@ -93,7 +93,7 @@ class Candidate:
         self._has_twin = False
         self._may_patch = True
         self.was_released = False
-        """Whether another holder was seen, and then released the Lease."""
+        """Whether another holder has released the Lease since this process began to look."""
         self.tried = asyncio.Event()
         """Set after the first request for the Lease, whatever the response."""
         self.news = asyncio.Event()
@@ -365,9 +365,16 @@ class Candidate:
             self._seen_at = self._clock.monotonic()
         if lease.spec.holder_identity:
             self.was_released = False
-        elif self._seen is not None and self._seen.spec.holder_identity not in (None, "", self.identity):
+        elif self._had_other_holder(lease):
             self.was_released = lease.spec.preferred_holder in (None, "", self.identity)
         self._seen = lease
+
+    def _had_other_holder(self, free: Lease) -> bool:
+        """Whether another holder was seen, or has come and gone since the Lease was last seen free."""
+        if self._seen is None:
+            return self._free_since is not None
+        former = self._seen.spec.holder_identity
+        return former != self.identity if former else self._seen.spec != free.spec
 
     def _is_held_by_other(self) -> bool:
         assert self._seen is not None
