@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import subprocess
 import tempfile
 import time
 from collections import defaultdict
@@ -123,8 +122,7 @@ async def _in_use(etcd: Etcd) -> int:
     revision = (await client.call(RANGE, RangeRequest(key=b"x"))).header.revision
     await client.call(COMPACT, CompactionRequest(revision=revision))
     await asyncio.sleep(2)  # etcd deletes in the background
-    command = ["etcdctl", f"--endpoints=http://{etcd.member}", "defrag"]
-    await asyncio.to_thread(subprocess.run, command, check=True, capture_output=True)
+    await asyncio.to_thread(etcd.maintain, "defragment")
     size = (await client.call(STATUS, StatusRequest())).db_size
     await client.close()
     return int(size)

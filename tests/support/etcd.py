@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from support.programs import free_port, spawn, stop, wait_for_port
 from support.real import require
@@ -85,6 +88,14 @@ class Etcd:
     def resume(self) -> None:
         """Let it go on."""
         self._signal(signal.SIGCONT)
+
+    def maintain(self, what: str, **fields: str) -> Any:
+        """The answer of its maintenance API, through its JSON gateway. Without TLS only."""
+        request = urllib.request.Request(
+            f"http://{self.member}/v3/maintenance/{what}", json.dumps(fields).encode()
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - http on loopback
+            return json.load(answer)
 
     def close(self) -> None:
         """End it."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import urllib.request
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,18 +30,10 @@ async def fill(store: Store, names: Iterable[str]) -> None:
         await store.put(Key(BUCKET, "", name), holding(os.urandom(MIB)))
 
 
-def maintain(etcd: Etcd, what: str, **fields: str) -> Any:
-    """The answer of etcd's maintenance API, by its JSON gateway."""
-    url = f"http://{etcd.member}/v3/maintenance/{what}"
-    request = urllib.request.Request(url, json.dumps(fields).encode())
-    with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - http on loopback
-        return json.load(answer)
-
-
 def disarm(etcd: Etcd) -> None:
     """What `etcdctl alarm disarm` does."""
-    for alarm in maintain(etcd, "alarm", action="GET")["alarms"]:
-        maintain(etcd, "alarm", action="DEACTIVATE", **alarm)
+    for alarm in etcd.maintain("alarm", action="GET")["alarms"]:
+        etcd.maintain("alarm", action="DEACTIVATE", **alarm)
 
 
 async def test_an_etcd_that_is_full_is_seen_before_and_named_when_it_refuses(
@@ -82,7 +71,7 @@ async def test_a_full_etcd_is_read_and_compacted_and_takes_writes_once_it_has_ro
             while store.usage is None or store.usage.in_use > 2 * MIB:
                 await asyncio.sleep(0.02)
                 await store._quota.measure()
-        await asyncio.to_thread(maintain, etcd, "defragment")
+        await asyncio.to_thread(etcd.maintain, "defragment")
         with pytest.raises(Full):
             await store.put(KEY, holding(b"x"))
         await asyncio.to_thread(disarm, etcd)
@@ -108,8 +97,8 @@ async def test_the_member_that_is_nearest_to_its_quota_is_reported(tmp_path: Pat
         await fill(store, 6 * [KEY.name])
         await store.compact(store.revision)
         smallest, largest = members[0], members[1]
-        await asyncio.to_thread(maintain, smallest, "defragment")
-        sizes = [int(maintain(etcd, "status")["dbSize"]) for etcd in (smallest, largest)]
+        await asyncio.to_thread(smallest.maintain, "defragment")
+        sizes = [int(etcd.maintain("status")["dbSize"]) for etcd in (smallest, largest)]
         assert sizes[0] < sizes[1]
         await store._quota.measure()
         assert store.usage is not None
