@@ -20,7 +20,10 @@ from certwright.controllers.cainjector.targets import (
 )
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
+from certwright.kube.apiserver.requests.forms import failure
+from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_chain
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
@@ -184,6 +187,28 @@ async def test_what_is_wrong_is_one_event(
     await scene.add(MUTATING_WEBHOOKS, annotations)
     (message,) = await scene.failures()
     assert sentence in message
+
+
+async def test_a_source_that_must_not_be_read_is_tried_again(scene: Injection) -> None:
+    allowed = {"cert-manager.io/allow-direct-injection": "true"}
+    meta = SecretMeta(name="far", namespace="default", annotations=allowed)
+    await scene.world.create(SECRETS, Secret(metadata=meta, data={"ca.crt": await scene.ca()}))
+    answer = scene.world.recording.handler
+
+    async def refuse(request: Request) -> Response:
+        if request.method == "GET" and request.target.endswith("/secrets/far"):
+            return failure(Forbidden('secrets "far" is forbidden'))
+        return await answer(request)
+
+    scene.world.recording.handler = refuse
+    await scene.add(VALIDATING_WEBHOOKS, {FROM_SECRET: "default/far"})
+    (message,) = await scene.failures()
+    assert "Secret default/far cannot be read" in message
+    assert message.endswith("grant certwright the right to")
+    assert set(await scene.bundles(VALIDATING_WEBHOOKS)) == {b""}
+    scene.world.recording.handler = answer
+    await scene.world.advance(timedelta(minutes=5))
+    assert set(await scene.bundles(VALIDATING_WEBHOOKS)) == {await scene.ca()}
 
 
 async def test_a_secret_of_another_certificate_is_not_used(scene: Injection) -> None:

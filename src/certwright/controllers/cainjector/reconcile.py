@@ -5,7 +5,7 @@ Of all objects of these kinds only those with an annotation are cached, and of t
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
 
@@ -15,7 +15,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cainjector.bundle import merged
-from certwright.controllers.cainjector.sources import CA, NoCA, find_ca
+from certwright.controllers.cainjector.sources import CA, NoCA, NoRight, find_ca
 from certwright.controllers.cainjector.targets import Target, TargetMeta, injected, untyped
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.core import Secret
@@ -32,6 +32,8 @@ from certwright.resources.certificate import Certificate
 
 FIELD_MANAGER: Final = "cert-manager-cainjector"
 FAILED: Final = "CAInjectionFailed"
+_RIGHTS_AFTER: Final = timedelta(minutes=5)
+"""When a source that must not be read is tried again."""
 _BY_CERTIFICATE: Final = "certificate"
 _target: msgspec.json.Decoder[Target] = json_decoder(Target)
 
@@ -109,7 +111,7 @@ class CAInjector:
         except NoCA as error:
             self.dependents.keep_only(key, reads.secrets)
             self._report(key, target, str(error))
-            return Result()
+            return Result(wake_at=self._toolbox.now() + _RIGHTS_AFTER if isinstance(error, NoRight) else None)
         self.dependents.keep_only(key, reads.secrets)
         self._reported.pop(key, None)
         if not self._is_mine(ca.certificate or key):

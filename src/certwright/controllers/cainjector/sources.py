@@ -24,6 +24,10 @@ class NoCA(Exception):
     """There is no CA; the text is one sentence with the annotation and the fix."""
 
 
+class NoRight(NoCA):
+    """The source cannot be read; no event reports when the right is granted."""
+
+
 class Reads(Protocol):
     """What is read to find a CA. Both raise what a GET raises."""
 
@@ -94,7 +98,9 @@ async def _readable(answer: Awaitable[_T], annotation: str, what: str) -> _T:
     try:
         return await answer
     except Forbidden as error:
-        raise NoCA(f"{annotation}: {what} cannot be read: {error}; grant certwright the right to") from error
+        raise NoRight(
+            f"{annotation}: {what} cannot be read: {error}; grant certwright the right to"
+        ) from error
 
 
 def _key(annotation: str, value: str) -> ObjectKey:
