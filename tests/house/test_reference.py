@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from certwright.controllers.certificates import keystores, secret_sync, trigger
+from certwright.controllers.sets import status as set_status
 from house.reference.constants import NAME, SOURCE, documented, mentioned_names, well_known_names
 from house.reference.environment import VARIABLES
 from house.reference.events import EVENTS
 from house.reference.pages import FOLDER, pages
+from house.reference.reasons import ISSUERS, ISSUING, SETS
 
 PAGES = pages()
 
@@ -96,6 +99,50 @@ def test_every_reason_in_the_table_is_in_the_code() -> None:
     text = "\n".join(path.read_text() for path in SOURCE.rglob("*.py"))
     of_the_api = {"Invalid", "Forbidden"}
     assert not [reason for reason, _ in EVENTS if f'"{reason}"' not in text and reason not in of_the_api]
+
+
+_VERDICTS = {"Checked": 0, "replace": None, "Trouble": 0, "_not_now": 0, "trouble_of": 1}
+"""Calls that make the condition of an issuer: which argument is the reason, if it is no keyword."""
+
+
+def reasons_of_issuers() -> set[str]:
+    """The reasons in the code, as literals or constants."""
+    found = set()
+    for path in (*(SOURCE / "issuers").rglob("*.py"), SOURCE / "controllers" / "issuers.py"):
+        known = {name: value for name, value, _ in documented(path)} | SHARED
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and _name(node.func) in _VERDICTS:
+                place = _VERDICTS[_name(node.func)]
+                given = [word.value for word in node.keywords if word.arg == "reason"]
+                given = given if place is None else given or node.args[place : place + 1]
+                found |= {value for one in given if (value := _text(one, known))}
+    return found
+
+
+SHARED = {
+    name: value
+    for module in ("issuers/acme_trouble.py", "resources/reasons.py", "resources/operator_policy.py")
+    for name, value, _ in documented(SOURCE / module)
+}
+
+
+def _text(argument: ast.expr, known: Mapping[str, str]) -> str:
+    match argument:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return known.get(name, "")
+    return ""
+
+
+def test_every_reason_of_an_issuer_is_in_the_table_and_no_other() -> None:
+    assert reasons_of_issuers() == ISSUERS.keys()
+
+
+def test_every_reason_of_a_set_and_of_a_secret_is_in_the_table_and_no_other() -> None:
+    assert {set_status.WORKING, set_status.DEGRADED, set_status.NONE_READY} == SETS.keys()
+    of_secrets = {secret_sync.CONFLICT, secret_sync.REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED}
+    assert {*of_secrets, trigger.WAITING_FOR_ISSUER} == ISSUING.keys()
 
 
 def test_the_pattern_of_names_excludes_api_versions() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from house.reference.reasons import ISSUERS, ISSUING, SETS
 from house.reference.tables import GENERATED, table
 
 SOURCE = Path(__file__).parents[3] / "src" / "certwright"
@@ -22,8 +23,7 @@ Gateways, issuers, Secrets of your own); certwright maintains the others.
 CONDITIONS = f"""# Conditions and reasons
 
 {GENERATED} A condition is an entry of `status.conditions`: its type, `True`, `False` or `Unknown`,
-a reason and a message. `certwright status` prints them with the fix. Reasons of issuers of type `vault` and `venafi`
-are in [vault.md](../vault.md) and [venafi.md](../venafi.md).
+a reason and a message. `certwright status` prints them with the fix.
 """
 
 
@@ -90,8 +90,17 @@ def condition_page() -> str:
     reasons = {name: (value, text) for name, value, text in documented(SOURCE / "resources/reasons.py")}
     causes = {name: (value, text) for name, value, text in documented(SOURCE / "resources/causes.py")}
     types = [reasons.pop(name) for name in _TYPES] + [causes.pop("FAILURE_CAUSE")]
+    del reasons["SOLVERS_NOT_VERIFIED"]  # It is an issuer's.
     parts = [CONDITIONS, "## Types\n", _rows("type", types)]
-    parts += ["## Reasons\n", _rows("reason", sorted(reasons.values()))]
+    issuing = [*reasons.values(), *ISSUING.items()]
+    parts += ["## Reasons of certificates and requests\n", _rows("reason", sorted(issuing))]
+    parts += [
+        "## Reasons of issuers\n\nOf the condition `Ready` of Issuers and ClusterIssuers:\n",
+        table(("reason", "issuers", "meaning"), [(f"`{name}`", *row) for name, row in ISSUERS.items()])
+        + "\n",
+        "Of IssuerSets and ClusterIssuerSets:\n",
+        _rows("reason", list(SETS.items())),
+    ]
     parts += [
         "## Causes of failures\n\nThe reason of a Certificate's condition `Issuing` after a failure, and of a "
         "request's `FailureCause`. It determines the [next attempt](../backoff.md).\n",
