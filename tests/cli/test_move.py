@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -137,14 +138,15 @@ def test_a_store_moves_to_etcd_and_back_while_certificates_are_issued(
         return process
 
     with running_etcd(tmp_path) as etcd:
-        on_etcd = ("--store", etcd.url)
+        on_etcd = ("--store", etcd.url, "--etcd-prefix", "/moved")
         one = served("one")
         apply("one", *ISSUERS, *PENDING, *FIRST)
         asyncio.run(some_ready("one", "first", 5))
         one.kill(signal.SIGKILL)
         one.rest()
         call("backup", "--data-dir", "one", *KEY, "one.backup")
-        call("restore", "--data-dir", "two", *on_etcd, *KEY, "one.backup")
+        restored = call("restore", "--data-dir", "two", *on_etcd, *KEY, "one.backup")
+        assert shlex.join(("serve", "--data-dir", "two", *on_etcd, *KEY)) in restored
         two = served("two", *on_etcd)
         apply("two", *SECOND)
         asyncio.run(some_ready("two", "second", 5))

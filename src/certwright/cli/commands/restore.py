@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from certwright.cli import backup_options, etcd_flags, lazy
-from certwright.cli.access import DEFAULT_DATA_DIR
+
+_NOT_OF_THE_STORE = ("force", "etcd_compaction_interval")
 
 
 @click.command(short_help="Fill an empty store from a file that `certwright backup` wrote.")
@@ -32,16 +33,18 @@ def command(*, file: Path, force: bool, store: backup_options.StoreFlags, etcd: 
     """
     done = backup_options.outcome(lazy.app.restore(backup_options.options(store, etcd), file, force=force))
     when = datetime.fromtimestamp(done.made, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    click.echo(f"{done.objects} objects of {when} restored; start the server with `{_serve(store)}`")
+    click.echo(f"{done.objects} objects of {when} restored; start the server with `{_serve()}`")
 
 
-def _serve(store: backup_options.StoreFlags) -> str:
-    """The `serve` command for the restored store."""
-    words = ["certwright", "serve"]
-    if store.data_dir != DEFAULT_DATA_DIR:
-        words += ["--data-dir", str(store.data_dir)]
-    if store.store is not None:
-        words += ["--store", store.store]
-    if store.encryption_key_file is not None:
-        words += ["--encryption-key-file", str(store.encryption_key_file)]
+def _serve() -> str:
+    """The `serve` command for the restored store: the flags that this command was given."""
+    context, words = click.get_current_context(), ["certwright", "serve"]
+    for option in context.command.params:
+        name = option.name or ""
+        is_given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if not is_given or not isinstance(option, click.Option) or name in _NOT_OF_THE_STORE:
+            continue
+        words.append(option.opts[0])
+        if not option.is_flag:
+            words.append(str(context.params[name]))
     return shlex.join(words)
