@@ -25,11 +25,13 @@ async def test_a_link_in_the_place_of_a_folder_is_named_once_until_it_is_removed
     async with Exports(settings).opened() as exports:
         for _ in range(2):
             assert not await exports.write(WEB, secret)
-        (message,) = (record.getMessage() for record in caplog.records)
-        assert message == (
-            f"shop/web: files in {root} not written: {root}/shop/web: a symbolic link, or not a directory; "
-            "symbolic links are not followed; trying again"
-        )
+        (record,) = caplog.records
+        assert record.getMessage() == "files not written; trying again"
+        assert record.__dict__["values"] == {
+            "certificate": "shop/web",
+            "directory": f"{root}/shop/web",
+            "cause": f"{root}/shop/web: a symbolic link, or not a directory; symbolic links are not followed",
+        }
         assert (await exports.overdue(), list(victim.iterdir())) == ([WEB], [])
         (root / "shop" / "web").unlink()
         assert await exports.write(WEB, secret)

@@ -75,11 +75,16 @@ async def test_a_failure_is_logged_and_repeated_until_it_succeeds(
         assert not await on_change.wait_tried()
         await until(lambda: bool(done))
     assert (tmp_path / "log").read_text() == "x\nx\nx\n"
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "shop/web: the --on-change command failed: it ended with status 1: no such unit; "
-        f"next attempt in {wait} s"
-        for wait in (1, 2)
+    failures = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert {record.getMessage() for record in failures} == {"--on-change command failed"}
+    values = [record.__dict__["values"] for record in failures]
+    assert [(one["certificate"], one["cause"]) for one in values] == [
+        ("shop/web", "it ended with status 1: no such unit")
+    ] * 2
+    waits = [
+        one["nextAttempt"].timestamp() - record.created for record, one in zip(failures, values, strict=True)
     ]
+    assert [round(wait_s) for wait_s in waits] == [1, 2]
 
 
 async def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import stat
@@ -38,7 +39,7 @@ async def delivering(
     """A world with a CA, a Certificate `web`, and one root, or several."""
     options = DeliveryOptions(
         roots={ROOT: Root(directory=str(directory), **root), **(roots or {})},
-        hooks={"fails": "exit 1", "ok": "true"},
+        hooks={"fails": 'echo "the operator\'s secret"; exit 1', "ok": "true"},
         checked=checked,
     )
     async with make_world(deliveries=options) as world:
@@ -252,7 +253,10 @@ async def test_a_removed_root_is_reported_and_retried_with_backoff(tmp_path: Pat
         assert (await world.get(DELIVERIES, "web")).status.failed_attempts is None
 
 
-async def test_a_failing_hook_is_a_condition_without_its_output(tmp_path: Path) -> None:
+async def test_a_failing_hook_is_a_condition_without_its_output(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "certwright.controllers.deliveries")
     async with delivering(tmp_path) as scene:
         world = scene.world
         await world.create(DELIVERIES, delivery(hook="fails"))
@@ -261,6 +265,14 @@ async def test_a_failing_hook_is_a_condition_without_its_output(tmp_path: Path) 
             "files in web:web are current, but hook fails failed; the log of certwright has its output"
         )
         assert (tmp_path / "web" / "tls.crt").exists()
+    written, failed = [record.__dict__["values"] for record in caplog.records][:2]
+    assert (caplog.messages[:2], written["delivery"], written["path"]) == (
+        ["files delivered", "delivery failed"],
+        "default/web",
+        "web:web",
+    )
+    assert (failed["reason"], failed["attempts"]) == ("HookFailed", 1)
+    assert failed["cause"] == "hook fails failed: it ended with status 1: the operator's secret"
 
 
 async def test_the_private_key_of_a_ca_is_not_delivered_unless_it_is_named(tmp_path: Path) -> None:

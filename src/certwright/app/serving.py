@@ -95,15 +95,6 @@ class Serving:
                 formerEnds=read_certificate(before.ca_pem).not_after,
                 ends=read_certificate(identity.ca_pem).not_after,
             )
-        if identity != before:
-            logs.event(
-                _log,
-                logging.INFO,
-                "the server's own certificate was renewed",
-                subject="server",
-                names=",".join(identity.names),
-                renewal=identity.renew_at,
-            )
 
 
 def _is_remote(name: str) -> bool:

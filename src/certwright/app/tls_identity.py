@@ -10,6 +10,7 @@ and certificate are written in an order that survives any crash: a pair that doe
 from __future__ import annotations
 
 import ipaddress
+import logging
 import re
 import socket
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 
 from certwright.app.options import ServeOptions
-from certwright.kit import interfaces
+from certwright.kit import interfaces, logs
 from certwright.kube.util.files import PUBLIC, write_atomically
 from certwright.pki import keys
 from certwright.pki.certificates import CertificateFacts, read_certificate
@@ -28,6 +29,8 @@ from certwright.pki.errors import PkiError
 from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
 from certwright.pki.roots import is_root, renewed
 from certwright.pki.signing import self_sign, sign
+
+_log = logging.getLogger(__name__)
 
 CA_LIFE = timedelta(days=3650)
 SERVING_LIFE = timedelta(days=365)
@@ -118,7 +121,9 @@ def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
         now=now - _BACKDATED,
     )
     _write_pair(cert_path, key_path, pem, key)
-    return read_certificate(pem), key
+    facts = read_certificate(pem)
+    _event("the server's own CA was issued", notAfter=facts.not_after)
+    return facts, key
 
 
 def _renewed_ca(ca: CertificateFacts, key: PrivateKey, now: datetime) -> bytes:
@@ -140,7 +145,7 @@ def _make_serving(
     reached_by: tuple[tuple[str, ...], tuple[str, ...]],
     now: datetime,
 ) -> CertificateFacts:
-    names, addresses = reached_by
+    (names, addresses), is_first = reached_by, not cert_path.exists()
     key = keys.generate(_PLAN)
     plan = CsrPlan(
         common_name="certwright",
@@ -158,7 +163,18 @@ def _make_serving(
         now=now - _BACKDATED,
     )
     _write_pair(cert_path, key_path, pem, key)
-    return read_certificate(pem)
+    facts = read_certificate(pem)
+    _event(
+        "the server's own certificate was " + ("issued" if is_first else "renewed"),
+        names=",".join((*facts.dns_names, *facts.ip_addresses)),
+        notAfter=facts.not_after,
+        renewal=_renew_at(facts),
+    )
+    return facts
+
+
+def _event(message: str, **values: logs.Value) -> None:
+    logs.event(_log, logging.INFO, message, subject="server", **values)
 
 
 def _fitting(

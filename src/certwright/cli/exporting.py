@@ -15,6 +15,7 @@ import msgspec
 from certwright.cli.errors import Failed
 from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of
 from certwright.cli.on_change import Change, OnChange
+from certwright.kit import logs
 from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
@@ -106,13 +107,9 @@ class Exports:
             return False
         self._failing.pop(key, None)
         if found.removed_ca_key:
-            _log.warning(
-                "%s: removed the private key of this CA from %s; --export-ca-keys keeps it",
-                key,
-                self.folder(key),
-            )
+            self._event(logging.WARNING, "private key of a CA removed; --export-ca-keys keeps it", key)
         if found.changed:
-            _log.info("%s: files in %s replaced: %s", key, self.folder(key), ", ".join(found.changed))
+            self._event(logging.INFO, "files replaced", key, files=",".join(found.changed))
         if self._on_change is not None and not found.is_done:
             done = partial(self.exporter.mark_done, key.namespace, key.name, found.version)
             self._on_change.add(
@@ -149,8 +146,12 @@ class Exports:
     def fail(self, key: ObjectKey, reason: str) -> None:
         """Log why the files were not written; `overdue` returns the certificate until they are."""
         if self._failing.get(key) != reason:
-            _log.warning("%s: files in %s not written: %s; trying again", key, self.root, reason)
+            self._event(logging.WARNING, "files not written; trying again", key, cause=reason)
         self._failing[key] = reason
+
+    def _event(self, level: int, message: str, key: ObjectKey, **values: logs.Value) -> None:
+        subject, directory = f"Certificate/{key}", str(self.folder(key))
+        logs.event(_log, level, message, subject=subject, certificate=str(key), directory=directory, **values)
 
 
 class _Named(Struct, frozen=True):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 
+from certwright.kit import logs
 from certwright.kit.hooks import DEFAULT_TIMEOUT_S, HookError, run_hook
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import Clock
@@ -104,7 +106,7 @@ class OnChange:
         except (HookError, OSError) as error:
             self._failed(pending, error)
         else:
-            _log.info("%s: the --on-change command succeeded", change.key)
+            _event(logging.INFO, "--on-change command succeeded", change.key)
             if self._pending.get(change.key) is pending:
                 del self._pending[change.key]
         self._ran.set()
@@ -112,11 +114,15 @@ class OnChange:
     def _failed(self, pending: _Pending, error: Exception) -> None:
         key = pending.change.key
         if self._pending.get(key) is not pending:
-            _log.warning(
-                "%s: the --on-change command failed: %s; it runs again for the new files", key, error
-            )
+            # It runs again for the new files.
+            _event(logging.WARNING, "--on-change command failed", key, cause=str(error))
             return
         wait_s = min(_FIRST_RETRY_S * 2.0**pending.failures, _LONGEST_RETRY_S)
-        _log.warning("%s: the --on-change command failed: %s; next attempt in %.0f s", key, error, wait_s)
+        at = self._clock.now() + timedelta(seconds=wait_s)
+        _event(logging.WARNING, "--on-change command failed", key, nextAttempt=at, cause=str(error))
         due = self._clock.monotonic() + wait_s
         self._pending[key] = _Pending(pending.change, due, pending.failures + 1)
+
+
+def _event(level: int, message: str, key: ObjectKey, **values: logs.Value) -> None:
+    logs.event(_log, level, message, subject=f"Certificate/{key}", certificate=str(key), **values)

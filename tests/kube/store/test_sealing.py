@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import signal
@@ -198,7 +199,10 @@ async def test_what_is_not_sealed_has_no_keys_to_rotate(path: Path) -> None:
     await store.close()
 
 
-async def test_rotation_seals_every_row_anew_while_others_write(path: Path, keys: Keys) -> None:
+async def test_rotation_seals_every_row_anew_while_others_write(
+    path: Path, keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "certwright.kube.store.key_rotation")
     seal = seal_with(keys)
     store = await open_sqlite(path, seal=seal)
     await write(store, 300)
@@ -215,6 +219,10 @@ async def test_rotation_seals_every_row_anew_while_others_write(path: Path, keys
         number += 1
 
     await until(lambda: settled(store), write_on)
+    assert caplog.messages == [
+        "the data key was replaced; the rows are re-encrypted",
+        "all rows are encrypted as configured, and the former data key is removed",
+    ]
     assert old_ring.isdisjoint(seal.ring.keys)
     assert set(rows_on_disk(path)).isdisjoint(old)
     assert (await store.list(SECRETS, "ns")).rows == kept

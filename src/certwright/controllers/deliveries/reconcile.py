@@ -28,13 +28,14 @@ from certwright.controllers.deliveries.refusals import Refused
 from certwright.controllers.deliveries.statuses import DELIVERED, Attempts, delivered_status, failed_status
 from certwright.controllers.deliveries.writing import Place, Written, record_done, sign, write
 from certwright.controllers.toolbox import Toolbox
+from certwright.kit import logs
 from certwright.kit.hooks import HookError
 from certwright.kit.tls_scan import presented_certificate
 from certwright.kit.versioned_files import File
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.meta import ObjectKey
+from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.pki.certificates import CertificateFacts
@@ -232,7 +233,8 @@ class DeliveryReconciler:
             written = await self._write(job, outputs)
         if written.changed:
             message = f"files in {job.shown} replaced: {', '.join(written.changed)}"
-            _log.info("Delivery %s: %s", job.key, message)
+            files = ",".join(written.changed)
+            _event(logging.INFO, "files delivered", job.delivery, path=job.shown, files=files)
             self._toolbox.recorder.event(DELIVERIES, job.delivery, "Normal", DELIVERED, message)
         if job.delivery.spec.hook and not written.is_done:
             await self._run_hook(job, outputs, written.version)
@@ -253,9 +255,10 @@ class DeliveryReconciler:
         try:
             return await asyncio.to_thread(write, job.place, make)
         except OSError as error:
-            _log.warning("Delivery %s: %s: %s", job.key, error.filename or job.place.path, error.strerror)
             raise Refused(
-                refusals.WRITE_FAILED, f"files in {job.shown} cannot be written: {error.strerror or error}"
+                refusals.WRITE_FAILED,
+                f"files in {job.shown} cannot be written: {error.strerror or error}",
+                f"{error.filename or job.place.path}: {error.strerror or error}",
             ) from error
 
     async def _run_hook(self, job: _Job, outputs: Sequence[DeliveryOutput], version: str) -> None:
@@ -265,14 +268,13 @@ class DeliveryReconciler:
             await self._tools.run_hook(name, Change(job.key, folder, combined))
             await asyncio.to_thread(record_done, job.place, version)
         except (HookError, OSError) as error:
-            # Its output is the operator's: only the log has it.
-            _log.warning("Delivery %s: hook %s failed: %s", job.key, name, error)
             raise Refused(
                 refusals.HOOK_FAILED,
                 f"files in {job.shown} are current, but hook {name} failed; the log of certwright has its "
                 "output",
+                f"hook {name} failed: {error}",
             ) from error
-        _log.info("Delivery %s: hook %s succeeded", job.key, name)
+        _event(logging.INFO, "hook succeeded", job.delivery, hook=name)
 
     async def _succeed(self, job: _Job) -> Result:
         now, certificate = self._toolbox.now(), job.source.certificate
@@ -301,6 +303,7 @@ class DeliveryReconciler:
             failures = last.failures + 1 if last is not None else 1
             wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_CHECK_RETRY)
         self._checked[key] = _Checked(certificate.der, addresses, failures, now + wait)
+        _log_served(delivery, condition)
         changed = conditions.with_condition(delivery.status.conditions, condition, now)
         await self._commit(delivery, msgspec.structs.replace(delivery.status, conditions=changed))
         return now + wait
@@ -313,8 +316,19 @@ class DeliveryReconciler:
         replaced: CertificateFacts | None = None,
     ) -> Delivery | None:
         before = conditions.find(delivery.status.conditions, DELIVERED)
-        if before is None or before.message != refusal.message:
+        is_new = before is None or before.message != refusal.message
+        if is_new:
             self._toolbox.recorder.event(DELIVERIES, delivery, "Warning", refusal.reason, refusal.message)
+        if is_new or retry is not None:
+            _event(
+                logging.WARNING,
+                "delivery failed",
+                delivery,
+                reason=refusal.reason,
+                attempts=retry.failures if retry is not None else None,
+                nextAttempt=retry.due if retry is not None else None,
+                cause=refusal.details or refusal.message,
+            )
         status = failed_status(delivery, refusal, retry, self._toolbox.now(), replaced=replaced)
         return await self._commit(delivery, status)
 
@@ -331,3 +345,19 @@ class DeliveryReconciler:
         self._known.pop(key, None)
         self._retries.pop(key, None)
         self._checked.pop(key, None)
+
+
+def _event(level: int, message: str, delivery: Delivery, **values: logs.Value) -> None:
+    key = delivery.metadata.key
+    logs.event(_log, level, message, subject=f"Delivery/{key}", delivery=str(key), **values)
+
+
+def _log_served(delivery: Delivery, after: Condition) -> None:
+    """Log whether the addresses serve the certificate, when that has changed."""
+    before = conditions.find(delivery.status.conditions, after.type)
+    if before is not None and before.status == after.status:
+        return
+    if after.status == "True":
+        _event(logging.INFO, "delivery served", delivery, reason=after.reason, cause=after.message)
+    else:
+        _event(logging.WARNING, "delivery not served", delivery, reason=after.reason, cause=after.message)

@@ -23,9 +23,11 @@ HOOK_FAILED: Final = "HookFailed"
 
 
 class Refused(Exception):
-    """The object cannot be delivered until something changes; `message` is one sentence with the fix."""
+    """The object cannot be delivered until something changes; `message` is one sentence with the fix.
+    `details` are for the log only: paths and a hook's output are the operator's."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, details: str = "") -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.details = details

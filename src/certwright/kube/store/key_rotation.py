@@ -103,6 +103,7 @@ class Rotation:
         if self._running:
             raise Unavailable("the rows are being re-encrypted already: see `certwright encryption status`")
         await self._store.keep(self._seal.turned())
+        _log.info("the data key was replaced; the rows are re-encrypted")
         self.go_on()
 
     async def rewrap(self) -> None:
@@ -112,6 +113,7 @@ class Rotation:
         wrapping.make()
         await self._store.keep(self._seal.ring)
         wrapping.keep_first()
+        _log.info("the key that encrypts the data keys was replaced: %s", wrapping.source)
 
     def _check_sealed(self) -> None:
         if not self._seal.ring.current:
@@ -153,6 +155,7 @@ class Rotation:
             raise Unavailable("another server has rotated the data keys in the meantime")
         if not self.unreadable:
             await self._store.keep(self._seal.ring.done())
+            _log.info("all rows are encrypted as configured, and the former data key is removed")
 
     def _begin(self) -> None:
         self._place, self._swept, self.unreadable = None, False, 0
