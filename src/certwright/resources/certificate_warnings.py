@@ -71,6 +71,9 @@ def _problem(name: str) -> str:
         return f"is longer than {_MAX_NAME} characters: it cannot be a DNS name"
     if not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
         return "is not a host name: its parts must be 1 to 63 letters, digits and hyphens"
+    if name.endswith("."):
+        # RFC 5280 §4.2.1.6: "The name MUST be in the 'preferred name syntax'", which has no final dot.
+        return "ends with a dot, which no client matches: leave the dot out"
     return ""
 
 
