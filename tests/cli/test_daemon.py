@@ -273,6 +273,8 @@ def test_get_watches_what_changes(start: Start, cli: Cli, namespace: str, daemon
     assert watch.line().split() == ["NAME", "DATA", "AGE"]
     assert watch.line().split()[:2] == ["kube-root-ca.crt", "1"]
     assert watch.line().split()[:2] == ["longer-name", "1"]
+    # No column but the age changes.
+    cli("apply", "-f", "-", "-n", namespace, stdin=manifest.replace("'1'", "'2'"))
     cli(
         "apply",
         "-f",
@@ -281,6 +283,8 @@ def test_get_watches_what_changes(start: Start, cli: Cli, namespace: str, daemon
         namespace,
         stdin=manifest.replace("longer-name", "x").replace("{a: ", "{b: '2', a: "),
     )
+    assert watch.line().startswith("x                  2      ")
+    cli("delete", "cm", "x", "-n", namespace)
     assert watch.line().startswith("x                  2      ")
     watch.kill(signal.SIGINT)
     assert watch.rest().status == 130

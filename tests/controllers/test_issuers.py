@@ -99,6 +99,10 @@ async def test_a_ca_without_a_sound_pair_says_why_and_is_cured_by_one(
     assert (status, why) == ("False", reason)
     assert message.startswith("Error getting keypair for CA issuer: ")
     assert words in message
+    if data is None:
+        # A Certificate may be about to create it.
+        assert await told(world) == []
+        await world.advance(timedelta(seconds=2))
     assert await told(world) == [("Warning", "ErrInitIssuer", 1)]
     if data is None:
         await world.create(SECRETS, make_secret(ROOT.secret()))
@@ -107,6 +111,15 @@ async def test_a_ca_without_a_sound_pair_says_why_and_is_cured_by_one(
         await replace(world, ROOT.secret())
     assert await issuer(world) == ("True", "KeyPairVerified", "Signing CA verified")
     assert await told(world) == [("Warning", "ErrInitIssuer", 1), ("Normal", "KeyPairVerified", 1)]
+
+
+async def test_a_secret_that_appears_in_a_moment_is_no_warning(world: World) -> None:
+    await make_ca(world, None)
+    assert (await issuer(world))[1] == "ErrGetKeyPair"
+    await world.advance(timedelta(seconds=1))
+    await world.create(SECRETS, make_secret(ROOT.secret()))
+    await world.advance(timedelta(seconds=5))
+    assert await told(world) == [("Normal", "KeyPairVerified", 1)]
 
 
 async def test_no_message_holds_a_key(world: World) -> None:

@@ -200,6 +200,7 @@ async def test_an_issuer_says_why_it_is_not_ready_and_is_judged_again_by_itself(
     await world.settle()
     ready = condition_of_issuer(await world.get(ISSUERS, "ca"))
     assert ready[:2] == ("False", "ErrGetKeyPair")
+    await world.advance(timedelta(seconds=2))
     assert [e.reason for e in await world.events()] == ["ErrInitIssuer"]
     await world.create(ISSUERS, make_issuer("root", SELF_SIGNED))
     await world.create(CERTIFICATES, make_certificate("ca", "root", is_ca=True))

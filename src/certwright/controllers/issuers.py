@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeVar
+from datetime import datetime, timedelta
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -37,6 +38,9 @@ FAILED_EVENT = "ErrInitIssuer"
 BAD_ANNOTATION_EVENT = "BadAnnotation"
 NOT_ALLOWED = "NotAllowed"
 """The reason of the condition of an issuer that needs a flag of the operator's."""
+_SOON: Final = timedelta(seconds=2)
+"""How long a new issuer may lack its Secret, which a Certificate may be about to create, without a Warning
+event."""
 
 _log = logging.getLogger(__name__)
 
@@ -124,6 +128,7 @@ class IssuerReconciler(Generic[T]):
         self._status = tools.toolbox.status_of(informer)
         self._reported: dict[ObjectKey, str] = {}
         self._logged: dict[ObjectKey, str] = {}
+        self._silent_until: dict[ObjectKey, datetime] = {}
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Check the issuer and write the verdict, where it has changed."""
@@ -132,6 +137,7 @@ class IssuerReconciler(Generic[T]):
             self.dependents.keep_only(key, ())
             self._reported.pop(key, None)
             self._logged.pop(key, None)
+            self._silent_until.pop(key, None)
             return Result()
         self._report_bad_annotation(key, issuer)
         checked = await self._check(key, issuer)
@@ -143,7 +149,10 @@ class IssuerReconciler(Generic[T]):
         if checked.is_answered:
             # Only now that it is written that the issuer is ready, because that admits what is released.
             self._answered(key)
-        return Result(wake_at=self._toolbox.now() + checked.retry_after if checked.retry_after else None)
+        due = [self._toolbox.now() + checked.retry_after] if checked.retry_after else []
+        if key in self._silent_until:
+            due.append(self._silent_until[key])
+        return Result(wake_at=min(due, default=None))
 
     def _report_bad_annotation(self, key: ObjectKey, issuer: T) -> None:
         try:
@@ -203,18 +212,31 @@ class IssuerReconciler(Generic[T]):
         written = await self._status.commit(self._kind, issuer, changed)
         # Only at a change, not at every check, because an issuer that is checked often would flood the
         # Events.
-        if before is not None and (before.status, before.reason, before.message) == (
+        is_same = before is not None and (before.status, before.reason, before.message) == (
             after.status,
             after.reason,
             after.message,
-        ):
+        )
+        if is_same and issuer.metadata.key not in self._silent_until:
             return
-        self._log_verdict(issuer, checked, was_ready=before is not None and before.status == "True")
+        if not is_same:
+            self._log_verdict(issuer, checked, was_ready=before is not None and before.status == "True")
+        if self._is_silent(issuer.metadata.key, checked, is_new=before is None):
+            return
         if not checked.ready:
             self._toolbox.recorder.event(self._kind, written, "Warning", FAILED_EVENT, checked.message)
         elif checked.message:
             reason = checked.event or checked.reason
             self._toolbox.recorder.event(self._kind, written, "Normal", reason, checked.message)
+
+    def _is_silent(self, key: ObjectKey, checked: Checked, *, is_new: bool) -> bool:
+        """Whether the Event of a new issuer that lacks its Secret is deferred."""
+        now = self._toolbox.now()
+        if is_new and checked.lacks_secret:
+            self._silent_until[key] = now + _SOON
+        elif not checked.lacks_secret or self._silent_until.get(key, now) <= now:
+            self._silent_until.pop(key, None)
+        return key in self._silent_until
 
     def _log_verdict(self, issuer: T, checked: Checked, *, was_ready: bool) -> None:
         key = issuer.metadata.key

@@ -101,7 +101,11 @@ class CA:
         found = self._usable(issuer, await tools.get_secret(name), tools)
         if isinstance(found, Trouble):
             return Checked(
-                ready=False, reason=found.check_reason, message=_PREFIX + found.message, secrets=(name,)
+                ready=False,
+                reason=found.check_reason,
+                message=_PREFIX + found.message,
+                secrets=(name,),
+                lacks_secret=found.sign_reason == _MISSING,
             )
         left = found.certificate.not_after - now
         return Checked(

@@ -141,6 +141,8 @@ class Checked(msgspec.Struct, frozen=True):
     is_answered: bool = False
     """Whether the issuer's server has answered requests of this check as it should: as good as a probe."""
     event: str = ""
+    lacks_secret: bool = False
+    """Whether only a Secret is missing, which often appears a moment after the issuer."""
 
 
 class Remark(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from certwright.cli.table_columns import sort_key, with_dates, with_labels
 from certwright.cli.tables import TABLE, ServerTable, aligned
 from certwright.kube.api import errors
 from certwright.kube.client.transport import close_stream, whole_body
-from certwright.kube.client.watch import LineReader, before_error
+from certwright.kube.client.watch import DELETED, LineReader, before_error
 from certwright.kube.util.jsonpath import Find
 from certwright.resources.names import GROUP
 
@@ -222,6 +222,33 @@ class _Objects(_Getter):
             self._print(obj)
 
 
+class _Printed:
+    """The rows of a watch as they were printed last, without their age, which always differs."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, ...], list[str]] = {}
+
+    def changed(self, titles: list[str], rows: list[list[str]]) -> list[list[str]]:
+        """The rows that differ from what was printed last; from now on these are."""
+        return [row for row in rows if self._replace(titles, row)]
+
+    def deleted(self, titles: list[str], rows: list[list[str]]) -> list[list[str]]:
+        """All rows, which are forgotten, because the next object of that name is another one."""
+        for row in rows:
+            self._rows.pop(self._key(titles, row), None)
+        return rows
+
+    def _replace(self, titles: list[str], row: list[str]) -> bool:
+        content = [cell for title, cell in zip(titles, row, strict=True) if title != "AGE"]
+        key = self._key(titles, row)
+        is_other = self._rows.get(key) != content
+        self._rows[key] = content
+        return is_other
+
+    def _key(self, titles: list[str], row: list[str]) -> tuple[str, ...]:
+        return tuple(cell for title, cell in zip(titles, row, strict=True) if title in ("NAMESPACE", "NAME"))
+
+
 class _Tables(_Getter):
     """Tables with the server's columns, and those of `table_columns`."""
 
@@ -234,6 +261,7 @@ class _Tables(_Getter):
         self._columns: list[Json] = []
         self._widths: list[int] = []
         self._revision = ""
+        self._listed: list[list[str]] = []
 
     async def show(self, targets: list[Target]) -> None:
         empty = True
@@ -241,7 +269,7 @@ class _Tables(_Getter):
             found = [row for table in await self._tables(target) for row in table.get("rows") or []]
             if (find := self._sort_by) is not None:
                 found.sort(key=lambda row: sort_key(find, row.get("object")))
-            rows = self._rows(target, {"rows": found})
+            self._listed = rows = self._rows(target, {"rows": found})
             if not rows:
                 continue
             if not empty:
@@ -286,8 +314,7 @@ class _Tables(_Getter):
         )
 
     def _rows(self, target: Target, table: Json) -> list[list[str]]:
-        # A watch sends the columns with its first table only.
-        shown = ServerTable({**table, "columnDefinitions": table.get("columnDefinitions") or self._columns})
+        shown = ServerTable({**table, "columnDefinitions": self._columns})
         prefix = reference(target.kind, "") if self._several else ""
         namespaces = self._namespaces and target.kind.namespaced
         return shown.rows(wide=self._wide, namespaces=namespaces, prefix=prefix)
@@ -299,11 +326,15 @@ class _Tables(_Getter):
 
     async def follow(self, target: Target) -> None:
         async with aclosing(self._changes(target)) as changes:
-            async for table in changes:
-                rows = self._rows(target, table)
-                self._print(rows if self._widths else [self._header(target), *rows])
+            printed = _Printed()
+            printed.changed(self._header(target), self._listed)
+            async for kind, table in changes:
+                titles, rows = self._header(target), self._rows(target, table)
+                shown = printed.deleted(titles, rows) if kind == DELETED else printed.changed(titles, rows)
+                if shown:
+                    self._print(shown if self._widths else [titles, *shown])
 
-    async def _changes(self, target: Target) -> AsyncGenerator[Json, None]:
+    async def _changes(self, target: Target) -> AsyncGenerator[tuple[str, Json], None]:
         query = {
             "watch": "true",
             "resourceVersion": self._revision,
@@ -318,7 +349,10 @@ class _Tables(_Getter):
             async for chunk in response.stream:
                 events, error = before_error(reader.feed(chunk))
                 for event in events:
-                    yield self._extended(target, msgspec.json.decode(event.object))
+                    table = self._extended(target, msgspec.json.decode(event.object))
+                    # Only the first table of a watch has the columns.
+                    self._columns = table.get("columnDefinitions") or self._columns
+                    yield event.type, table
                 if error is not None:
                     raise error
         finally:

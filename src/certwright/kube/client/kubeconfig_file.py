@@ -12,6 +12,7 @@ import msgspec
 
 from certwright.kube.client.block_style import read_block_style
 from certwright.kube.util.decoders import convert
+from certwright.kube.util.encoding import one_line
 
 
 class KubeconfigError(Exception):
@@ -150,4 +151,6 @@ def _yaml(file: Path, text: bytes) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise KubeconfigError(f"{file}: not YAML{where}: {getattr(error, 'problem', error)}") from None
+        # A ReaderError, for a character that YAML does not allow, has a reason instead of a problem.
+        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
+        raise KubeconfigError(f"{file}: not YAML{where}: {one_line(str(problem))}") from None
