@@ -110,5 +110,8 @@ def test_many_objects_are_applied_in_order_where_it_matters_and_counted(cli: Cli
     assert again[1:] == ["32 unchanged, 2 configured, 1 failed"]
     gone = cli("delete", "configmap", "-l", "app=m", "-n", shop)
     assert (gone.status, gone.err) == (0, "30 deleted\n")
+    maps = [f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m-{i}}}" for i in range(30)]
+    gone = cli("delete", "-f", "-", "--ignore-not-found", "-n", shop, stdin="\n---\n".join(maps))
+    assert (gone.status, gone.out, gone.err) == (0, "", "30 not found\n")
     cli("delete", "crd", f"things.{shop}.example.com", "--no-wait")
     cli("delete", "namespace", shop, "--no-wait")

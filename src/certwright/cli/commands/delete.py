@@ -153,11 +153,14 @@ class _Deleter:
         results = each_in_order(items, self._delete, alone=lambda item: order.alone(item.content))
         async with aclosing(results):
             async for item, problem in results:
-                tally.add("failed" if problem else "deleted")
                 if problem:
+                    tally.add("failed")
                     self._fail(problem)
                 elif problem is None and item.kind is not None:
+                    tally.add("deleted")
                     click.echo(f"{reference(item.kind, item.name)} deleted")
+                else:
+                    tally.add("not found")
         tally.summarize()
 
     async def _delete(self, item: _Item) -> str | None:
