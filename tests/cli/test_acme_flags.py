@@ -53,7 +53,7 @@ def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: P
         servers = ("--acme-http01-solver-nameservers", pebble.names.address)
         outcome = start(*words, *flags, *servers).rest()
         assert outcome.status == 0, outcome
-        chain = read_chain((tmp_path / "certwright-export/default/web/tls.crt").read_bytes())
+        chain = read_chain((tmp_path / "certwright-export/default/site/tls.crt").read_bytes())
         assert chain[0].dns_names == ("web.example.org",)
 
 
