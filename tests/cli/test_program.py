@@ -77,6 +77,10 @@ def test_help_works_for_every_command(path: str) -> None:
         (["get", "x", "-o", "xml"], "'xml' is not one of"),
         (["get", "cert", "a/b/c"], "write either `KIND NAME NAME …` or `KIND/NAME KIND/NAME …`"),
         (["apply"], "Missing option '-f'"),
+        (
+            ["user", "create", "x"],
+            "Missing option '--role'. Choose from: view, edit, admin, cluster-admin; `",
+        ),
         (["apply", "-f"], "requires an argument"),
         (["delete"], "name what to delete: either KIND NAME…, or -f FILE"),
         (["renew"], "name the certificates: NAME…, -l SELECTOR, or --all"),

@@ -78,6 +78,26 @@ def test_what_cannot_be_created_is_refused(
     assert (outcome.status, sentence in outcome.err) == (2, True), outcome.err
 
 
+def test_a_namespace_that_does_not_exist_leaves_no_user(cli: Cli, tmp_path: Path) -> None:
+    words = (
+        "user",
+        "create",
+        "eve",
+        "--role",
+        "view",
+        "-n",
+        "nowhere",
+        "--kubeconfig",
+        str(tmp_path / "eve"),
+    )
+    outcome = cli(*words)
+    assert (outcome.status, outcome.err) == (
+        1,
+        "error: namespace nowhere does not exist; create it first, or name another\n",
+    )
+    assert "eve" not in cli("user", "list").out
+
+
 def test_the_administrators_kubeconfig_is_not_overwritten(cli: Cli, daemon: Path) -> None:
     before = daemon.read_text()
     outcome = cli("user", "create", "bob", "--role", "view", "--kubeconfig", str(daemon))

@@ -173,7 +173,8 @@ def _report_usage(error: click.UsageError) -> int:
         error.show()
         return error.exit_code
     context = error.ctx
-    message = error.format_message().rstrip(".")
+    # click lists the choices of a missing option below each other.
+    message = " ".join(error.format_message().split()).rstrip(".")
     if context is None or message.endswith(("?", "`")) or context.parent is None:
         report_error(message)
     else:

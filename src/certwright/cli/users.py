@@ -67,7 +67,13 @@ class User(msgspec.Struct, frozen=True):
 
 async def create(client: Client, user: NewUser) -> Token:
     """Create what is missing of the user, and a token. Raises `ApiError`, and `Failed` if the user exists
-    with other rights."""
+    with other rights, or a namespace does not exist."""
+    for namespace in user.namespaces:
+        # Before the user exists, who would otherwise be left without rights.
+        try:
+            await client.get(NAMESPACES, namespace)
+        except NotFound:
+            raise Failed(f"namespace {namespace} does not exist; create it first, or name another") from None
     await _ensure(client, NAMESPACES, Namespace(metadata=ObjectMeta(name=NAMESPACE)))
     meta = ObjectMeta(name=user.name, namespace=NAMESPACE, labels={LABEL: user.name})
     await _ensure(client, SERVICE_ACCOUNTS, ServiceAccount(metadata=meta))

@@ -225,4 +225,6 @@ def rotate_admin(*, data_dir: Path) -> None:
     write_atomically(path, token.encode())
     if content is not None:
         write_atomically(config, content)
-    click.echo(f"the administrator's token is new; {config} has it")
+    click.echo(
+        f"the administrator's token is new; {config} has it, a running server takes it within a second"
+    )
