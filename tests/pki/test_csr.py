@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from certwright.pki import names
-from certwright.pki.csr import CsrPlan, build_csr, read_csr
+from certwright.pki.csr import MAX_BYTES, CsrPlan, build_csr, read_csr
 from certwright.pki.errors import BadCsr, BadName, PkiError
 from certwright.pki.keys import KeyPlan, PrivateKey, generate, public_key_der
 from certwright.pki.match import request_differences
@@ -151,3 +153,17 @@ def test_whatever_can_be_planned_is_read_back_without_difference(plan: CsrPlan) 
     except PkiError:
         return
     assert request_differences(read_csr(pem), plan) == ()
+
+
+def test_a_request_that_would_take_long_to_read_is_neither_built_nor_read() -> None:
+    plan = CsrPlan(dns_names=tuple(f"a{number}.example.com" for number in range(3000)))
+    assert len(read_csr(build_csr(plan, KEY)).dns_names) == 3000
+    plan = CsrPlan(dns_names=tuple(f"a{number}.example.com" for number in range(4500)))
+    with pytest.raises(BadName, match="ask for fewer names"):
+        build_csr(plan, KEY)
+    key = ec.generate_private_key(ec.SECP256R1())
+    large = [x509.DNSName("a" * 60 + f"{number}.example.com") for number in range(1000)]
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([]))
+    builder = builder.add_extension(x509.SubjectAlternativeName(large), critical=True)
+    with pytest.raises(BadCsr, match=f"may have {MAX_BYTES}"):
+        read_csr(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))

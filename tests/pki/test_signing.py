@@ -272,6 +272,12 @@ def test_reading_refuses_what_is_no_certificate_and_too_many(keys: MakeKey, now:
     assert len(read_chain(b"a comment\n" + pem * 50)) == 50
     with pytest.raises(BadCertificate, match="too many"):
         read_chain(pem * 51)
+    names = tuple(f"a{number}.example.com" for number in range(3000))
+    csr = build_csr(CsrPlan(dns_names=names), key := keys("ECDSA 256"))
+    large = self_sign(csr, key=key, duration=HOUR, is_ca=False, usages=(), now=now)
+    assert len(read_chain(large + pem)) == 2
+    with pytest.raises(BadCertificate, match="too large"):
+        read_chain(large * 2)
 
 
 def test_facts_can_be_compared_and_show_no_bytes(keys: MakeKey, now: datetime) -> None:

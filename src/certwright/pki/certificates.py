@@ -24,6 +24,10 @@ _LABEL = b"CERTIFICATE"
 MAX_CHAIN = 50
 """More certificates in one PEM are refused: no chain is so long, and each costs time."""
 
+MAX_CHAIN_BYTES = 100 * 1024
+"""Of DER. Reading more takes tens of milliseconds, and OpenSSL refuses it from a peer by default
+(`SSL_MAX_CERT_LIST_DEFAULT`)."""
+
 # Some 2 kB each: enough for all certificates that are being issued at one time or are parsed repeatedly.
 REMEMBERED = 1024
 
@@ -148,6 +152,10 @@ def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
         found = [der for label, der in blocks(pem) if label == _LABEL] or _blocks_between_text(pem)
         if len(found) > MAX_CHAIN:
             raise BadCertificate(f"{len(found)} certificates in one PEM are too many (limit {MAX_CHAIN})")
+        if (size := sum(map(len, found))) > MAX_CHAIN_BYTES:
+            raise BadCertificate(
+                f"certificates of {size} bytes in one PEM are too large (limit {MAX_CHAIN_BYTES})"
+            )
         # CA certificates are the same for all certificates that one CA issues.
         return tuple(_facts_above(der) if number else _facts(der) for number, der in enumerate(found))
 

@@ -23,6 +23,9 @@ from certwright.pki.sans import AltNames, NameConstraints, OtherName
 # The first words are cert-manager's.
 _EXPECTED = "error decoding certificate request PEM block: it cannot be read (expected is PEM)"
 
+MAX_BYTES = 64 * 1024
+"""Of DER: some 3,000 names. The certificate and those of its CAs fit into `certificates.MAX_CHAIN_BYTES`."""
+
 
 class CsrPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The content of a signing request to build.
@@ -101,8 +104,13 @@ def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
     algorithm = request_hash(key, plan.signature_algorithm)
     with border(BadName, "the request cannot be encoded", detail=True):
         pem = builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
+    der = _block(pem)
+    if len(der) > MAX_BYTES:
+        raise BadName(
+            f"the request would have {len(der)} bytes, and may have {MAX_BYTES}; ask for fewer names"
+        )
     # Verifying our own signature takes longer than signing.
-    _signature(_block(pem)).is_valid = True
+    _signature(der).is_valid = True
     return pem
 
 
@@ -187,6 +195,8 @@ def _block(pem: bytes) -> bytes:
 # Some 2 kB each: enough for all requests that are being signed at one time.
 @lru_cache(maxsize=1024)
 def _read(der: bytes) -> CsrFacts:
+    if len(der) > MAX_BYTES:
+        raise BadCsr(f"the certificate request has {len(der)} bytes, and may have {MAX_BYTES}")
     with border(BadCsr, _EXPECTED, detail=True):
         parsed = x509.load_der_x509_csr(der)
         found = extensions_of(parsed)

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from certwright.controllers.shims.listeners import size_of
 from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.api.errors import NotFound
+from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.filtered_informer import PartialInformer
-from certwright.resources.ingress import INGRESSES
+from certwright.resources.ingress import INGRESSES, Ingress
 from certwright.resources.table import CERTIFICATES
 from controllers.scene import make_certificate
 from controllers.shims.shim_scene import ShimScene, shim_scene, untyped
@@ -198,6 +200,12 @@ async def test_an_ingress_with_hundreds_of_hosts_gets_all_certificates(scene: Sh
     certificates = await scene.certificates()
     assert len(certificates) == 4
     assert certificates["all"]["spec"]["dnsNames"] == hosts
+
+
+def test_values_in_an_annotation_count_for_the_size_of_an_ingress() -> None:
+    """A list of 80,000 values in one annotation took 0.8 s of the event loop."""
+    annotations = {"cert-manager.io/subject-organizations": "a," * 1000}
+    assert size_of(Ingress(metadata=ObjectMeta(name="web", annotations=annotations))) == 1000
 
 
 async def test_a_misspelt_issuer_annotation_is_an_event(scene: ShimScene) -> None:

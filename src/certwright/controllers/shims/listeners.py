@@ -24,11 +24,12 @@ def read_settings(found: IngressLike, protocols: frozenset[str]) -> TlsSettings:
 
 
 def size_of(found: IngressLike) -> int:
-    """How many hosts, Secrets and listeners it names."""
+    """How many hosts, Secrets and listeners it names, and values in lists of its annotations."""
+    listed = sum(text.count(",") for text in found.metadata.annotations.values())
     if isinstance(found, Ingress):
-        return sum(1 + len(tls.hosts) for tls in found.spec.tls)
+        return listed + sum(1 + len(tls.hosts) for tls in found.spec.tls)
     references = (len(listener.tls.certificate_refs) for listener in found.spec.listeners if listener.tls)
-    return len(found.spec.listeners) + sum(references)
+    return listed + len(found.spec.listeners) + sum(references)
 
 
 def secrets_of(found: IngressLike) -> frozenset[str]:

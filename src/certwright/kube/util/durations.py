@@ -18,6 +18,8 @@ _UNITS_NS = {
 }
 _PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _MAX_NS = 2**63 - 1
+_LONGEST = 200
+"""Characters. Each costs time, and tenants write durations into annotations and fields of any length."""
 
 
 def parse_duration(text: str) -> timedelta:
@@ -26,6 +28,8 @@ def parse_duration(text: str) -> timedelta:
     Raises `ValueError` with a sentence that names the text and shows what a duration looks like.
     Precision below a microsecond is dropped, since `timedelta` cannot hold it.
     """
+    if len(text) > _LONGEST:
+        raise ValueError(f'a duration of {len(text)} characters is too long; write e.g. "2160h"')
     sign, rest = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
     if rest == "0":
         return timedelta(0)
