@@ -69,7 +69,7 @@ def _chosen(names: Sequence[str], focus: str | None) -> tuple[Suite, ...]:
 @contextlib.contextmanager
 def _folder(kept: Path | None) -> Iterator[Path]:
     if kept is not None:
-        kept.mkdir(parents=True)
+        kept.mkdir(parents=True, exist_ok=True)
         yield kept.resolve()
         return
     with tempfile.TemporaryDirectory(prefix="e2e-") as name:

@@ -32,7 +32,7 @@ _CONFORMANCE = r"\[Conformance\] Certificates with issuer type "
 SUITES = (
     Suite("selfsigned", _CONFORMANCE + r"SelfSigned"),
     Suite("ca", _CONFORMANCE + r"CA "),
-    Suite("acme-http01", _CONFORMANCE + r"ACME HTTP01 \w+ \(Ingress\)"),
+    Suite("acme-http01", _CONFORMANCE + r"ACME HTTP01 \w+ \((Ingress|Gateway)\)"),
     Suite("acme-dns01", _CONFORMANCE + r"ACME DNS01"),
     Suite(
         "csr",

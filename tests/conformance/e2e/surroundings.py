@@ -68,6 +68,7 @@ def surroundings(folder: Path) -> Iterator[Surroundings]:
                 f"--acme-dns-server={names.address}",
                 "--acme-ingress-ip=127.0.0.1",
                 "--ingress-controller-domain=http01.example.com",
+                "--gateway-domain=http01.example.com",
             ),
         )
 
