@@ -217,6 +217,17 @@ async def test_a_dependent_of_two_owners_outlives_the_first(api: Api) -> None:
     assert not await exists(api, f"{SECRETS}/s")
 
 
+async def test_references_to_missing_owners_are_removed_in_one_write(api: Api) -> None:
+    """One by one, 20,000 of them in one object took the time of everybody for hours."""
+    living = await api.certificate("one")
+    missing: list[Json] = [{"metadata": {"name": f"x{number}", "uid": str(number)}} for number in range(50)]
+    made = await api.secret("s", ownerReferences=owned_by(*missing[:25], living, *missing[25:]))
+    await api.settle()
+    kept = await api.ok("GET", f"{SECRETS}/s")
+    assert [o["name"] for o in kept["metadata"]["ownerReferences"]] == ["one"]
+    assert int(kept["metadata"]["resourceVersion"]) == int(made["metadata"]["resourceVersion"]) + 1
+
+
 @pytest.mark.every_store
 async def test_what_is_created_for_a_dead_owner_is_collected(api: Api) -> None:
     owner = await api.certificate("web")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -242,13 +242,15 @@ class GarbageCollector:
         return Key(definition.bucket, namespace if definition.namespaced else "", owner.name)
 
     async def _bereave(self, key: Key, uid: str, policy: str = "") -> None:
-        """Delete a dependent, or only its reference while it has another living owner."""
+        """Delete a dependent, or only its references to missing owners while it has a living one."""
         for _ in range(_ATTEMPTS):
             row = await self._backend.readable(key)
             definition, own = self._definition(key), _named(row, uid)
             if row is None or own is None or definition is None:
                 return
             if not policy:
+                if b'"deletionTimestamp"' in row.meta:
+                    return
                 await self._warnings.check(definition, row, own, self._namespaces(uid))
                 if await self._lives(own, key.namespace):
                     return
@@ -256,8 +258,10 @@ class GarbageCollector:
                 owner for owner in objects.owners_of(row.meta) if owner.uid not in (uid, *self._waiting)
             ]
             try:
-                if any([await self._lives(owner, key.namespace) for owner in others]):
-                    await self._strip(definition, row, uid)
+                missing = await self._missing(others, key.namespace)
+                if len(missing) < len(others):
+                    # All at once: each write of an object with thousands of them takes long.
+                    await self._strip(definition, row, {uid, *missing})
                 else:
                     asked = requests.deletion(requests.GARBAGE_COLLECTOR, definition, row, policy)
                     await self._backend.admission.deleting(asked, row)
@@ -265,6 +269,16 @@ class GarbageCollector:
             except (Changed, Missing):
                 continue
             return
+
+    async def _missing(self, owners: Iterable[Owner], namespace: str) -> list[str]:
+        """The uids of those that do not exist."""
+        found = []
+        for number, owner in enumerate(owners, 1):
+            if not await self._lives(owner, namespace):
+                found.append(owner.uid)
+            if number % CHUNK == 0:
+                await asyncio.sleep(0)
+        return found
 
     def _namespaces(self, uid: str) -> set[str]:
         """The namespaces of an owner's dependents."""
@@ -274,10 +288,10 @@ class GarbageCollector:
         group, _, plural = key.bucket.rpartition("/")
         return self._backend.registry.by_resource(group, plural)
 
-    async def _strip(self, definition: ResourceDefinition, row: Row, uid: str) -> None:
+    async def _strip(self, definition: ResourceDefinition, row: Row, uids: Collection[str]) -> None:
         def strip(obj: objects.Json) -> objects.Json:
             meta = obj["metadata"]
-            left = [owner for owner in meta.get("ownerReferences") or () if owner["uid"] != uid]
+            left = [owner for owner in meta.get("ownerReferences") or () if owner["uid"] not in uids]
             meta["ownerReferences"] = left
             if not left:
                 del meta["ownerReferences"]
@@ -354,7 +368,7 @@ class GarbageCollector:
                 if row is None or definition is None or _named(row, uid) is None:
                     break
                 try:
-                    await self._strip(definition, row, uid)
+                    await self._strip(definition, row, (uid,))
                 except (Changed, Missing):
                     continue
                 break
