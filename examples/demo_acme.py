@@ -1,4 +1,4 @@
-"""examples/acme.yaml without the Internet: `make demo-acme`.
+"""examples/acme/acme.yaml without the Internet: `make demo-acme`.
 
 Starts Pebble (Let's Encrypt's test server) and its name server on loopback, writes a copy of acme.yaml that
 names them, and runs `certwright run` with it. Needs the tools of `make pebble`.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from support.pebble import Pebble, running_pebble
 
-_EXAMPLE = Path(__file__).with_name("acme.yaml")
+_EXAMPLE = Path(__file__).parent / "acme" / "acme.yaml"
 _SERVER = "https://acme-staging-v02.api.letsencrypt.org/directory"
 
 

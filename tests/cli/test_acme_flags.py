@@ -39,7 +39,7 @@ asyncio.run(main())
 def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: Path) -> None:
     with running_pebble() as pebble:
         bundle = base64.b64encode(pebble.ca_bundle).decode()
-        text = (EXAMPLES / "acme.yaml").read_text()
+        text = (EXAMPLES / "acme" / "acme.yaml").read_text()
         line = next(one for one in text.splitlines() if one.strip().startswith("server: "))
         manifest = tmp_path / "acme.yaml"
         manifest.write_text(text.replace(line, f"    server: {pebble.directory}\n    caBundle: {bundle}"))

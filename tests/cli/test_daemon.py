@@ -394,9 +394,11 @@ def test_a_daemon_with_a_json_log_from_start_to_stop(start: Start, tmp_path: Pat
     assert outcome.status == 0
     lines = [json.loads(line) for line in outcome.err.splitlines()]
     messages = [line["msg"] for line in lines]
-    assert messages[0] == "started"
+    own = ["the server's own CA was issued", "the server's own certificate was issued"]
+    assert messages[:3] == [*own, "started"]
     assert messages[-1] == "stopping"
-    assert lines[0]["dataDir"] == "certwright-data"
+    assert (lines[2]["dataDir"], lines[-1]["reason"]) == ("certwright-data", "SIGTERM")
+    assert "pki.example.test" in lines[1]["names"].split(",")
     assert any(message.startswith("SIGHUP: reloaded the token files") for message in messages)
     assert "the administrator's token was replaced; the former one is no longer accepted" in messages
     assert not any(token in outcome.err for token in (admin, another, "second-token"))

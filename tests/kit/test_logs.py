@@ -1,11 +1,13 @@
+import asyncio
 import json
 import logging
+import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
-from certwright.kit import logs
+from certwright.kit import event_loop, logs
 
 LOG = logging.getLogger("certwright.x")
 
@@ -15,6 +17,7 @@ def root_logger() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("certwright")
     before = (root.handlers[:], root.level, ours.level)
     yield
+    logging.captureWarnings(capture=False)
     root.handlers[:], root.level, ours.level = before
 
 
@@ -48,6 +51,15 @@ def test_the_text_of_a_remote_server_cannot_forge_a_line(capsys: pytest.CaptureF
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
+def test_a_terminal_that_shows_the_log_obeys_no_text_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.set_up(level="info")
+    LOG.info("the CA said %s", "\x1b[31mred\x9b32m \u202egnp.exe\r")
+    logs.event(LOG, logging.INFO, "failed", subject="x", cause="\x1b]0;title\x07 \x9b32m")
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.endswith(r"the CA said \x1b[31mred\x9b32m \u202egnp.exe\r")
+    assert second.endswith(r'cause="\u001b]0;title\u0007 \x9b32m"')
+
+
 def test_a_source_that_repeats_itself_is_limited_and_counted() -> None:
     limiter = logs.Limiter()
     passed = [n for n in range(100) if limiter.filter(record("disk %s full", 1000.0, n))]
@@ -72,3 +84,23 @@ def test_different_objects_are_different_sources(capsys: pytest.CaptureFixture[s
 def test_debug_lines_are_not_limited() -> None:
     limiter = logs.Limiter()
     assert all(limiter.filter(record("x", 0.0, level=logging.DEBUG)) for _ in range(100))
+
+
+def test_what_python_and_the_event_loop_report_is_one_json_object_per_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    logs.set_up(form="json")
+
+    async def main() -> None:
+        context = {"message": "Fatal error", "exception": ValueError("a\nb"), "protocol": LOG}
+        asyncio.get_running_loop().call_exception_handler(context)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("a coroutine was never awaited", RuntimeWarning, stacklevel=1)
+
+    event_loop.run(main())
+    error, warning = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (error["logger"], error["level"]) == ("asyncio", "error")
+    assert error["error"].endswith("ValueError: a\nb")
+    assert (warning["logger"], warning["level"]) == ("py.warnings", "warning")
+    assert "RuntimeWarning: a coroutine was never awaited" in warning["msg"]

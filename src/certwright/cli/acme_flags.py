@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from certwright.cli import daemon, lazy, policy_flags
+from certwright.cli.errors import report_warning
 from certwright.cli.listen_flags import Address, parse_address
 from certwright.cli.options import TRUTH, Decorator, gathered
 from certwright.kube.api.naming import check_labels
@@ -74,7 +75,7 @@ def parse_labels(
 def warn_of_acme_process(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
     """Accept the removed `--acme-process` for one release, with a warning."""
     if value is not None:
-        click.echo("warning: --acme-process no longer has any effect; remove it", err=True)
+        report_warning("--acme-process no longer has any effect; remove it")
 
 
 def _nameservers(flag: str, name: str, text: str) -> Decorator:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
+from certwright.cli.errors import report
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -109,4 +111,4 @@ class Tally:
     def summarize(self) -> None:
         """Print the counts on standard error: `10,000 created, 2 failed`."""
         if self._total > ONE_AT_A_TIME:
-            click.echo(", ".join(f"{n:,} {result}" for result, n in self._counts.items()), err=True)
+            report(", ".join(f"{n:,} {result}" for result, n in self._counts.items()), err=True)

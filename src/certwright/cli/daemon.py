@@ -284,7 +284,7 @@ def log_started(logger: logging.Logger, **values: logs.Value) -> None:
 
 def log_stopping(logger: logging.Logger, stop: Stop) -> None:
     """Log the stop of a long-running command, with its reason."""
-    reason = stop.signal.name if stop.signal is not None else "failure"
+    reason = stop.signal.name if stop.signal is not None else "failure" if sys.exc_info()[0] else "done"
     logs.event(logger, logging.INFO, "stopping", subject="process", reason=reason)
 
 

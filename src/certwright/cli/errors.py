@@ -1,4 +1,4 @@
-"""Errors and exit statuses of commands.
+"""Messages, errors and exit statuses of commands.
 
 click.ClickException
 ├── click.UsageError    wrong use: exit status 2
@@ -19,8 +19,8 @@ _log_line: LogLine | None = None
 
 
 def print_as(log_line: LogLine | None) -> None:
-    """Print errors and warnings as `log_line` formats them, from a level and a sentence, for the rest of the
-    process; None: as plain sentences."""
+    """Print messages, errors and warnings as `log_line` formats them, from a level and a sentence, from now
+    on; None: as plain sentences."""
     global _log_line
     _log_line = log_line
 
@@ -41,6 +41,11 @@ class AlreadyReported(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print nothing."""
+
+
+def report(sentence: str, *, err: bool = False) -> None:
+    """Print one sentence on standard output, or on standard error."""
+    click.echo(_log_line(logging.INFO, sentence) if _log_line else sentence, err=err)
 
 
 def report_error(sentence: str, *, file: IO[Any] | None = None) -> None:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import difflib
 import errno
 import importlib
+import itertools
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from certwright import __version__
-from certwright.cli import lazy
+from certwright.cli import errors, lazy
 from certwright.cli.errors import report_error
 
 COMMANDS: dict[str, dict[str, str]] = {
@@ -134,6 +136,7 @@ class Program(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run one command and exit with 0, 1 or 2."""
         status = 0
+        errors.print_as(_json_line(args[0] if args else extra.get("args") or sys.argv[1:]))
         try:
             super().main(*args, **{**extra, "standalone_mode": False})
         except SystemExit as end:  # shell completion ends so
@@ -142,6 +145,15 @@ class Program(click.Group):
             status = _report_error(error)
         _flush()
         sys.exit(status)
+
+
+def _json_line(words: Sequence[str]) -> errors.LogLine | None:
+    """The JSON format, if the command line asks for it, so that errors about other options have it too."""
+    if "--log-format=json" not in words and ("--log-format", "json") not in itertools.pairwise(words):
+        return None
+    from certwright.kit.logs import json_line  # only where it is asked for
+
+    return json_line
 
 
 def debugging() -> bool:

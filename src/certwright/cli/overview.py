@@ -36,7 +36,7 @@ class Overview:
         """The diagnosis of the certificate; not ready until its latest change has been processed."""
         around = self.mirror.around(key)
         if around is None or revision_of(around.certificate) < self._applied.get(key, 0):
-            return Diagnosis("it does not exist, or no longer" if around is None else "just changed")
+            return Diagnosis("does not exist" if around is None else "just changed")
         story = diagnose(around, self._clock.now())
         return (
             Diagnosis("the change has not been processed yet") if story.ready and not _seen(around) else story

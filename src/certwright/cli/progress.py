@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from certwright.cli.diagnosis import Diagnosis
+from certwright.cli.errors import report
 from certwright.cli.format import count
 from certwright.cli.tables import lines_of
 from certwright.kube.api.meta import ObjectKey
@@ -44,7 +45,7 @@ class Lines:
 
     def say(self, line: str) -> None:
         """Print a line."""
-        click.echo(line)
+        report(line)
 
     def close(self) -> None:
         """Nothing to do."""

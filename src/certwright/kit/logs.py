@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from certwright.kube.util.encoding import visible
 from certwright.kube.util.lru import Lru
 
 Value = str | int | float | bool | datetime | None
@@ -52,7 +53,7 @@ class _TextFormatter(logging.Formatter):
         moment = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         module = record.name.removeprefix("certwright.")
         # A line break in the text of a remote server must not forge another line.
-        message = record.getMessage().replace("\n", "\\n").replace("\r", "\\r")
+        message = visible(record.getMessage()).replace("\n", "\\n")
         values = "".join(f" {name}={_quoted(value)}" for name, value in _values(record).items())
         line = f"{moment} {record.levelname} {module}: {message}{values}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -83,7 +84,7 @@ def _quoted(value: Value) -> str:
     text = _rfc3339(value) if isinstance(value, datetime) else str(value)
     if text.isprintable() and _NEEDS_QUOTES.isdisjoint(text):
         return text
-    return json.dumps(text, ensure_ascii=False)
+    return visible(json.dumps(text, ensure_ascii=False))
 
 
 @dataclass(slots=True)
@@ -134,7 +135,7 @@ def formatter(form: str) -> logging.Formatter:
 
 
 def set_up(*, level: str = "warning", form: str = "text") -> None:
-    """Send this program's log to standard error. `form` is `text` or `json`.
+    """Send this program's log, and Python's warnings, to standard error. `form` is `text` or `json`.
 
     Raises `ValueError` for another form or an unknown level.
     """
@@ -148,6 +149,7 @@ def set_up(*, level: str = "warning", form: str = "text") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
+    logging.captureWarnings(capture=True)
     logging.getLogger("certwright").setLevel(number)
 
 

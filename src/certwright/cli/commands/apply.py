@@ -9,7 +9,7 @@ import click
 from certwright.cli.access import session
 from certwright.cli.applier import Applied, Applier, Refused, refuse_at
 from certwright.cli.bulk import Order, Tally, each_in_order
-from certwright.cli.errors import AlreadyReported, report_error
+from certwright.cli.errors import AlreadyReported, report, report_error
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
 from certwright.cli.sources import Manifests
 from certwright.kube.api.manifests import Document, DocumentError
@@ -66,7 +66,7 @@ async def apply_all(applier: Applier, manifests: Manifests, *, tail: str = "") -
         async for _, result in results:
             if isinstance(result, Applied):
                 applied.append(result)
-                click.echo(f"{result}{applier.place(result)}{tail}")
+                report(f"{result}{applier.place(result)}{tail}")
             else:
                 for sentence in result:
                     report_error(sentence)

@@ -55,7 +55,7 @@ def command(
     \b
     Examples:
       certwright run examples/quickstart.yaml
-      certwright run examples/acme.yaml --http01-listen :80
+      certwright run examples/acme/acme.yaml --http01-listen :80
       certwright run manifests/ --once --timeout 30 --export /etc/tls
       certwright run web.yaml --export /etc/tls --on-change 'systemctl reload nginx'
     """

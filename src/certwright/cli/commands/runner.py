@@ -21,7 +21,7 @@ from certwright.cli.applier import Applier
 from certwright.cli.commands.apply import apply_all
 from certwright.cli.commands.serve import announce
 from certwright.cli.diagnosis import OUR_GROUP
-from certwright.cli.errors import Failed, report_error
+from certwright.cli.errors import Failed, report, report_error
 from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
 from certwright.cli.live_view import Mirror
 from certwright.cli.overview import Overview
@@ -52,7 +52,8 @@ class Runner:
     def __init__(self, options: RunOptions, *, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or SystemClock()
-        self._terminal = sys.stdout.isatty()
+        self._is_json = options.log.log_format == "json"
+        self._terminal = sys.stdout.isatty() and not self._is_json
 
     async def run(self) -> bool:
         """Run to the end; returns whether all succeeded. Raises `Failed`."""
@@ -90,7 +91,7 @@ class Runner:
         server = self._options.server
         host, port = server.listen or listen_flags.DEFAULT_LISTEN
         if server.listen is None and not listen_flags.is_free(host, port):
-            click.echo(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
+            report(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
             port = 0
         try:
             return await app.start_server(server.at(host, port))
@@ -115,7 +116,7 @@ class Runner:
                 certificates.append(ObjectKey(one.namespace, one.name))
                 overview.expect(certificates[-1], one.revision)
         if applied and not certificates:
-            click.echo(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
+            report(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
         return certificates, failures
 
     async def _until_ready(self, overview: Overview, wanted: list[ObjectKey], stop: daemon.Stop) -> bool:
@@ -158,7 +159,7 @@ class Runner:
                 outcome = overview.outcome(key)
                 if reported.get(key) != outcome or key in exported:
                     tail = f"; files in {overview.folder(key)} are up to date" if key in exported else ""
-                    click.echo(f"{key}: {outcome}{tail}")
+                    report(f"{key}: {outcome}{tail}")
                 reported[key] = outcome
             await overview.mirror.changed.wait()
             await self._clock.sleep(_TOGETHER_S)
@@ -168,17 +169,19 @@ class Runner:
         while True:
             await self._clock.sleep(RESCAN_S)
             for key in await overview.export_overdue():
-                click.echo(f"{key}: files in {overview.folder(key)} were written again")
+                report(f"{key}: files in {overview.folder(key)} were written again")
 
     def _show_result(self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]) -> None:
         rows = [row for key in wanted if (row := overview.row(key)) is not None]
-        if rows:
+        if rows and not self._is_json:
             click.echo()
             progress.print_table(rows, terminal=self._terminal)
         for key in wanted:
             story = overview.story(key)
             if not story.ready:
                 report_error(f"certificate {key}: {story}")
+        if self._is_json:
+            return
         for line in self._next_steps(server, overview, wanted):
             click.echo(line)
 
