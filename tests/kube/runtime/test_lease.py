@@ -112,6 +112,19 @@ async def test_a_dead_holder_is_followed_within_the_duration_and_a_look(world: W
     await two.die()
 
 
+async def test_a_dead_holder_is_followed_when_its_lease_expires_and_not_a_look_later(world: World) -> None:
+    one = Runner(world, "one")
+    await world.settle()
+    two = Runner(world, "two")
+    await world.advance(seconds(1))
+    await one.die()
+    await world.advance(seconds(58))
+    assert not two.log
+    await world.advance(seconds(2))
+    assert two.log == ["acquired"]
+    await two.die()
+
+
 async def test_a_holder_that_leaves_in_the_middle_of_a_renewal_lets_the_lease_go_all_the_same(
     world: World,
 ) -> None:

@@ -129,8 +129,10 @@ class ShardedReplica(Member):
             await self._pause()
 
     async def _pause(self) -> None:
-        # More often than once in a retry period, and never all replicas at the same moment.
+        # More often than once in a retry period, and never all replicas at the same moment; and when another
+        # one's Lease expires.
         pause_s = self._retry_s * (0.7 + 0.2 * self._jitter())
+        pause_s = min([pause_s, *(lease.expires_in_s for lease in (self._group, *self._seats))])
         if self._working:
             if self._group.needs_renewal:
                 # Its renewal failed: there is time for one more.

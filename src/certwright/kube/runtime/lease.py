@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -136,6 +137,13 @@ class Candidate:
         """For how long the Lease has been seen free; None with a holder, or before the first read."""
         return None if self._free_since is None else self._clock.monotonic() - self._free_since
 
+    @property
+    def expires_in_s(self) -> float:
+        """Seconds until the Lease of another holder expires, unless that renews it; infinite without one."""
+        if self._seen is None or not self._is_held_by_other():
+            return math.inf
+        return self._seen_at + (self._seen.spec.lease_duration_seconds or 0) - self._clock.monotonic()
+
     async def attempt(self, patience_s: float) -> None:
         """Acquire or renew the Lease once, if it is free or ours, within the given seconds. `held` is the
         result; an error is logged."""
@@ -217,7 +225,7 @@ class Candidate:
             if not problem and self.holder != holder:
                 _log.debug("waiting for the lease %s: %s holds it", self.place, self.holder or "no replica")
             logged, holder = problem, self.holder
-            await self._clock.sleep(self._pause_s())
+            await self._clock.sleep(min(self._pause_s(), self.expires_in_s))
 
     async def keep(self) -> None:
         """Renew, until no renewal has succeeded for `renew_deadline` or another candidate holds the Lease."""
