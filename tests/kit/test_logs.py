@@ -56,8 +56,8 @@ def test_a_terminal_that_shows_the_log_obeys_no_text_in_it(capsys: pytest.Captur
     LOG.info("the CA said %s", "\x1b[31mred\x9b32m \u202egnp.exe\r")
     logs.event(LOG, logging.INFO, "failed", subject="x", cause="\x1b]0;title\x07 \x9b32m")
     first, second = capsys.readouterr().err.splitlines()
-    assert first.endswith(r"the CA said \x1b[31mred\x9b32m \u202egnp.exe\r")
-    assert second.endswith(r'cause="\u001b]0;title\u0007 \x9b32m"')
+    assert first.endswith(r"the CA said \u001b[31mred\u009b32m \u202egnp.exe\u000d")
+    assert second.endswith(r'cause="\u001b]0;title\u0007 \u009b32m"')
 
 
 def test_a_source_that_repeats_itself_is_limited_and_counted() -> None:

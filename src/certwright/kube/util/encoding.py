@@ -6,6 +6,8 @@ import base64
 import os
 import re
 
+# C0 (but tab and line feed), DEL, C1, separators of lines, and marks that change the direction of text.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _CONNECTING = re.compile(r"Connect call failed \('([^']+)', ([0-9]+)")
 
 
@@ -18,6 +20,12 @@ def one_line(text: str) -> str:
     """The text in one line without control characters, because the terminal that shows a condition, an Event
     or a log would obey them."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def visible(text: str) -> str:
+    """The text with control characters as `\\u001b`, because a terminal that shows it would obey them. Tabs
+    and line feeds stay; JSON stays the same JSON."""
+    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def in_brackets(host: str) -> str:
