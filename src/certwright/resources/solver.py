@@ -298,7 +298,7 @@ class RFC2136DNS(Struct, frozen=True, kw_only=True):
 
 
 class WebhookDNS(Struct, frozen=True, kw_only=True):
-    """A solver that somebody else provides, called by HTTP."""
+    """A solver of another program, called by HTTP."""
 
     group_name: Annotated[str, doc("API group that the solver is served under.")]
     solver_name: Annotated[str, doc("Name of the solver in that group.")]

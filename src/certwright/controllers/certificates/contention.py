@@ -168,7 +168,7 @@ def _message(damage: Verdict, snapshot: Snapshot) -> str:
             f'Secret "{name}" was deleted more than {_DELETED} times within an hour; new certificates for it '
             "are issued at growing intervals now"
         )
-    who = " and ".join(f'"{other}"' for other in others_that_set(secret, _LOOKED_AT)) or "somebody"
+    who = " and ".join(f'"{other}"' for other in others_that_set(secret, _LOOKED_AT)) or "another program"
     return (
         f'Secret "{name}" is repeatedly overwritten by {who}; new certificates for it are issued at '
         "growing intervals now, until that ends or this Certificate has another spec.secretName. Found last: "

@@ -62,7 +62,7 @@ def lacking(secret: Secret, asked: Parts) -> Parts:
 def others_that_set(secret: Secret, parts: Parts) -> tuple[str, ...]:
     """The names of the other managers that own one of these parts, in order of names."""
     entries = (e for e in secret.metadata.managed_fields if not _is_ours(e))
-    return tuple(sorted({e.manager or "somebody" for e in entries if _parts(e) & parts}))
+    return tuple(sorted({e.manager or "unnamed" for e in entries if _parts(e) & parts}))
 
 
 def _is_ours(entry: ManagedFields) -> bool:

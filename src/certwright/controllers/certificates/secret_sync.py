@@ -293,7 +293,7 @@ def _take_note(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing:
     """Have `decide` report in another round which manager changes what; return whether that is new."""
     if repairs.problem is not None and repairs.problem.reason == REFUSED:
         return False
-    who = " and ".join(f'"{name}"' for name in others_that_set(secret, differing)) or "somebody"
+    who = " and ".join(f'"{name}"' for name in others_that_set(secret, differing)) or "another program"
     what = ", ".join(sorted(str(part) for part in differing))
     problem = Verdict(
         CONFLICT,

@@ -236,7 +236,7 @@ class Candidate:
             await self._clock.sleep(min(period_s / 3 if problem else period_s, self.left_s))
             if self.held:
                 problem = await self._try(self.left_s)
-        reason = problem or f"{self.holder or 'nobody'} holds it"
+        reason = problem or f"{self.holder or 'no replica'} holds it"
         _log.warning("the lease %s/%s was lost: %s", self._namespace, self.name, reason)
         self._renewed_at = None
 
