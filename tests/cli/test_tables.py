@@ -48,3 +48,10 @@ def test_cells_read_as_kubectls() -> None:
 
 def test_a_table_without_rows_is_empty() -> None:
     assert ServerTable({}).empty
+
+
+def test_a_cell_forges_no_row_and_commands_no_terminal() -> None:
+    assert lines_of([("a\nforged", "x"), ("\x1b[31mred\r", "\x9b0m")]) == [
+        r"a\nforged             x",
+        r"\u001b[31mred\u000d   \u009b0m",
+    ]

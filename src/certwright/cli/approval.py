@@ -13,6 +13,7 @@ from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, report_error
 from certwright.cli.options import ServerOptions
+from certwright.cli.output import echo
 from certwright.cli.related import REQUESTS
 from certwright.kube.api import errors
 
@@ -76,7 +77,7 @@ async def _decide(here: Session, name: str, decision: Decision) -> bool:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
-            click.echo(f"{words} {done}")
+            echo(f"{words} {done}")
             return True
     except errors.ApiError as error:
         report_error(f"{words}: {error}")
@@ -87,7 +88,7 @@ def _report_decision(words: str, before: str, decision: Decision) -> bool:
     """Report a decided request: decisions are final, and repeating one is not an error."""
     found = f"{words} is {before.lower()} already"
     if before == decision.type:
-        click.echo(found)
+        echo(found)
         return True
     report_error(f"{found}, which is final; only a new request can be {decision.type.lower()}")
     return False

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 import click
 
+from certwright.kube.util.encoding import visible
+
 LogLine = Callable[[int, str], str]
 _log_line: LogLine | None = None
 
@@ -45,15 +47,16 @@ class AlreadyReported(click.ClickException):
 
 def report(sentence: str, *, err: bool = False) -> None:
     """Print one sentence on standard output, or on standard error."""
-    click.echo(_log_line(logging.INFO, sentence) if _log_line else sentence, err=err)
+    click.echo(_log_line(logging.INFO, sentence) if _log_line else visible(sentence), err=err)
 
 
 def report_error(sentence: str, *, file: IO[Any] | None = None) -> None:
     """Print one sentence on standard error, in the format of all errors."""
-    line = _log_line(logging.ERROR, sentence) if _log_line else f"error: {sentence}"
+    line = _log_line(logging.ERROR, sentence) if _log_line else f"error: {visible(sentence)}"
     click.echo(line, err=True, file=file)
 
 
 def report_warning(sentence: str) -> None:
     """Print one sentence on standard error about something that did not stop the command."""
-    click.echo(_log_line(logging.WARNING, sentence) if _log_line else f"warning: {sentence}", err=True)
+    line = _log_line(logging.WARNING, sentence) if _log_line else f"warning: {visible(sentence)}"
+    click.echo(line, err=True)

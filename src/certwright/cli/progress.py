@@ -13,6 +13,7 @@ from certwright.cli.errors import report
 from certwright.cli.format import count
 from certwright.cli.tables import lines_of
 from certwright.kube.api.meta import ObjectKey
+from certwright.kube.util.encoding import visible
 
 _LEAVE_LINES = 6
 
@@ -41,7 +42,7 @@ class Lines:
         for key, story in stories.items():
             if self._reported.get(key) != str(story):
                 self._reported[key] = str(story)
-                self.say(f"{key}: {story}")
+                self.say(visible(f"{key}: {story}"))
 
     def say(self, line: str) -> None:
         """Print a line."""
@@ -78,7 +79,7 @@ class Live:
         table.add_column("STATE", overflow="ellipsis", no_wrap=True)
         for key, story in order[:room]:
             style = "green" if story.ready else "yellow"
-            table.add_row(str(key), Text(str(story), style=style))
+            table.add_row(str(key), Text(visible(str(story)), style=style))
         if len(order) > room:
             table.add_row(f"and {len(order) - room} more", "")
         self._live.update(table, refresh=True)

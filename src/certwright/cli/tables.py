@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from certwright.kube.util.encoding import visible
+
 _GAP = "   "
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 """The Accept header for a Table (Kubernetes API concepts, "Receiving resources as Tables")."""
@@ -15,7 +17,8 @@ def aligned(rows: Iterable[Sequence[str]], *, at_least: Sequence[int] = ()) -> t
 
     `at_least` are the column widths of earlier lines, so that later ones align with them.
     """
-    cells = [list(row) for row in rows]
+    # One line each: a line break in a field must not forge a row.
+    cells = [[visible(text).replace("\n", "\\n") for text in row] for row in rows]
     if not cells:
         return [], list(at_least)
     least = [*at_least, *[0] * len(cells[0])]

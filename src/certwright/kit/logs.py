@@ -73,7 +73,7 @@ class _JsonFormatter(logging.Formatter):
             entry.setdefault(name, _rfc3339(value) if isinstance(value, datetime) else value)
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False)
+        return visible(json.dumps(entry, ensure_ascii=False))
 
 
 def _rfc3339(moment: datetime) -> str:

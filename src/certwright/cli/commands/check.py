@@ -18,6 +18,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     timeout_option,
 )
+from certwright.cli.output import echo
 
 _WIDTH = 9
 
@@ -89,7 +90,7 @@ async def solver(
     """
 
     def report(step: str, result: str) -> None:
-        click.echo(f"{step:<{_WIDTH}}{result}")
+        echo(f"{step:<{_WIDTH}}{result}")
 
     is_cluster = kind.lower() == "clusterissuer"
     async with session(server) as here:
@@ -129,7 +130,7 @@ async def notifications(*, file: Path) -> None:
                 failed = True
                 report_error(f"{name}: {problem}")
             else:
-                click.echo(f"{name}: sent")
+                echo(f"{name}: sent")
     except lazy.app.StartError as error:
         raise Failed(str(error).removeprefix("--notifications: ")) from error
     if failed:

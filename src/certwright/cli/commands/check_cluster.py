@@ -16,6 +16,7 @@ from certwright.cli.options import (
     server_options,
     timeout_option,
 )
+from certwright.cli.output import echo
 from certwright.cli.switch_findings import Finding, findings
 from certwright.cli.switch_reading import SwitchReader
 
@@ -48,7 +49,7 @@ async def api(*, server: ServerOptions, timeout_s: float) -> None:
                 if loop.time() >= until:
                     raise Failed(str(error)) from error
             await asyncio.sleep(_EVERY_S)
-    click.echo("the API is ready")
+    echo("the API is ready")
 
 
 @click.command("switch", short_help="What works, changes or stops if certwright takes over a cluster.")
@@ -68,7 +69,7 @@ async def switch(*, server: ServerOptions) -> None:
     async with session(server) as here:
         found = findings(await SwitchReader(here.client).read())
     for one in found:
-        click.echo(_line(one))
+        echo(_line(one))
     if any(one.verdict in ("stops", "unread") for one in found):
         raise AlreadyReported
 

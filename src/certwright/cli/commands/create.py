@@ -19,7 +19,7 @@ from certwright.cli.options import (
     gathered,
     namespaced_server_options,
 )
-from certwright.cli.output import print_content
+from certwright.cli.output import echo, print_content
 from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, get_or_none
 from certwright.kube.api import errors
 
@@ -179,7 +179,7 @@ async def _create(here: Session, contents: list[Json], output: str | None) -> No
             raise Failed(f"{reference(kind, name)}: {error}") from error
         created.append(made)
         if output is None:
-            click.echo(f"{reference(kind, name)} created")
+            echo(f"{reference(kind, name)} created")
     if output is not None and created:
         _print(created, output)
     if len(created) < len(contents):
@@ -193,5 +193,5 @@ def _print(contents: list[Json], form: str) -> None:
         print_content(contents[0] if len(contents) == 1 else several, form)
         return
     for i, content in enumerate(contents):
-        click.echo("---\n" if i else "", nl=False)
+        echo("---\n" if i else "", nl=False)
         print_content(content, form)

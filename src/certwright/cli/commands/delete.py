@@ -25,6 +25,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
+from certwright.cli.output import echo
 from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
 from certwright.cli.sources import Manifests
 from certwright.cli.watch_one import follow
@@ -158,7 +159,7 @@ class _Deleter:
                     self._fail(problem)
                 elif problem is None and item.kind is not None:
                     tally.add("deleted")
-                    click.echo(f"{reference(item.kind, item.name)} deleted")
+                    echo(f"{reference(item.kind, item.name)} deleted")
                 else:
                     tally.add("not found")
         tally.summarize()

@@ -22,6 +22,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
+from certwright.cli.output import echo, echo_lines
 from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.kube.api import errors
 from certwright.kube.api.yaml_writer import write_yaml
@@ -56,10 +57,9 @@ async def command(
             objects, absent = await _fetch(here, target, selector)
             missing |= absent
             for obj in objects:
-                click.echo("" if first else "\n", nl=False)
+                echo("" if first else "\n", nl=False)
                 first = False
-                for line in await _describe(here, obj):
-                    click.echo(line)
+                echo_lines(await _describe(here, obj))
     if missing:
         raise AlreadyReported
 
@@ -68,7 +68,7 @@ async def _fetch(here: Session, target: Target, selector: str) -> tuple[list[Jso
     if not target.names:
         listing = await here.client.list(target.kind, target.namespace, labels=selector)
         if not listing.items:
-            click.echo(f"no {target.kind.plural}", err=True)
+            echo(f"no {target.kind.plural}", err=True)
         return listing.items, False
     objects: list[Json] = []
     for name in target.names:

@@ -17,6 +17,7 @@ from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.format import reference
 from certwright.cli.merge import LAST_APPLIED
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
+from certwright.cli.output import echo
 from certwright.cli.sources import Manifests
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.api.manifests import Document, DocumentError
@@ -94,7 +95,7 @@ async def _diff_all(applier: Applier, manifests: Manifests) -> int:
     async with aclosing(results):
         async for _, result in results:
             for line in result.lines:
-                click.echo(line)
+                echo(line)
             for sentence in result.problems:
                 report_error(sentence)
             status = max(status, result.status)

@@ -15,6 +15,7 @@ from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
 from certwright.cli.format import reference
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.output import echo
 from certwright.cli.resource_args import fetch, resolve
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import ApiError
@@ -56,7 +57,7 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
             raise click.UsageError("name one object: KIND NAME or KIND/NAME")
         kind, (name,) = targets[0].kind, targets[0].names
         live = await fetch(here, kind, name)
-        click.echo(f"{reference(kind, name)} {await _edit(here, kind, live)}")
+        echo(f"{reference(kind, name)} {await _edit(here, kind, live)}")
 
 
 async def _edit(here: Session, kind: Kind[Json], live: Json) -> str:

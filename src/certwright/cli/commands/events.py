@@ -15,6 +15,7 @@ from certwright.cli.options import (
     asynchronous,
     namespaced_server_options,
 )
+from certwright.cli.output import echo, echo_lines
 from certwright.cli.related import EVENTS, last_seen
 from certwright.cli.resource_args import Target, resolve
 from certwright.cli.tables import lines_of
@@ -43,9 +44,8 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], all_namespac
         target = await _target(here, words, all_namespaces=all_namespaces)
         events = await _events(here, namespace, target)
     if not events:
-        click.echo(_none(namespace, words), err=True)
-    for line in _table(events, datetime.now(UTC), namespaces=all_namespaces):
-        click.echo(line)
+        echo(_none(namespace, words), err=True)
+    echo_lines(_table(events, datetime.now(UTC), namespaces=all_namespaces))
 
 
 async def _target(here: Session, words: tuple[str, ...], *, all_namespaces: bool) -> Target | None:

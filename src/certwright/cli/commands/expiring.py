@@ -23,6 +23,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     timeout_option,
 )
+from certwright.cli.output import echo
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 
@@ -149,9 +150,9 @@ async def command(
     records = lazy.inventory_records.linked([*known, *files.records, *hosts])
     chosen = lazy.inventory_records.soonest_first(records, now, within)
     if chosen or output is not None:
-        click.echo(lazy.inventory_rendering.render(chosen, now, output))
+        echo(lazy.inventory_rendering.render(chosen, now, output))
     else:
-        click.echo("no certificate was found" if within is None else "no certificate expires in that time")
+        echo("no certificate was found" if within is None else "no certificate expires in that time")
     for record in known:
         if record.problem:
             report_warning(record.problem)

@@ -12,6 +12,7 @@ import msgspec
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, asynchronous, server_options
+from certwright.cli.output import echo
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client import discovery
@@ -49,7 +50,7 @@ async def command(*, server: ServerOptions, path: str, recursive: bool) -> None:
             raise Failed(f"{place} has no field {field}; fields: {known}")
         schema = properties[field]
     for line in _lines(kind, fields, schema, schemas, recursive=recursive):
-        click.echo(line)
+        echo(line)
 
 
 async def _schemas(here: Session, kind: Kind[Json]) -> Json:

@@ -23,6 +23,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
+from certwright.cli.output import echo
 from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.cli.table_columns import sort_key, with_dates, with_labels
 from certwright.cli.tables import TABLE, ServerTable, aligned
@@ -160,7 +161,7 @@ class _Objects(_Getter):
         single = len(targets) == 1 and len(targets[0].names) == 1
         if self._form == "name":
             for target, obj in objects:
-                click.echo(reference(target.kind, obj["metadata"]["name"]))
+                echo(reference(target.kind, obj["metadata"]["name"]))
         elif self._output.columns:
             self._print_rows([obj for _, obj in objects])
         elif not single:
@@ -188,13 +189,13 @@ class _Objects(_Getter):
         header = [] if self._widths else [[column.title for column in columns]]
         rows = [[column.cell(obj) for column in columns] for obj in objects]
         lines, self._widths = aligned(header + rows, at_least=self._widths)
-        click.echo("\n".join(lines))
+        echo("\n".join(lines))
 
     def _print(self, content: Json) -> None:
         if self._output.render is not None:
             click.echo(self._output.render(content))
         elif self._form == "json":
-            click.echo(msgspec.json.format(msgspec.json.encode(content), indent=2))
+            echo(msgspec.json.format(msgspec.json.encode(content), indent=2).decode())
         else:
             click.echo(lazy.yaml_writer.write_yaml(content), nl=False)
 
@@ -213,7 +214,7 @@ class _Objects(_Getter):
 
     def _print_change(self, target: Target, obj: Json) -> None:
         if self._form == "name":
-            click.echo(reference(target.kind, obj["metadata"]["name"]))
+            echo(reference(target.kind, obj["metadata"]["name"]))
         elif self._output.columns:
             self._print_rows([obj])
         elif self._form == "yaml":
@@ -273,7 +274,7 @@ class _Tables(_Getter):
             if not rows:
                 continue
             if not empty:
-                click.echo()
+                echo()
             empty = False
             self._print([self._header(target), *rows])
         if empty and not self.missing:
@@ -322,7 +323,7 @@ class _Tables(_Getter):
     def _print(self, rows: list[list[str]]) -> None:
         lines, self._widths = aligned(rows, at_least=self._widths if not self._several else ())
         for line in lines:
-            click.echo(line)
+            echo(line)
 
     async def follow(self, target: Target) -> None:
         async with aclosing(self._changes(target)) as changes:
@@ -371,4 +372,4 @@ def _report_none(targets: list[Target]) -> None:
     kinds = ", ".join(target.kind.plural for target in targets)
     namespace = next((target.namespace for target in targets if target.namespace), "")
     place = f" in namespace {namespace} (-A searches all)" if namespace else ""
-    click.echo(f"no {kinds}{place}", err=True)
+    echo(f"no {kinds}{place}", err=True)

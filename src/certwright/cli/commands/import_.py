@@ -21,6 +21,7 @@ from certwright.cli.options import (
     gathered,
     namespaced_server_options,
 )
+from certwright.cli.output import echo, echo_lines
 from certwright.cli.tables import lines_of
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.encoding import one_line
@@ -61,8 +62,7 @@ class Target:
         `Failed`."""
         if self.dry_run:
             plan = make(self._place(self.server.namespace or "default"))
-            for line in lines_of([("FOUND", "BECOMES", "NOTES"), *_lines(plan)]):
-                click.echo(line)
+            echo_lines(lines_of([("FOUND", "BECOMES", "NOTES"), *_lines(plan)]))
             return
         async with session(self.server) as here:
             plan = make(self._place(here.namespace))
@@ -72,8 +72,7 @@ class Target:
                 for sentence in error.sentences:
                     report_error(sentence)
                 raise Failed("nothing was imported, for the reasons above") from error
-        for line in lines:
-            click.echo(line)
+        echo_lines(lines)
         _report(plan)
 
     def _place(self, namespace: str) -> Place:
@@ -95,7 +94,7 @@ def _report(plan: Plan) -> None:
     for row in plan.rows:
         if row.becomes:
             for note in row.notes:
-                click.echo(f"{row.becomes[0]}: {note}", err=True)
+                echo(f"{row.becomes[0]}: {note}", err=True)
         else:
             report_error("; ".join(row.notes))
     if any(not row.becomes for row in plan.rows):

@@ -10,6 +10,7 @@ from certwright.cli import lazy, related
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.output import echo_lines
 from certwright.cli.resource_args import fetch, one_object
 from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
@@ -38,8 +39,7 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
         if kind is related.CERTIFICATES:
             name = await _secret_name(here, name)
         found = await fetch(here, SECRETS, name)
-    for line in _report(found, f"{here.namespace}/{name}"):
-        click.echo(line)
+    echo_lines(_report(found, f"{here.namespace}/{name}"))
 
 
 async def _secret_name(here: Session, certificate: str) -> str:

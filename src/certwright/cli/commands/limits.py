@@ -16,6 +16,7 @@ from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
 from certwright.cli.format import at, from_now, parse_time, span
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
+from certwright.cli.output import echo
 from certwright.cli.tables import lines_of
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 from certwright.kube.client.rest import Client
@@ -105,12 +106,12 @@ async def command(
         shown = [row for row in shown if row.limit not in _MANY or row.is_used_up]
     shown.sort(key=lambda row: (row.server, -row.used / row.rate.count, row.limit, row.whose))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([_as_json(row, now) for row in shown])).decode())
+        echo(msgspec.json.format(msgspec.json.encode([_as_json(row, now) for row in shown])).decode())
     elif not shown:
-        click.echo("nothing that an ACME server limits has been used")
+        echo("nothing that an ACME server limits has been used")
     else:
         for line in lines_of([_HEADER, *(_cells(row, now) for row in shown)]):
-            click.echo(line)
+            echo(line)
 
 
 async def _accounts(client: Client) -> dict[tuple[str, str, str], Account]:

@@ -17,6 +17,7 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
+from certwright.cli.output import echo
 from certwright.cli.related import CERTIFICATES
 from certwright.cli.resource_args import Target, not_found
 from certwright.kube.api import errors
@@ -97,7 +98,7 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
-            click.echo(f"{'Retrying' if waits else 'Renewing'} {words}")
+            echo(f"{'Retrying' if waits else 'Renewing'} {words}")
             return True
     except errors.NotFound as error:
         report_error(not_found(error, Target(CERTIFICATES, namespace, (name,))))

@@ -8,6 +8,7 @@ from certwright.cli import lazy, policy_flags
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, Words, asynchronous, namespaced_server_options
+from certwright.cli.output import echo
 
 # The reasons that CAs accept from subscribers; `app.revocation` maps them to numbers.
 _REASONS = (
@@ -60,4 +61,4 @@ async def command(*, server: ServerOptions, name: str, reason: str, allow_http_s
             )
         except lazy.revocation.CannotRevoke as error:
             raise Failed(str(error)) from error
-    click.echo(f"certificate {found.serial} is revoked at {found.server}")
+    echo(f"certificate {found.serial} is revoked at {found.server}")

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 from certwright import app
@@ -24,6 +23,7 @@ from certwright.cli.diagnosis import OUR_GROUP
 from certwright.cli.errors import Failed, report, report_error
 from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
 from certwright.cli.live_view import Mirror
+from certwright.cli.output import echo
 from certwright.cli.overview import Overview
 from certwright.cli.sources import Manifests
 from certwright.kube.api.meta import ObjectKey
@@ -174,7 +174,7 @@ class Runner:
     def _show_result(self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]) -> None:
         rows = [row for key in wanted if (row := overview.row(key)) is not None]
         if rows and not self._is_json:
-            click.echo()
+            echo()
             progress.print_table(rows, terminal=self._terminal)
         for key in wanted:
             story = overview.story(key)
@@ -183,7 +183,7 @@ class Runner:
         if self._is_json:
             return
         for line in self._next_steps(server, overview, wanted):
-            click.echo(line)
+            echo(line)
 
     def _next_steps(
         self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]

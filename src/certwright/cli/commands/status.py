@@ -11,7 +11,7 @@ import click
 from certwright.cli import certificate_status, issuer_status, related, set_status
 from certwright.cli.access import Session, session
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.output import StatusView, print_content
+from certwright.cli.output import StatusView, echo_lines, print_content
 from certwright.cli.resource_args import fetch, one_object
 from certwright.cli.server_health import store_problem
 from certwright.kube.api.kinds import Kind
@@ -59,5 +59,4 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
         print_content({**shown.content, "serverProblem": problem}, output)
         return
     warning = [f"The server cannot write: {problem}; nothing changes until it can."] if problem else []
-    for line in (*shown.lines[:1], *warning, *shown.lines[1:]):
-        click.echo(line)
+    echo_lines((*shown.lines[:1], *warning, *shown.lines[1:]))

@@ -19,6 +19,7 @@ from certwright.cli import lazy, trust_stores
 from certwright.cli.access import session
 from certwright.cli.errors import Failed
 from certwright.cli.options import Folder, ServerOptions, asynchronous, gathered, namespaced_server_options
+from certwright.cli.output import echo, echo_lines
 from certwright.cli.trust_stores import Ca, Command, JavaStore, NssStore, Store
 
 if TYPE_CHECKING:
@@ -199,13 +200,12 @@ async def show(*, source: _Source, choice: _Choice, output: str | None, server: 
     if output == "pem":
         click.echo(facts.pem, nl=False)
         return
-    for line in lazy.secret_report.facts(facts, datetime.now(UTC)):
-        click.echo(line)
+    echo_lines(lazy.secret_report.facts(facts, datetime.now(UTC)))
     name = trust_stores.name_of(facts.fingerprint.hex())
-    click.echo(f"Name in stores: {name}")
+    echo(f"Name in stores: {name}")
     for store in choice.found():
         is_in = await asyncio.to_thread(store.has, name)
-        click.echo(f"{store.title}: {'installed' if is_in else 'not installed'}")
+        echo(f"{store.title}: {'installed' if is_in else 'not installed'}")
 
 
 @command.command(short_help="Install a CA in the trust stores.")
@@ -306,15 +306,15 @@ def _change(
         _check_rights([store for store, commands in plans if commands], words)
     for store, commands in plans:
         if not commands:
-            click.echo(f"{store.title}: {words.nothing}", err=dry_run)
+            echo(f"{store.title}: {words.nothing}", err=dry_run)
             continue
         for each in commands:
             if dry_run:
-                click.echo(str(each))
+                echo(str(each))
             else:
                 each.run()
         if not dry_run:
-            click.echo(f"{store.title}: {words.done}")
+            echo(f"{store.title}: {words.done}")
 
 
 def _check_rights(stores: Sequence[Store], words: _Words) -> None:

@@ -16,7 +16,7 @@ from certwright.cli import access, daemon, users
 from certwright.cli.commands.expiring import parse_within
 from certwright.cli.errors import Failed
 from certwright.cli.options import Folder, ServerOptions, asynchronous, gathered, server_options
-from certwright.cli.output import print_content
+from certwright.cli.output import echo, print_content
 from certwright.cli.tables import lines_of
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.kubeconfig_file import KubeconfigError
@@ -139,7 +139,7 @@ async def create(
     content = kubeconfig.render(target.server or found.server, found.ca_pem, token.value, name)
     write_atomically(target.kubeconfig, content)
     where = f" in {', '.join(namespaces)}" if namespaces else ""
-    click.echo(f"user {name} ({role}{where}): {target.kubeconfig} is valid until {token.expires}")
+    echo(f"user {name} ({role}{where}): {target.kubeconfig} is valid until {token.expires}")
 
 
 def _check_target(path: Path, name: str) -> None:
@@ -177,9 +177,9 @@ async def list_(*, server: ServerOptions, output: str | None) -> None:
         print_content([asdict(user) for user in found], output)
     elif found:
         rows = [(user.name, ", ".join(user.roles) or "none", user.expires or "unknown") for user in found]
-        click.echo("\n".join(lines_of([("NAME", "RIGHTS", "TOKEN EXPIRES"), *rows])))
+        echo("\n".join(lines_of([("NAME", "RIGHTS", "TOKEN EXPIRES"), *rows])))
     else:
-        click.echo("there are no users; `certwright user create` creates one")
+        echo("there are no users; `certwright user create` creates one")
 
 
 @command.command(short_help="Delete a user, whose tokens become invalid.")
@@ -195,7 +195,7 @@ async def delete(*, name: str, server: ServerOptions) -> None:
     """
     async with access.session(server) as here:
         await users.delete(here.client, name)
-    click.echo(f"user {name} deleted; its tokens are no longer accepted")
+    echo(f"user {name} deleted; its tokens are no longer accepted")
 
 
 @command.command("rotate-admin", short_help="Replace the administrator's token.")
@@ -225,6 +225,4 @@ def rotate_admin(*, data_dir: Path) -> None:
     write_atomically(path, token.encode())
     if content is not None:
         write_atomically(config, content)
-    click.echo(
-        f"the administrator's token is new; {config} has it, a running server takes it within a second"
-    )
+    echo(f"the administrator's token is new; {config} has it, a running server takes it within a second")

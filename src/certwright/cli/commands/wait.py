@@ -23,6 +23,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
+from certwright.cli.output import echo
 from certwright.cli.resource_args import Selection, Target, selection_arguments
 from certwright.cli.watch_one import follow
 from certwright.kube.api import errors
@@ -100,7 +101,7 @@ async def command(
 async def _choose(here: Session, target: Target, selected: Selection) -> list[tuple[Kind[Json], str, str]]:
     keys = await selected.keys(here, target)
     if not keys:
-        click.echo(f"no {target.kind.plural} to wait for", err=True)
+        echo(f"no {target.kind.plural} to wait for", err=True)
     return [(target.kind, *key) for key in keys]
 
 
@@ -131,7 +132,7 @@ class _Waiter:
                 place = self._place(namespace)
                 report_error(f"{reference(kind, name)}{place}: not within {self._timeout_s:g} s{why}")
                 return False
-        click.echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
+        echo(f"{reference(kind, name)} {self._words}{self._place(namespace)}")
         return True
 
     def _place(self, namespace: str) -> str:
