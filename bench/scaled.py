@@ -122,7 +122,8 @@ def _made(folder: Path) -> Path:
 def _start(running: ExitStack, server: Daemon, shards: int) -> int:
     flags = ["--shards", str(shards), "--leader-election-retry-period", f"{_RETRY_S}s"]
     flags = flags if shards > 1 else ["--leader-elect", "false"]
-    return running.enter_context(controllers(server, "--kube-api-qps", "-1", *flags))
+    common = ["--kube-api-qps", "-1", "--log-level", "warning"]
+    return running.enter_context(controllers(server, *common, *flags))
 
 
 def _issue(
