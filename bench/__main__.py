@@ -36,6 +36,7 @@ BENCHMARKS = {
     "paused": "what a shard writes that stood still for longer than its Lease lasts (six minutes)",
     "move": "a store of 100,000 certificates from SQLite to etcd and back: time (ten minutes)",
     "etcd_rows": "size of a certificate on etcd, plain and compressed; cost of compression",
+    "etcd_capacity": "etcd's database and memory with 50,000 certificates that are renewed (ten minutes)",
     "delivery": "from issuance to served: 100 renewals with eight servers (three minutes)",
     "etcd_lists": "whole lists and pages of 500 on etcd, up to 100,000 objects: processor time",
 }

@@ -137,13 +137,15 @@ async def issue(server: Daemon, number: int) -> float:
         return seen.result() - begun
 
 
-async def create_certificate(client: Client, n: int, prefix: str = "fresh") -> None:
+async def create_certificate(
+    client: Client, n: int, prefix: str = "fresh", *, algorithm: str = "ECDSA"
+) -> None:
     """Create the Certificate `PREFIX-N`."""
     name = f"{prefix}-{n}"
     spec = {
         "secretName": name,
         "dnsNames": [f"{name}.example.com"],
-        "privateKey": {"algorithm": "ECDSA"},
+        "privateKey": {"algorithm": algorithm},
         "issuerRef": {"name": f"own-ca-{n % CA_ISSUERS}"},
     }
     meta = {"name": name, "namespace": "default"}

@@ -52,16 +52,16 @@ def main(options: Sequence[str] = ()) -> None:
     number = parser.parse_args(options).number
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as name, running_etcd(Path(name)) as etcd:
         one, two, three = (Path(name) / folder for folder in ("one", "two", "three"))
-        rows = [["rows written for the test", *_timed(_fill, one, number)]]
+        rows = [["rows written for the test", *_timed(fill, one, number)]]
         key = ("--encryption-key-file", str(one / "encryption.key"))
         on_etcd = ("--data-dir", str(two), "--store", etcd.url, *key)
         first, second = str(Path(name) / "first.backup"), str(Path(name) / "second.backup")
         before = asyncio.run(_digest(one, one))
-        rows.append(["backup of SQLite", *_timed(_run, "backup", "--data-dir", str(one), first)])
-        rows.append(["restore into etcd", *_timed(_run, "restore", *on_etcd, first)])
+        rows.append(["backup of SQLite", *_timed(run, "backup", "--data-dir", str(one), first)])
+        rows.append(["restore into etcd", *_timed(run, "restore", *on_etcd, first)])
         rows.append(["server on etcd", *_timed(_serve, on_etcd)])
-        rows.append(["backup of etcd", *_timed(_run, "backup", *on_etcd, second)])
-        rows.append(["restore into SQLite", *_timed(_run, "restore", "--data-dir", str(three), *key, second)])
+        rows.append(["backup of etcd", *_timed(run, "backup", *on_etcd, second)])
+        rows.append(["restore into SQLite", *_timed(run, "restore", "--data-dir", str(three), *key, second)])
         assert asyncio.run(_digest(three, one)) == before, "rows differ"
         sizes = [Path(file).stat().st_size / 1e6 for file in (first, second)]
     table([f"{number:,} certificates", "seconds", "of processor, without etcd"], rows)
@@ -82,23 +82,25 @@ def _spent_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def _run(*words: str) -> None:
+def run(*words: str) -> None:
+    """Run a command of certwright."""
     subprocess.run([sys.executable, "-m", "certwright", *words], check=True)
 
 
-def _fill(data_dir: Path, number: int) -> None:
+def fill(data_dir: Path, number: int, algorithm: str = "ECDSA") -> None:
+    """Write a store of so many issued certificates."""
     with daemon(data_dir=data_dir) as server:
         asyncio.run(make_issuers(server, has_label=True))
-        asyncio.run(_issue(server))
+        asyncio.run(_issue(server, algorithm))
     asyncio.run(_copy(data_dir, number))
 
 
-async def _issue(server: Daemon) -> None:
+async def _issue(server: Daemon, algorithm: str) -> None:
     async with session(server) as client, asyncio.TaskGroup() as group:
         listing = await client.list(CERTIFICATES, "default")
         group.create_task(wait_ready(client, listing.resource_version, TEMPLATES))
         for n in range(TEMPLATES):
-            await create_certificate(client, n)
+            await create_certificate(client, n, algorithm=algorithm)
     await asyncio.sleep(3)
 
 

@@ -96,15 +96,13 @@ async def test_the_member_that_is_nearest_to_its_quota_is_reported(tmp_path: Pat
         store = await open_etcd(at(*(etcd.member for etcd in members)), compact_every_s=0)
         await fill(store, 6 * [KEY.name])
         await store.compact(store.revision)
-        smallest, largest = members[0], members[1]
-        await asyncio.to_thread(smallest.maintain, "defragment")
-        sizes = [int(etcd.maintain("status")["dbSize"]) for etcd in (smallest, largest)]
-        assert sizes[0] < sizes[1]
+        await asyncio.to_thread(members[0].maintain, "defragment")
+        smallest = int(members[0].maintain("status")["dbSize"])
         await store._quota.measure()
         assert store.usage is not None
-        assert store.usage.size == sizes[1]
+        assert store.usage.size > 2 * smallest
         for etcd in members[1:]:
             etcd.pause()
         await store._quota.measure()
-        assert store.usage.size == sizes[0]
+        assert store.usage.size < 2 * smallest
         await store.close()

@@ -1,0 +1,125 @@
+"""etcd with many certificates in operation: its database, which is not defragmented, and its memory.
+
+    make bench ARGS=etcd_capacity
+    make bench ARGS="etcd_capacity --number 20000 --algorithm RSA"
+
+One etcd with one member; the store is filled as by `move`. Then a quarter of all rows is written again, in
+random order, and etcd compacted, six times: as renewals write them, and until the database no longer grows.
+What renewals leave free in a page is used again only where a whole page becomes free.
+
+The memory is that of etcd after a start. In operation up to 100,000 requests are added (`--snapshot-count`),
+which it keeps for members that lag; those of the fill, many rows in each, would distort the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.move import fill, run
+from bench.rig import table
+from certwright.kube.store.etcd.client import Access, EtcdClient
+from certwright.kube.store.etcd.messages import (
+    COMPACT,
+    RANGE,
+    STATUS,
+    TXN,
+    CompactionRequest,
+    RangeRequest,
+    StatusRequest,
+    TxnRequest,
+    put_op,
+    read_op,
+)
+from certwright.kube.store.etcd.rows import Layout
+from certwright.kube.store.etcd.store import DEFAULT_PREFIX
+from support.etcd import Etcd, running_etcd
+
+NUMBER = 50_000
+HEADINGS = ["certificates", "", "database, kB each", "of it in use", "memory, kB each", "mapped, kB each"]
+_ROUNDS, _PART = 6, 4
+_ROWS_A_WRITE = 40
+# etcd compacts in the background, and gives memory back to the system within two minutes.
+_COMPACTED_S, _RESTED_S = 8, 150
+_LAYOUT = Layout(DEFAULT_PREFIX)
+
+
+def main(options: Sequence[str] = ()) -> None:
+    """Print one row for each state of the store."""
+    parser = argparse.ArgumentParser(prog="etcd_capacity")
+    parser.add_argument("--number", type=int, default=NUMBER)
+    parser.add_argument("--algorithm", choices=("ECDSA", "RSA"), default="ECDSA")
+    chosen = parser.parse_args(options)
+    number, rows = chosen.number, list[list[str]]()
+    with (
+        tempfile.TemporaryDirectory(prefix="certwright-bench-") as name,
+        running_etcd(Path(name), flags=("--snapshot-count=100",)) as etcd,
+    ):
+        one, two, backup = (Path(name) / part for part in ("one", "two", "backup"))
+        fill(one, number, chosen.algorithm)
+        run("backup", "--data-dir", str(one), str(backup))
+        key = ("--encryption-key-file", str(one / "encryption.key"))
+        run("restore", "--data-dir", str(two), "--store", etcd.url, *key, str(backup))
+        rows.append(asyncio.run(_state(etcd, number, "restored")))
+        for done in range(1, _ROUNDS + 1):
+            asyncio.run(_renew(etcd))
+            rows.append(asyncio.run(_state(etcd, number, f"{done}/{_PART} of the rows written again")))
+        etcd.kill()
+        etcd.start()
+        time.sleep(_RESTED_S)
+        memory = [f"{part / number:.1f}" for part in _resident_kb(etcd.pid)]
+        rows.append([*asyncio.run(_state(etcd, number, "etcd started again"))[:-2], *memory])
+        etcd.maintain("defragment")
+        rows.append(asyncio.run(_state(etcd, number, "defragmented")))
+    table(HEADINGS, rows)
+
+
+async def _state(etcd: Etcd, number: int, what: str) -> list[str]:
+    client = EtcdClient(Access((etcd.member,)))
+    status = await client.call(STATUS, StatusRequest())
+    await client.close()
+    sizes = (f"{size / number / 1_000:.2f}" for size in (status.db_size, status.db_size_in_use))
+    return [f"{number:,}", what, *sizes, "", ""]
+
+
+def _resident_kb(pid: int) -> tuple[float, float]:
+    """The resident memory of a process in kB (10^3 bytes): its own, and that of mapped files."""
+    status = dict(line.split(":") for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    own, files = (int(status[field].split()[0]) * 1.024 for field in ("RssAnon", "RssFile"))
+    return own, files
+
+
+async def _renew(etcd: Etcd) -> None:
+    """Write a part of the rows again, with other bytes of the same length, and compact."""
+    client = EtcdClient(Access((etcd.member,)))
+    skip, span = len(_LAYOUT.meta), _LAYOUT.root
+    names = [
+        kv.key[skip:]
+        for kv in (
+            await client.call(RANGE, RangeRequest(key=span.begin, range_end=span.end, keys_only=True))
+        ).kvs
+        if kv.key.startswith(_LAYOUT.meta)
+    ]
+    random.shuffle(names)
+    del names[len(names) // _PART :]
+    for at in range(0, len(names), _ROWS_A_WRITE):
+        keys = [
+            part + name for name in names[at : at + _ROWS_A_WRITE] for part in (_LAYOUT.meta, _LAYOUT.body)
+        ]
+        found = (await client.call(TXN, TxnRequest(success=list(map(read_op, keys))))).responses
+        kvs = [kv for one in found for kv in one.response_range.kvs]
+        writes = [put_op(kv.key, kv.value[:-8] + os.urandom(8)) for kv in kvs]
+        revision = (await client.call(TXN, TxnRequest(success=writes))).header.revision
+    await client.call(COMPACT, CompactionRequest(revision=revision))
+    await client.close()
+    await asyncio.sleep(_COMPACTED_S)
+
+
+if __name__ == "__main__":
+    main()
