@@ -25,6 +25,7 @@ CLUSTER = {
     "API services": "/apis/apiregistration.k8s.io/v1/apiservices",
     "signing requests": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
 }
+SLICES = "/apis/discovery.k8s.io/v1"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -77,6 +78,14 @@ async def test_a_tenant_delivers_nothing_to_the_machine(server: Server) -> None:
     assert (await server.tenant()._send("GET", path))["items"] == []
     with pytest.raises(Forbidden):
         await server.tenant()._send("POST", path, {"metadata": {"name": "evil"}, "spec": spec})
+
+
+async def test_a_tenant_leads_no_ingress_controller_to_addresses_of_others(server: Server) -> None:
+    """As since Kubernetes 1.22 (CVE-2021-25740)."""
+    for path in ("/api/v1/namespaces/team-a/endpoints", f"{SLICES}/namespaces/team-a/endpointslices"):
+        assert (await server.tenant()._send("GET", path))["items"] == []
+        with pytest.raises(Forbidden):
+            await server.tenant()._send("POST", path, {"metadata": {"name": "evil"}})
 
 
 async def test_a_tenant_writes_no_order_and_no_challenge(server: Server) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
+from certwright.kube.util.encoding import one_line
+
 _SHOWN: Final = 50
 """Problems that one digest lists; their number is always given."""
 _LONGEST: Final = 1000
@@ -69,7 +71,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         )
         return [
             self.title,
-            f"  cause: {self.cause[:_LONGEST]}",
+            f"  cause: {one_line(self.cause[:_LONGEST])}",
             f"  fix: {self.fix}",
             *(f"  {name}: {_shown(moment)}" for name, moment in dated if moment is not None),
             *([f"  failed attempts: {self.attempts}"] if self.attempts else []),

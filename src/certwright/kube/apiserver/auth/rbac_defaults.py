@@ -120,10 +120,12 @@ def _kubernetes_roles() -> list[Default]:
 
 def _users_roles() -> list[Default]:
     """admin, edit and view, and the roles aggregated into them."""
-    content = "configmaps endpoints persistentvolumeclaims pods services"
+    content = "configmaps persistentvolumeclaims pods services"
     edit = [
         _rule(_READ, "pods/attach pods/exec pods/portforward secrets"),
         _rule("impersonate", "serviceaccounts"),
+        # Not `endpoints`: their author leads an ingress controller to addresses of other namespaces.
+        # Source: Kubernetes 1.22, CVE-2021-25740.
         _rule(_WRITE, f"{content} secrets serviceaccounts"),
         _rule("create", "serviceaccounts/token"),
         _rule(_WRITE, "deployments deployments/scale daemonsets", "apps"),
@@ -131,7 +133,7 @@ def _users_roles() -> list[Default]:
         _rule(f"{_READ} {_WRITE}", "leases", "coordination.k8s.io"),
     ]
     view = [
-        _rule(_READ, f"{content} pods/status pods/log services/status serviceaccounts"),
+        _rule(_READ, f"{content} endpoints pods/status pods/log services/status serviceaccounts"),
         _rule(_READ, "events namespaces namespaces/status"),
         _rule(_READ, "deployments deployments/scale deployments/status daemonsets daemonsets/status", "apps"),
         _rule(_READ, "endpointslices", "discovery.k8s.io"),
