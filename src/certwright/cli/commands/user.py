@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from certwright.cli import access, daemon, users
 from certwright.cli.commands.expiring import parse_within
-from certwright.cli.errors import Failed
+from certwright.cli.errors import Failed, report_warning
 from certwright.cli.options import Folder, ServerOptions, asynchronous, gathered, server_options
 from certwright.cli.output import echo, print_content
 from certwright.cli.tables import lines_of
@@ -22,6 +22,8 @@ from certwright.kube.client import kubeconfig
 from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.util.files import write_atomically
 
+# Roles with the right to create tokens of a namespace's ServiceAccounts, which users are.
+_TAKES_TOKENS = ("edit", "admin")
 _SHORTEST = timedelta(minutes=10)
 # RFC 1123 label, as names of ServiceAccounts; the name of the binding is longer.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
@@ -129,6 +131,10 @@ async def create(
     """
     if role == "cluster-admin" and namespaces:
         raise click.UsageError("--role cluster-admin applies to all namespaces; write admin for some of them")
+    if users.NAMESPACE in namespaces:
+        raise click.UsageError(
+            f"-n {users.NAMESPACE} would give the user the tokens of all users; name other namespaces"
+        )
     _check_target(target.kubeconfig, name)
     choice = access.choose(target.admin_kubeconfig, os.environ, Path.cwd())
     found = access.load(choice, target.context)
@@ -139,6 +145,10 @@ async def create(
     content = kubeconfig.render(target.server or found.server, found.ca_pem, token.value, name)
     write_atomically(target.kubeconfig, content)
     where = f" in {', '.join(namespaces)}" if namespaces else ""
+    if role in _TAKES_TOKENS and not namespaces:
+        report_warning(
+            f"{role} in all namespaces includes the tokens of all users, administrators' too; -n limits it"
+        )
     echo(f"user {name} ({role}{where}): {target.kubeconfig} is valid until {token.expires}")
 
 
