@@ -145,6 +145,10 @@ def test_labels_are_escaped() -> None:
     assert labels([("a", 'x"y\\z\n')]) == r'a="x\"y\\z\n"'
 
 
+def test_the_name_of_an_issuer_makes_no_sample_of_a_megabyte() -> None:
+    assert len(labels([("a", "x" * 10**6)])) < 2000
+
+
 async def test_the_api_server_tells_them_beside_its_own(scene: Scene) -> None:
     world = scene.world
     assert world.controllers is not None

@@ -60,6 +60,18 @@ def test_a_terminal_that_shows_the_log_obeys_no_text_in_it(capsys: pytest.Captur
     assert second.endswith(r'cause="\u001b]0;title\u0007 \u009b32m"')
 
 
+@pytest.mark.parametrize("form", logs.FORMATS)
+def test_a_field_of_a_megabyte_makes_no_line_of_a_megabyte(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.set_up(level="info", form=form)
+    LOG.info("%s", "x" * 10**6)
+    logs.event(LOG, logging.INFO, "failed", subject="x", cause="y" * 10**6)
+    first, second = capsys.readouterr().err.splitlines()
+    assert len(first) < 10_000 > len(second)
+    assert "(1000000 characters)" in first
+
+
 def test_a_source_that_repeats_itself_is_limited_and_counted() -> None:
     limiter = logs.Limiter()
     passed = [n for n in range(100) if limiter.filter(record("disk %s full", 1000.0, n))]

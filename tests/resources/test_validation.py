@@ -93,6 +93,8 @@ IDENTITIES = (
     ("spec", "field", "words"),
     [
         ({"issuerRef": {"name": ""}}, "spec.issuerRef.name", "Required value"),
+        ({"issuerRef": {"name": "x" * 254}}, "spec.issuerRef.name", "Too long"),
+        ({"issuerRef": {"name": "x", "group": "x" * 254}}, "spec.issuerRef.group", "Too long"),
         (
             {"privateKey": {"algorithm": "ML-DSA", "size": 256}},
             "spec.privateKey.size",

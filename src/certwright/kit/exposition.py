@@ -11,6 +11,9 @@ from typing import Final
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
+_LONGEST = 1024
+"""Characters of the value of a label, because tenants choose some of them, and each is in many samples."""
+
 
 def head(name: str, kind: str, meaning: str) -> str:
     """The header lines of a metric; `kind` is `gauge` or `counter`."""
@@ -23,6 +26,7 @@ def labels(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _escaped(value: str) -> str:
+    value = value[:_LONGEST]
     if "\\" not in value and '"' not in value and "\n" not in value:
         return value
     return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -26,6 +26,8 @@ _BURST = 10
 _REFILL_S = 5.0
 """A source may log ten lines at once, then one every five seconds."""
 _SOURCES = 4096
+_LONGEST = 8192
+"""Characters of a message or a value. Fields of objects, which they may quote, have up to 3 MB."""
 _NEEDS_QUOTES = frozenset(' "=\\')
 
 
@@ -53,7 +55,7 @@ class _TextFormatter(logging.Formatter):
         moment = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         module = record.name.removeprefix("certwright.")
         # A line break in the text of a remote server must not forge another line.
-        message = visible(record.getMessage()).replace("\n", "\\n")
+        message = visible(_short(record.getMessage())).replace("\n", "\\n")
         values = "".join(f" {name}={_quoted(value)}" for name, value in _values(record).items())
         line = f"{moment} {record.levelname} {module}: {message}{values}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -67,13 +69,19 @@ class _JsonFormatter(logging.Formatter):
             "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "msg": record.getMessage(),
+            "msg": _short(record.getMessage()),
         }
         for name, value in _values(record).items():
-            entry.setdefault(name, _rfc3339(value) if isinstance(value, datetime) else value)
+            entry.setdefault(name, _json_value(value))
         if record.exc_info:
             entry["error"] = self.formatException(record.exc_info)
         return visible(json.dumps(entry, ensure_ascii=False))
+
+
+def _json_value(value: Value) -> Value:
+    if isinstance(value, datetime):
+        return _rfc3339(value)
+    return _short(value) if isinstance(value, str) else value
 
 
 def _rfc3339(moment: datetime) -> str:
@@ -81,10 +89,14 @@ def _rfc3339(moment: datetime) -> str:
 
 
 def _quoted(value: Value) -> str:
-    text = _rfc3339(value) if isinstance(value, datetime) else str(value)
+    text = _rfc3339(value) if isinstance(value, datetime) else _short(str(value))
     if text.isprintable() and _NEEDS_QUOTES.isdisjoint(text):
         return text
     return visible(json.dumps(text, ensure_ascii=False))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
 
 
 @dataclass(slots=True)

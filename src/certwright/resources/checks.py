@@ -12,13 +12,15 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from certwright.kube.api.errors import FieldError, invalid, not_supported, required
+from certwright.kube.api.errors import FieldError, invalid, not_supported, required, too_long
 from certwright.kube.api.naming import check_name
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.issuer_ref import SET_KINDS, IssuerReference
 from certwright.resources.names import GROUP, SETS_GROUP
 from certwright.resources.references import SecretKeySelector
 
+_LONGEST_NAME: Final = 253
+"""Of an object or an API group (RFC 1123 subdomain)."""
 _OID: Final = re.compile(
     r"(?:[01]\.(?:[0-9]|[1-3][0-9])|2\.(?:0|[1-9][0-9]*))(?:\.(?:0|[1-9][0-9]*))*", re.ASCII
 )
@@ -29,8 +31,14 @@ _PEM_CERTIFICATE: Final = re.compile(
 
 
 def check_issuer_ref(ref: IssuerReference, path: str) -> list[FieldError]:
-    """A name, and for our own group an existing kind."""
-    errors: list[FieldError] = []
+    """A name, and for our own group an existing kind; none longer than the names of objects are."""
+    errors = [
+        too_long(f"{path}.{name}", _LONGEST_NAME)
+        for name, value in (("name", ref.name), ("kind", ref.kind), ("group", ref.group))
+        if len(value or "") > _LONGEST_NAME
+    ]
+    if errors:
+        return errors
     if not ref.name:
         errors.append(required(f"{path}.name", "must be specified; name the issuer that signs"))
     if ref.group_or_default == GROUP and not ref.is_ours:
