@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from certwright.acme.protocol.client import RequestRecord
+from certwright.acme.protocol.messages import Action
+from certwright.controllers.acme.client_metrics import OTHERS, Traffic
 from certwright.controllers.replicas.replica import ReplicaMetrics
 from certwright.kit.exposition import labels
 from certwright.kube.client import compressed
@@ -177,3 +180,14 @@ async def test_the_page_on_metrics_names_all_and_no_others(scene: Scene) -> None
     assert {name for name in found if not name.startswith(("process_", "python_"))} == {
         name for name in named if name.startswith(("apiserver_", "cert", "leader_"))
     }
+
+
+def test_servers_without_number_are_counted_together() -> None:
+    """The author of an issuer may name another server each second."""
+    traffic = Traffic()
+    for number in range(3000):
+        url = f"https://h{number}.example/dir"
+        traffic.observe(RequestRecord(Action.DIRECTORY, "GET", url, 200, 0.1))
+    found = traffic.take()
+    assert len(found) == 1001
+    assert {kind.host: tally.count for kind, tally in found}[OTHERS] == 2000

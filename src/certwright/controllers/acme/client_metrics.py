@@ -11,7 +11,11 @@ if TYPE_CHECKING:
     from certwright.acme.protocol.client import RequestRecord
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
+OTHERS: Final = "others"
+"""The host of requests to further servers than are counted one by one."""
 _RECENT = 256
+_MOST = 1000
+"""Kinds of requests with a host of their own: tenants choose hosts, and may choose another one each second."""
 
 
 class Kind(NamedTuple):
@@ -56,7 +60,9 @@ class Traffic:
         kind = Kind(scheme, host, str(record.action), record.method, str(record.status))
         tally = self._tallies.get(kind)
         if tally is None:
-            tally = self._tallies[kind] = Tally()
+            if len(self._tallies) >= _MOST:
+                kind = kind._replace(scheme="", host=OTHERS)
+            tally = self._tallies.setdefault(kind, Tally())
         tally.count += 1
         tally.seconds += record.seconds
         tally.recent.append(record.seconds)
