@@ -286,6 +286,19 @@ def test_a_kubeconfig_of_another_server_is_told_as_such(cli: Cli, daemon: Path, 
     )
 
 
+def test_a_name_that_is_not_in_the_servers_certificate_is_reported_with_the_flag(
+    cli: Cli, daemon: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "kubeconfig"
+    authority = "certificate-authority-data: "
+    named = f"tls-server-name: pki.example.test\n    {authority}"
+    other.write_text(daemon.read_text().replace(authority, named))
+    outcome = cli("get", "certificates", "--kubeconfig", str(other))
+    assert outcome.status == 1
+    assert "start the server with --tls-san pki.example.test, or use one of its other names" in outcome.err
+    assert "another server" not in outcome.err
+
+
 @pytest.mark.parametrize("words", [("status", "certificate"), ("inspect", "secret"), ("delete", "issuer")])
 def test_an_object_that_is_not_there_is_told_with_its_namespace(
     cli: Cli, namespace: str, words: tuple[str, str]

@@ -10,6 +10,8 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -26,6 +28,10 @@ from certwright.kube.client.transport import Transport
 
 DEFAULT_DATA_DIR = Path("certwright-data")
 USER_AGENT = f"certwright/{__version__}"
+# OpenSSL, x509_vfy.h: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH;
+# X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
+_OTHER_NAME: Final = (62, 64)
+_OTHER_TIME: Final = (9, 10)
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -81,7 +87,7 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
         namespace = options.namespace or access.namespace or "default"
         yield Session(Client(transport, user_agent=USER_AGENT, on_warning=report_warning), namespace)
     except Untrusted as error:
-        raise Failed(_untrusted(choice, error)) from error
+        raise Failed(_untrusted(choice, access, error)) from error
     except Unreachable as error:
         raise Failed(_unreachable(choice, access.server, error)) from error
     except Unauthorized as error:
@@ -144,8 +150,17 @@ def _unreachable(choice: Choice, server: str, error: Unreachable) -> str:
     )
 
 
-def _untrusted(choice: Choice, error: Untrusted) -> str:
+def _untrusted(choice: Choice, access: ClusterAccess, error: Untrusted) -> str:
+    problem = str(error).rstrip(".")
+    if error.verify_code in _OTHER_NAME:
+        name = access.server_name or urlsplit(access.server).hostname
+        return (
+            f"{problem}; start the server with --tls-san {name}, or use one of its other names in the "
+            f"kubeconfig {choice}"
+        )
+    if error.verify_code in _OTHER_TIME:
+        return f"{problem}; check the clocks of this machine and of the server"
     return (
-        f"{str(error).rstrip('.')}; if the kubeconfig {choice} is that of another server, take the one that "
+        f"{problem}; if the kubeconfig {choice} is that of another server, take the one that "
         "this server wrote at startup, or name another with --kubeconfig"
     )

@@ -239,7 +239,11 @@ class Unreachable(Exception):
 
 
 class Untrusted(Unreachable):
-    """The server presents a certificate that the configured CA has not issued."""
+    """The certificate that the server presents is not accepted; `verify_code` is OpenSSL's reason."""
+
+    def __init__(self, message: str, verify_code: int = 0) -> None:
+        super().__init__(message)
+        self.verify_code = verify_code
 
 
 _BY_REASON: dict[str, type[ApiError]] = {

@@ -333,7 +333,8 @@ def _unreachable(server: str) -> Iterator[None]:
         raise Unreachable(f"{server} did not answer in time") from error
     except ssl.SSLCertVerificationError as error:
         reason = error.verify_message or one_line(str(error))
-        raise Untrusted(f"the certificate of {server} is not trusted: {reason}") from error
+        sentence = f"the certificate of {server} is not trusted: {reason}"
+        raise Untrusted(sentence, error.verify_code) from error
     except OSError as error:
         raise Unreachable(_sentence(server, error)) from error
 
