@@ -15,7 +15,7 @@ OTHERS: Final = "others"
 """The host of requests to further servers than are counted one by one."""
 _RECENT = 256
 _MOST = 1000
-"""Kinds of requests with a host of their own: tenants choose hosts, and may choose another one each second."""
+"""Kinds of requests with a host of their own: tenants choose hosts, and may choose another each second."""
 
 
 class Kind(NamedTuple):
