@@ -292,6 +292,24 @@ def test_a_deleted_certificate_is_forgotten() -> None:
     assert circuit.waiting == 0
 
 
+def test_attempts_in_flight_when_the_issuer_begins_to_fail_are_no_trials() -> None:
+    circuit: Circuit[int] = Circuit(12, has_probe=True)
+    for number in range(6):
+        assert circuit.may_attempt(number, None, START) is None
+        circuit.start_attempt(number, START)
+    for number in range(6):
+        circuit.failed(number, Cause.UNAVAILABLE, START + MINUTE)
+    # The first trial follows the answered probe immediately; the next ones 4 and 16 s after the last.
+    now = START + 2 * MINUTE
+    for pause_s in (0, 4, 16):
+        first, *_ = circuit.probed(now, is_answered=True)
+        assert first.at == now + timedelta(seconds=pause_s)
+        now = first.at
+        assert circuit.may_attempt(first.key, None, now) is None
+        circuit.start_attempt(first.key, now)
+        circuit.failed(first.key, Cause.UNAVAILABLE, now)
+
+
 def half_open(failing: int, *, left: int = 0) -> Circuit[int]:
     """A breaker whose probe was answered at `START`. Of the certificates that failed, the first have gone to
     another issuer."""

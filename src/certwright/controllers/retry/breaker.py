@@ -172,7 +172,9 @@ class Circuit(BreakerState[K]):
             return self.withdrawn(key, now) if cause is Cause.DENIED else self.answered(key, now)
         if not self.limit:
             return []
-        was_trial = self.is_open and key in self.in_flight
+        # Not one of those that were in flight when it began to fail.
+        begun_at = self.in_flight.since(key)
+        was_trial = self.opened_at is not None and begun_at is not None and begun_at > self.opened_at
         self._end(key)
         self.failing[key] = Failure(cause, is_taken, now)
         self.is_doubted = True

@@ -41,6 +41,10 @@ class InFlight(Generic[K]):
         since = self._since.get(key)
         return since is not None and now - since < _HOUR
 
+    def since(self, key: K) -> datetime | None:
+        """When its attempt was made, if that has not ended."""
+        return self._since.get(key)
+
     def add(self, key: K, now: datetime) -> None:
         """Record the start of an attempt. Times MUST come in order."""
         self._since.pop(key, None)
