@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 from collections import Counter
@@ -12,7 +13,7 @@ import trustme
 
 from certwright.controllers.acme.revoking import Holder, revoke
 from certwright.resources.issuer_set_member import read_member
-from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CLUSTER_ISSUER_SETS, CLUSTER_ISSUERS, ORDERS
 from issuers.authority import new_root
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble, running_pebble
@@ -124,3 +125,30 @@ async def test_certificates_are_issued_while_servers_are_killed_and_restarted(
         await world.ready(name)
     requests = (await world.client.list(CERTIFICATE_REQUESTS)).items
     assert len(requests) == 27
+
+
+async def test_orders_in_flight_at_a_server_that_is_killed_are_issued_soon_after_its_restart(
+    world: AcmeWorld, pebbles: tuple[Restarted, Restarted]
+) -> None:
+    first, second = pebbles
+    first.kill()
+    names = await load(world, "during", 12)
+    await placed(world, "second", 6)
+    second.kill()
+    for name in await load(world, "alone", 4):
+        await world.ready(name)
+    second.start()
+    # It knows neither the account nor the orders. One of those that wait finds that out as the first trial,
+    # which is made as soon as a probe is answered.
+    for name in names:
+        await world.ready(name, within_s=45)
+
+
+async def placed(world: AcmeWorld, member: str, count: int) -> None:
+    """Return when that member has taken so many orders."""
+    async with asyncio.timeout(60):
+        while True:
+            orders = (await world.client.list(ORDERS)).items
+            if sum(bool(one.status.url) for one in orders if one.spec.issuer_ref.name == member) >= count:
+                return
+            await asyncio.sleep(0.01)
