@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,10 @@ async def served(port: int, host: str) -> str:
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=host)
     der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    writer.close()
+    # Without the exchange of close_notify, which Traefik may not live to answer.
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
     return ssl.DER_cert_to_PEM_cert(der)
 
 
