@@ -7,7 +7,10 @@ import json
 import shlex
 import signal
 from collections.abc import Callable
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -16,14 +19,19 @@ from click.testing import CliRunner
 from certwright.app.encryption import BUCKETS, KeyFile
 from certwright.cli.main import program
 from certwright.kube.api import conditions
+from certwright.kube.api.kinds import Kind
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.kube.store.backup_file import BackupReader
 from certwright.kube.store.contract import Key
 from certwright.kube.store.envelope import Seal
-from certwright.resources.table import CERTIFICATES
+from certwright.resources.certificate import Certificate
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from cli.calls import PATIENT, Process
 from support.etcd import running_etcd
+
+T = TypeVar("T", Certificate, CertificateRequest)
 
 KEY = ("--encryption-key-file", "one/encryption.key")
 # Else the second server would wait until the Lease of the killed one has expired (60 s).
@@ -75,21 +83,33 @@ def stopped(process: Process) -> None:
     assert outcome.status == 0, outcome.err
 
 
-async def some_ready(folder: str, prefix: str, number: int) -> None:
-    """Return when so many Certificates with that prefix are Ready."""
-    transport = connect(load(Path(folder) / "kubeconfig"))
-    client, ready = Client(transport, user_agent="test"), set[str]()
+async def until(folder: str, kind: Kind[T], number: int, matches: Callable[[T], bool]) -> None:
+    """Return when so many objects match."""
+    client = Client(connect(load(Path(folder) / "kubeconfig")), user_agent="test")
+    names = set[str]()
     try:
-        async with asyncio.timeout(200):
-            async for batch in client.watch(CERTIFICATES, "default", resource_version=""):
-                issued = [
-                    one.object for one in batch if conditions.is_true(one.object.status.conditions, "Ready")
-                ]
-                ready |= {one.metadata.name for one in issued if one.metadata.name.startswith(prefix)}
-                if len(ready) >= number:
-                    break
+        async with (
+            asyncio.timeout(200),
+            aclosing(client.watch(kind, "default", resource_version="")) as watch,
+        ):
+            async for batch in watch:
+                names |= {event.object.metadata.name for event in batch if matches(event.object)}
+                if len(names) >= number:
+                    return
+        raise AssertionError(f"the watch ended; until then matched: {names}")
     finally:
         await client.close()
+
+
+def is_pending(request: CertificateRequest) -> bool:
+    """Whether it is a request of the Certificates whose issuer is missing."""
+    return request.metadata.name.startswith("late-")
+
+
+def is_issued(certificate: Certificate, prefix: str) -> bool:
+    """Whether it is a Ready Certificate of that prefix."""
+    is_ready = conditions.is_true(certificate.status.conditions, "Ready")
+    return is_ready and certificate.metadata.name.startswith(prefix)
 
 
 def rows(file: str) -> dict[Key, tuple[dict[str, object], dict[str, object]]]:
@@ -140,8 +160,10 @@ def test_a_store_moves_to_etcd_and_back_while_certificates_are_issued(
     with running_etcd(tmp_path) as etcd:
         on_etcd = ("--store", etcd.url, "--etcd-prefix", "/moved")
         one = served("one")
-        apply("one", *ISSUERS, *PENDING, *FIRST)
-        asyncio.run(some_ready("one", "first", 5))
+        apply("one", *ISSUERS, *PENDING)
+        asyncio.run(until("one", CERTIFICATE_REQUESTS, LATE, is_pending))
+        apply("one", *FIRST)
+        asyncio.run(until("one", CERTIFICATES, 5, partial(is_issued, prefix="first")))
         one.kill(signal.SIGKILL)
         one.rest()
         call("backup", "--data-dir", "one", *KEY, "one.backup")
@@ -149,7 +171,7 @@ def test_a_store_moves_to_etcd_and_back_while_certificates_are_issued(
         assert shlex.join(("serve", "--data-dir", "two", *on_etcd, *KEY)) in restored
         two = served("two", *on_etcd)
         apply("two", *SECOND)
-        asyncio.run(some_ready("two", "second", 5))
+        asyncio.run(until("two", CERTIFICATES, 5, partial(is_issued, prefix="second")))
         stopped(two)
         call("backup", "--data-dir", "two", *on_etcd, *KEY, "two.backup")
     call("restore", "--data-dir", "three", *KEY, "two.backup")
