@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import click
 import pytest
 
 from certwright.cli import policy_flags
+from support.real import require_package
 
 
 def commands() -> dict[str, click.Command]:
@@ -35,8 +34,8 @@ def test_a_plugin_that_is_not_installed() -> None:
     )
 
 
-@pytest.mark.skipif(find_spec("lexicon") is None, reason="dns-lexicon is not installed")
 def test_providers_of_lexicon() -> None:
+    require_package("lexicon")
     assert refusal("--dns01-lexicon", "hetzner, ovh", "powerdns") == ""
     assert "dns-lexicon has no provider `nope`" in refusal("--dns01-lexicon", "hetzner,nope")
     assert "`localzone` cannot be used" in refusal("--dns01-lexicon", "localzone")

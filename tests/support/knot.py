@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,10 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from support.programs import free_port, spawn, stop, wait_for
 from support.questions import answers
+from support.real import require
 
 TSIG_SECRET: Final = "NTgwODMzMzU0MTZhYmE0NTk0MzI3NDk2NzY2Zjk1YTA="
 _ZONE = """\
@@ -66,20 +63,10 @@ class Knot:
         return f"127.0.0.1:{self.port}"
 
 
-def _program() -> str:
-    found = shutil.which("knotd") or shutil.which("knotd", path="/usr/sbin")
-    if found is None:
-        reason = "knotd is not installed (Debian: knot)"
-        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
-            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
-        pytest.skip(reason)
-    return found
-
-
 @contextlib.contextmanager
 def running_knot(zones: Sequence[str] = ("example.org",)) -> Iterator[Knot]:
     """A Knot with these zones."""
-    program = _program()
+    program = require("knotd", debian="knot")
     with tempfile.TemporaryDirectory(prefix="knot-") as name:
         folder, port = Path(name), free_port()
         for zone in zones:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-import pytest
+from support.real import missing
 
 _ROOT = Path(__file__).parents[2]
 TOOLS = Path(os.environ.get("CERTWRIGHT_TOOLS") or _ROOT / ".tools") / "bin"
@@ -34,10 +34,7 @@ def tool(program: str, *, made_by: str = "oracle") -> Path:
     CI demands it."""
     path = TOOLS / program
     if not path.exists():
-        reason = f"{path} is not there; run `make {made_by}`"
-        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
-            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
-        pytest.skip(reason)
+        missing(f"{path} does not exist; run `make {made_by}`")
     return path
 
 
@@ -46,10 +43,7 @@ def environment_of(name: str) -> Path:
     where CI demands it."""
     path = _ROOT / f".venv-{name}"
     if not (path / ".done").exists():
-        reason = f"{path} is missing; run `make {name}`"
-        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
-            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
-        pytest.skip(reason)
+        missing(f"{path} does not exist; run `make {name}`")
     return path
 
 

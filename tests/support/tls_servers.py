@@ -10,9 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from support.real import require
+from support.real import missing, require
 
 _POSTGRES_USER = "postgres"
 
@@ -121,11 +119,9 @@ def running_postgres(folder: Path, port: int, tls: Path) -> Iterator[None]:
 def _postgres_programs() -> Path:
     """Debian keeps them off the PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if found:
-        return found[-1].parent
-    if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
-        pytest.fail("PostgreSQL is not installed, and CERTWRIGHT_REQUIRE_REAL=1 demands it")
-    pytest.skip("PostgreSQL is not installed here")
+    if not found:
+        missing("PostgreSQL is not installed here (Debian: postgresql)")
+    return found[-1].parent
 
 
 @contextmanager

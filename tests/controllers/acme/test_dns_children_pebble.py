@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from importlib.util import find_spec
 
 import pytest
 import pytest_asyncio
@@ -15,6 +14,7 @@ from support.acme_world import AcmeWorld, acme_world
 from support.dns.plugins import EXAMPLE, install, write_plugins
 from support.dns.powerdns import KEY, PowerDnsServer, running_powerdns, served
 from support.pebble import running_pebble
+from support.real import require_package
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,8 +66,8 @@ async def world(server: PowerDnsServer, tmp_path_factory: pytest.TempPathFactory
             yield made
 
 
-@pytest.mark.skipif(find_spec("lexicon") is None, reason="dns-lexicon is not installed")
 async def test_by_lexicon(world: AcmeWorld, server: PowerDnsServer) -> None:
+    require_package("lexicon")
     await world.certificate("lexicon", "*.l.example.org", "l.example.org", issuer="lexicon")
     assert (await world.chain_of("lexicon"))[0].dns_names == ("*.l.example.org", "l.example.org")
     assert served(server, "_acme-challenge.l.example.org") == set()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
 import sqlite3
 import subprocess
 import tempfile
@@ -17,10 +15,10 @@ import aiohttp
 import dns.message
 import dns.query
 import dns.rdatatype
-import pytest
 
 from support.programs import free_port, spawn, stop, wait_for
 from support.questions import answers
+from support.real import missing, require
 
 KEY = "powerdns-api-key"
 TSIG_SECRET = "NTgwODMzMzU0MTZhYmE0NTk0MzI3NDk2NzY2Zjk1YTA="
@@ -77,13 +75,10 @@ class PowerDnsServer:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
-    if found is None or not _SCHEMA.exists():
-        reason = f"{name} is not installed (Debian: pdns-server, pdns-backend-sqlite3)"
-        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
-            pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
-        pytest.skip(reason)
-    return found
+    path = require(name, debian="pdns-server")
+    if not _SCHEMA.exists():
+        missing(f"{_SCHEMA} does not exist (Debian: pdns-backend-sqlite3)")
+    return path
 
 
 @contextlib.contextmanager

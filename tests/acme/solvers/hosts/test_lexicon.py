@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,6 +28,7 @@ from certwright.app.dns_providers import lexicon_problem
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host
 from support.dns.powerdns import KEY, TSIG_SECRET, PowerDnsServer, running_powerdns, served, set_records
 from support.programs import free_port
+from support.real import missing, require_package
 
 WRONG_KEY = "a-wrong-key"
 EDIT = Edit(f"_acme-challenge.a.{ZONE}", "v", True)
@@ -37,10 +36,7 @@ EDIT = Edit(f"_acme-challenge.a.{ZONE}", "v", True)
 
 @pytest.fixture(scope="module", autouse=True)
 def _library() -> None:
-    if find_spec("lexicon") is None:
-        if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
-            pytest.fail("dns-lexicon is not installed, and CERTWRIGHT_REQUIRE_REAL=1 demands it")
-        pytest.skip("dns-lexicon is not installed")
+    require_package("lexicon")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +82,7 @@ async def test_another_provider_by_dynamic_updates(server: PowerDnsServer, outsi
     try:
         forwarder = await asyncio.start_server(partial(forward, server.port), "127.0.0.9", 53)
     except OSError as error:
-        pytest.skip(f"port 53 cannot be used: {error.strerror}")
+        missing(f"port 53 cannot be used: {error.strerror}")
     key = f"hmac-sha256:certwright:{TSIG_SECRET}"
     host = host_of(outside, provider="ddns", key=key, ddns_server="127.0.0.9")
     async with forwarder:
