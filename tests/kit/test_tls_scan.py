@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import trustme
 
+from certwright.kit import event_loop
 from certwright.kit.tls_scan import ScanFailed, TlsAddress, presented_certificate
 
 Begin = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
@@ -33,13 +36,14 @@ async def server(context: ssl.SSLContext, begin: Begin) -> AsyncIterator[int]:
     """A server that speaks plain text until `begin` returns whether TLS follows; the value is its port."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError, ssl.SSLError):
+        try:
             if await begin(reader, writer):
                 await writer.start_tls(context)
                 await reader.read()
-        writer.transport.abort()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+        except (OSError, EOFError, ssl.SSLError):
+            pass
+        finally:
+            writer.transport.abort()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with listening:
@@ -192,3 +196,22 @@ def test_addresses(text: str, expected: TlsAddress) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="write HOST, HOST:PORT"):
         TlsAddress.parse(text)
+
+
+async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Reset the connection in the middle of the handshake, as a server does that reloads."""
+    await reader.read(1)
+    connection: socket.socket = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return False
+
+
+@pytest.mark.parametrize("run", [asyncio.run, event_loop.run], ids=["asyncio", "fastest"])
+def test_a_reset_in_the_handshake_ends_the_scan(run: Callable[[Awaitable[None]], None]) -> None:
+    async def scan() -> None:
+        async with server(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), reset) as port, asyncio.timeout(10):
+            for _ in range(20):
+                with pytest.raises(ScanFailed, match=r"connection|Connection|reset"):
+                    await presented_certificate(TlsAddress(host="127.0.0.1", port=port), timeout_s=5)
+
+    run(scan())

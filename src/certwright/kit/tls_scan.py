@@ -11,7 +11,6 @@ documentation, "Message Flow" (SSL Session Encryption).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from typing import Final
 from urllib.parse import urlsplit
@@ -98,9 +97,8 @@ async def presented_certificate(address: TlsAddress, *, timeout_s: float) -> byt
         raise ScanFailed(f"{address} cannot be read: {reason}") from None
     finally:
         if writer is not None:
+            # `wait_closed` would never return after a reset in the middle of the handshake.
             writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
     if not found:
         raise ScanFailed(f"{address} presents no certificate")
     return found
