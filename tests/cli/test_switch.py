@@ -171,14 +171,6 @@ def test_every_flag_of_cert_manager_that_is_kept_is_one_of_certwright() -> None:
     assert set(KNOWN_GATES) <= set(features.DEFAULTS)
 
 
-def test_name_servers_by_https_stop() -> None:
-    flag = "--dns01-recursive-nameservers=https://1.1.1.1/dns-query"
-    found = findings(Cluster(deployments=[deployment("controller", flag, replicas=0)]))
-    assert [(one.verdict, "DNS over HTTPS is not supported" in one.text) for one in found] == [
-        ("stops", True)
-    ]
-
-
 def test_the_webhook_is_deleted_with_its_deployment_and_stops_every_write_if_it_is_left() -> None:
     both = [webhook(), webhook("MutatingWebhookConfiguration")]
     running = findings(Cluster(webhooks=both, deployments=[deployment("webhook")]))

@@ -102,7 +102,6 @@ def test_a_misspelt_value_is_named() -> None:
         ("installCRDs=true,crds.keep=false", "crds.keep: false needs crds.enabled: true"),
         ("global.podSecurityPolicy.enabled=true", "Kubernetes 1.25 removed PodSecurityPolicies"),
         ("featureGates=OtherNames=false", "OtherNames=false cannot be honoured"),
-        ("dns01RecursiveNameservers=https://1.1.1.1/dns-query", "DNS over HTTPS is not supported"),
         ("featureGates=AllBeta=false", "set it to true, or remove it and AllBeta=false"),
         ("featureGates=Unknown=true", "Unknown is no feature gate"),
         ("config.workers=3", "config.workers is no setting"),

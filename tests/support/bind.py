@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import trustme
 
 from support.programs import free_port, spawn, stop, wait_for
 from support.questions import answers
@@ -38,15 +39,22 @@ ns1 A 127.0.0.1
 @dataclass(frozen=True, slots=True)
 class Bind:
     """A BIND that is running. `secrets` are the TSIG keys: name, secret in base64; the name of each is its
-    algorithm in cert-manager's words, in small letters."""
+    algorithm in cert-manager's words, in small letters. `https_port` is that of DNS over HTTPS, if it is
+    served."""
 
     port: int
     secrets: dict[str, str] = field(repr=False)
+    https_port: int = 0
 
     @property
     def address(self) -> str:
         """Host and port, as name servers are written."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL of DNS over HTTPS."""
+        return f"https://127.0.0.1:{self.https_port}/dns-query"
 
 
 def named() -> str:
@@ -67,10 +75,12 @@ def running_bind(
     records: dict[str, str] | None = None,
     negative_ttl: int = 1,
     signed: bool = True,
+    pair: trustme.LeafCert | None = None,
 ) -> Iterator[Bind]:
     """A BIND with these zones, `records` of them in the form of a zone file, every name at 127.0.0.1.
 
-    Without `signed` anyone may update them, with no TSIG key.
+    Without `signed` anyone may update them, with no TSIG key. With the certificate `pair` it serves DNS over
+    HTTPS as well, which is HTTP/2 only.
     """
     program = named()
     with tempfile.TemporaryDirectory(prefix="bind-", dir=_MEMORY) as name:
@@ -82,7 +92,14 @@ def running_bind(
         for zone in zones:
             text = _ZONE.format(zone=zone, negative=negative_ttl, records=(records or {}).get(zone, ""))
             (folder / f"{zone}.zone").write_text(text)
-        (folder / "named.conf").write_text(_configuration(folder, port, keys, zones, signed=signed))
+        https_port = 0
+        if pair is not None:
+            https_port = free_port()
+            pair.private_key_pem.write_to_path(folder / "tls.key")
+            pair.cert_chain_pems[0].write_to_path(folder / "tls.crt")
+            (folder / "tls.key").chmod(0o644)
+        configuration = _configuration(folder, port, keys, zones, signed=signed, https_port=https_port)
+        (folder / "named.conf").write_text(configuration)
         log = folder / "log"
         with log.open("wb") as out:
             process = spawn([program, "-g", "-c", str(folder / "named.conf"), "-n", "1"], out)
@@ -90,17 +107,25 @@ def running_bind(
                 # It listens before it has read its zones.
                 for zone in zones:
                     wait_for(partial(answers, port, zone, "SOA"), process, log, what=f"have the zone {zone}")
-                yield Bind(port, keys)
+                yield Bind(port, keys, https_port)
             finally:
                 stop(process)
 
 
 def _configuration(
-    folder: Path, port: int, keys: dict[str, str], zones: Sequence[str], *, signed: bool
+    folder: Path, port: int, keys: dict[str, str], zones: Sequence[str], *, signed: bool, https_port: int
 ) -> str:
-    lines = [
+    lines = []
+    if https_port:
+        lines = [
+            f'tls "doh" {{ cert-file "{folder}/tls.crt"; key-file "{folder}/tls.key"; }};',
+            'http "doh" { endpoints { "/dns-query"; }; };',
+        ]
+    over_https = f'listen-on port {https_port} tls "doh" http "doh" {{ 127.0.0.1; }};' if https_port else ""
+    lines += [
         f'options {{ directory "{folder}"; managed-keys-directory "{folder}"; pid-file none;',
         f"  listen-on port {port} {{ 127.0.0.1; }}; listen-on-v6 {{ none; }}; session-keyfile none;",
+        f"  {over_https}",
         "  notify no; dnssec-validation no;",
         # Pebble asks by TCP, a connection for each question.
         "  tcp-clients 2000; tcp-listen-queue 1000;",

@@ -78,8 +78,8 @@ def warn_of_acme_process(_context: click.Context, _option: click.Parameter, valu
         report_warning("--acme-process no longer has any effect; remove it")
 
 
-def _nameservers(flag: str, name: str, text: str) -> Decorator:
-    return click.option(flag, name, metavar="HOST:PORT,…", multiple=True, callback=parse_servers, help=text)
+def _nameservers(flag: str, name: str, text: str, *, metavar: str = "HOST:PORT,…") -> Decorator:
+    return click.option(flag, name, metavar=metavar, multiple=True, callback=parse_servers, help=text)
 
 
 _SOLVER_OPTIONS = (
@@ -117,7 +117,9 @@ _SOLVER_OPTIONS = (
     _nameservers(
         "--dns01-recursive-nameservers",
         "dns01_nameservers",
-        "Recursive name servers used for the DNS-01 self-check.  [default: the system's]",
+        "Recursive name servers used for the DNS-01 self-check; an https URL: DNS over HTTPS.  [default: "
+        "the system's]",
+        metavar="HOST:PORT|URL,…",
     ),
     click.option(
         "--dns01-recursive-nameservers-only",

@@ -229,9 +229,6 @@ def _of_flags(about: str, deployment: Json) -> Iterator[Finding]:
             replaced.append(flag)
         elif _is_one_of(name, UNUSED_FLAGS):
             unused.append(flag)
-        elif "https://" in flag and name == "dns01-recursive-nameservers":
-            text = f"DNS over HTTPS is not supported, so that certwright does not start with {flag}"
-            yield Finding("stops", about, f"{text}; name the servers as host:port")
         else:
             kept.append(flag)
     if kept:

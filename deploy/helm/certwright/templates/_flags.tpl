@@ -268,8 +268,5 @@ OtherNames: "true"
 {{- with .defaultIssuerGroup }}{{ $flags = append $flags (printf "--default-issuer-group=%s" .) }}{{ end -}}
 {{- end -}}
 {{- $flags = concat $flags (include "certwright.flagsOfExtraArgs" . | fromYamlArray) -}}
-{{- range $flags }}{{ if and (hasPrefix "--dns01-recursive-nameservers=" .) (contains "https://" .) -}}
-{{- fail (printf "%s cannot be honoured: DNS over HTTPS is not supported; name the servers as host:port" .) -}}
-{{- end }}{{ end -}}
 {{- toYaml $flags -}}
 {{- end -}}

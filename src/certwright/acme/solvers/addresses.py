@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
+from certwright.kit.outgoing import HTTPS_ONLY, NotAllowed
+
 DNS_PORT = 53
+_HTTPS = "https://"
+
+
+def is_over_https(text: str) -> bool:
+    """Whether the text is meant as the URL of a server of DNS over HTTPS."""
+    return text.strip().lower().startswith(_HTTPS)
+
+
+def check_recursive_server(text: str) -> None:
+    """Check a name server of the operator's: see `parse_server`, or a URL of DNS over HTTPS. Raises
+    `ValueError` with a sentence."""
+    if not is_over_https(text):
+        parse_server(text)
+        return
+    if not text.isascii():
+        raise ValueError(f'"{text}" is not a usable URL; write its host and path in ASCII')
+    try:
+        HTTPS_ONLY.check(text.strip())
+    except NotAllowed as error:
+        raise ValueError(str(error)) from error
 
 
 def parse_server(text: str) -> tuple[str, int]:
@@ -11,6 +33,11 @@ def parse_server(text: str) -> tuple[str, int]:
     Raises `ValueError` with a sentence.
     """
     plain = text.strip()
+    if is_over_https(text):
+        raise ValueError(
+            f'"{text}" is a URL of DNS over HTTPS, which only --dns01-recursive-nameservers may name; write '
+            "192.0.2.1:53"
+        )
     if plain.startswith("["):
         host, _, tail = plain[1:].partition("]")
     elif plain.count(":") == 1:

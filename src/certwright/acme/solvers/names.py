@@ -1,6 +1,6 @@
 """DNS lookups: by recursive name servers, and by the authoritative servers of a zone.
 
-Messages are dnspython's, sent with `datagrams`.
+Messages are dnspython's, sent with `datagrams`, or with `doh` to servers of DNS over HTTPS.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import ipaddress
 from collections.abc import Awaitable, Iterable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import dns.asyncresolver
 import dns.exception
@@ -21,9 +21,15 @@ import dns.rdatatype
 import dns.rrset
 import msgspec
 
-from certwright.acme.solvers.addresses import DNS_PORT, parse_server
+from certwright.acme.solvers.addresses import (
+    DNS_PORT,
+    check_recursive_server,
+    is_over_https,
+    parse_server,
+)
 from certwright.acme.solvers.caa import Record
 from certwright.acme.solvers.datagrams import exchange
+from certwright.acme.solvers.doh import DohFailed, DohServer
 from certwright.kube.util.recent import Recent
 
 T = TypeVar("T")
@@ -54,15 +60,31 @@ class Zone(msgspec.Struct, frozen=True):
     servers: tuple[tuple[str, tuple[str, ...]], ...]
 
 
+class PlainServer(NamedTuple):
+    """A name server of DNS over UDP and TCP."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    async def exchange(self, message: dns.message.Message, timeout_s: float) -> dns.message.Message:
+        """See `datagrams.exchange`."""
+        return await exchange(message, await _address(self.host), self.port, timeout_s)
+
+
 class NameServers:
-    """Recursive name servers: `host:port`, `host` or `[v6]:port`; none means the system's. Caches for half a
-    minute the zone of a name and the zone's servers.
+    """Recursive name servers: `host:port`, `host` or `[v6]:port`, with `over_https` also https URLs; none
+    means the system's. Caches for half a minute the zone of a name and the zone's servers.
 
     Raises `ValueError` with a sentence for a malformed server.
     """
 
-    def __init__(self, servers: Sequence[str] = (), *, authority_port: int = DNS_PORT) -> None:
-        self._servers = tuple(parse_server(server) for server in servers)
+    def __init__(
+        self, servers: Sequence[str] = (), *, authority_port: int = DNS_PORT, over_https: bool = False
+    ) -> None:
+        self._servers = tuple(_server(server, over_https=over_https) for server in servers)
         self._authority_port = authority_port
         self._zones: Recent[str, str] = Recent(_REMEMBERED_S)
         self._authorities: Recent[str, Zone] = Recent(_REMEMBERED_S)
@@ -143,7 +165,7 @@ class NameServers:
         followed."""
         question = dns.message.make_query(dns.name.from_text(name), dns.rdatatype.TXT)
         question.flags &= ~dns.flags.RD
-        reply = await _query(question, server, self._authority_port)
+        reply = await _query(question, PlainServer(server, self._authority_port))
         return _answer(reply, name, dns.rdatatype.TXT, server)
 
     async def _recursively(self, name: str, kind: dns.rdatatype.RdataType) -> Answer:
@@ -156,33 +178,40 @@ class NameServers:
         except dns.exception.DNSException as error:
             raise LookupFailed(f"{name} is not a name that can be queried: {error}") from error
         failures = []
-        for host, port in self._servers or _system_servers():
+        for server in self._servers or _system_servers():
             try:
-                return await _query(question, host, port)
+                return await _query(question, server)
             except LookupFailed as error:
                 failures.append(str(error))
         raise LookupFailed("; ".join(failures) or "no name server is configured")
 
 
-def _system_servers() -> tuple[tuple[str, int], ...]:
+def _server(text: str, *, over_https: bool) -> PlainServer | DohServer:
+    if over_https and is_over_https(text):
+        check_recursive_server(text)
+        return DohServer(text)
+    return PlainServer(*parse_server(text))
+
+
+def _system_servers() -> tuple[PlainServer, ...]:
     try:
         resolver = dns.asyncresolver.get_default_resolver()
     except dns.exception.DNSException as error:
         raise LookupFailed(f"this machine names no name servers: {error}") from error
-    return tuple((str(server), resolver.port) for server in resolver.nameservers)
+    return tuple(PlainServer(str(server), resolver.port) for server in resolver.nameservers)
 
 
-async def _query(question: dns.message.Message, host: str, port: int) -> dns.message.Message:
+async def _query(question: dns.message.Message, server: PlainServer | DohServer) -> dns.message.Message:
     try:
-        reply = await exchange(question, await _address(host), port, _TIMEOUT_S)
+        reply = await server.exchange(question, _TIMEOUT_S)
     except (TimeoutError, dns.exception.Timeout):
-        raise LookupFailed(f"the name server {host}:{port} did not answer within {_TIMEOUT_S:g} s") from None
-    except (dns.exception.DNSException, OSError, EOFError) as error:
-        raise LookupFailed(f"the name server {host}:{port} cannot be queried: {error}") from error
+        raise LookupFailed(f"the name server {server} did not answer within {_TIMEOUT_S:g} s") from None
+    except (dns.exception.DNSException, DohFailed, OSError, EOFError) as error:
+        raise LookupFailed(f"the name server {server} cannot be queried: {error}") from error
     if reply.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
         asked = question.question[0]
         raise LookupFailed(
-            f"the name server {host}:{port} answered {dns.rcode.to_text(reply.rcode())} for "
+            f"the name server {server} answered {dns.rcode.to_text(reply.rcode())} for "
             f"{asked.name.to_text(omit_final_dot=True)}"
         )
     return reply

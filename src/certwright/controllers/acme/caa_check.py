@@ -22,8 +22,8 @@ _MOST_NAMES: Final = 20
 
 
 def check_at(servers: Sequence[str]) -> CaaCheck:
-    """A check by these name servers; none means the system's."""
-    return CaaCheck(NameServers(servers))
+    """A check by these name servers, the operator's; none means the system's."""
+    return CaaCheck(NameServers(servers, over_https=True))
 
 
 class CaaCheck:

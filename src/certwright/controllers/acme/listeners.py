@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from certwright.acme.ratelimits.published import BadLimits, Chosen, read_limits
-from certwright.acme.solvers.addresses import parse_server
+from certwright.acme.solvers.addresses import check_recursive_server, parse_server
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.acme.options import AcmeOptions, ClusterListener
@@ -69,8 +69,8 @@ class Listeners:
 
 async def open_listeners(settings: AcmeSettings) -> Listeners:
     """Listen as the settings say. Raises `CannotListen`; then nothing listens."""
-    _check_nameservers("--acme-http01-solver-nameservers", settings.http01_nameservers)
-    _check_nameservers("--dns01-recursive-nameservers", settings.dns01_nameservers)
+    _check_nameservers("--acme-http01-solver-nameservers", settings.http01_nameservers, parse_server)
+    _check_nameservers("--dns01-recursive-nameservers", settings.dns01_nameservers, check_recursive_server)
     if settings.tlsalpn01_backend is not None and settings.tlsalpn01_listen is None:
         raise CannotListen("--tlsalpn01-backend says where other connections go; it needs --tlsalpn01-listen")
     limits = _read_limits(settings.limits_file) if settings.limits_file is not None else {}
@@ -183,11 +183,9 @@ def _cannot(flag: str, address: Address, error: OSError) -> CannotListen:
     return CannotListen(f"{flag}: cannot listen on {host or '*'}:{port}: {why}; {hint}")
 
 
-def _check_nameservers(flag: str, servers: tuple[str, ...]) -> None:
-    if not servers:
-        return
+def _check_nameservers(flag: str, servers: tuple[str, ...], check: Callable[[str], object]) -> None:
     for server in servers:
         try:
-            parse_server(server)
+            check(server)
         except ValueError as error:
             raise CannotListen(f"{flag}: {error}") from error

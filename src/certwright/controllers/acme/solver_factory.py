@@ -170,7 +170,12 @@ def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:
     asked = tuple(servers)
     try:
         if asked not in surroundings.asked:
-            surroundings.asked[asked] = NameServers(asked, authority_port=surroundings.dns_authority_port)
+            surroundings.asked[asked] = NameServers(
+                asked,
+                authority_port=surroundings.dns_authority_port,
+                # Only those of the operator's flag: an issuer's must not make this process request URLs.
+                over_https=asked == surroundings.dns_names,
+            )
     except ValueError as error:
         raise SolverError(str(error)) from error
     return surroundings.asked[asked]

@@ -50,19 +50,27 @@ def endpoint(url: str) -> Endpoint:
 
 
 async def dial(
-    server: Endpoint, *, tls: ssl.SSLContext, server_name: str = "", proxy: str = ""
+    server: Endpoint,
+    *,
+    tls: ssl.SSLContext,
+    server_name: str = "",
+    proxy: str = "",
+    connection: Connection | None = None,
 ) -> Connection:
-    """A connection to the server, through the proxy if there is one. `server_name` is the name in its
-    certificate, if that is not its host. Raises `OSError`, `ssl.SSLError` and `ProxyFailed`."""
+    """A connection to the server, through the proxy if there is one: `connection` if it is given.
+    `server_name` is the name in its certificate, if that is not its host. Raises `OSError`, `ssl.SSLError`
+    and `ProxyFailed`."""
+    connection = connection or Connection()
     if proxy:
-        return await _through(endpoint(proxy), server, tls, server_name)
-    return await _open(server, tls, server_name)
+        return await _through(endpoint(proxy), server, tls, server_name, connection)
+    return await _open(server, tls, server_name, connection)
 
 
-async def _open(server: Endpoint, tls: ssl.SSLContext, server_name: str) -> Connection:
+async def _open(
+    server: Endpoint, tls: ssl.SSLContext, server_name: str, connection: Connection
+) -> Connection:
     sock = await _connected_socket(server.host, server.port)
     name = server_name or server.host
-    connection = Connection()
     try:
         await asyncio.get_running_loop().create_connection(
             lambda: connection,
@@ -79,16 +87,18 @@ async def _open(server: Endpoint, tls: ssl.SSLContext, server_name: str) -> Conn
     return connection
 
 
-async def _through(proxy: Endpoint, server: Endpoint, tls: ssl.SSLContext, server_name: str) -> Connection:
+async def _through(
+    proxy: Endpoint, server: Endpoint, tls: ssl.SSLContext, server_name: str, inner: Connection
+) -> Connection:
     """A connection to the server through the proxy: a tunnel (RFC 9110 §9.3.6), or for plain HTTP the
     connection to the proxy itself."""
     try:
-        outer = await _open(proxy, ssl.create_default_context() if proxy.secure else tls, "")
+        context = ssl.create_default_context() if proxy.secure else tls
+        outer = await _open(proxy, context, "", Connection() if server.secure else inner)
     except OSError as error:
         raise ProxyFailed(error.strerror or type(error).__name__) from error
     if not server.secure:
         return outer
-    inner = Connection()
     try:
         place = f"{f'[{server.host}]' if ':' in server.host else server.host}:{server.port}"
         lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *proxy_authorization(proxy), "", ""]
