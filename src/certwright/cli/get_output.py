@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from certwright.cli.jsonpath_template import Column, Render, bare_path, columns, template
-from certwright.kube.util.jsonpath import Find, compile_path
+from certwright.cli import lazy
+
+if TYPE_CHECKING:
+    from certwright.cli.jsonpath_template import Column, Render
+    from certwright.kube.util.jsonpath import Find
 
 _FORMS = ("wide", "yaml", "json", "name")
 
@@ -37,9 +40,9 @@ class OutputType(click.ParamType[Output]):
         try:
             match form:
                 case "jsonpath" if text:
-                    return Output(form, render=template(text))
+                    return Output(form, render=lazy.jsonpath_template.template(text))
                 case "custom-columns" if text:
-                    return Output(form, columns=columns(text))
+                    return Output(form, columns=lazy.jsonpath_template.columns(text))
         except ValueError as error:
             self.fail(str(error), param, ctx)
         if value not in ("", *_FORMS):
@@ -48,7 +51,7 @@ class OutputType(click.ParamType[Output]):
         return Output(form)
 
 
-class PathType(click.ParamType[Find]):
+class PathType(click.ParamType["Find"]):
     """The type of `--sort-by`."""
 
     name = "path"
@@ -56,6 +59,6 @@ class PathType(click.ParamType[Find]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Find:
         """See `click.ParamType`."""
         try:
-            return compile_path(bare_path(str(value)))
+            return lazy.jsonpath.compile_path(lazy.jsonpath_template.bare_path(str(value)))
         except ValueError as error:
             self.fail(str(error), param, ctx)

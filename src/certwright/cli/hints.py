@@ -6,13 +6,13 @@ separate list; only cert-manager's CRDs, which lack values of ours, are recogniz
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
+from certwright.cli import lazy
 from certwright.kube.api.errors import ApiError, Invalid, NotFound, TooLarge
 from certwright.resources.key_algorithms import KEY_ALGORITHMS
 
@@ -69,7 +69,7 @@ def explain(error: ApiError, schema: Schema | None, content: Mapping[str, Any] |
 def _unknown_field(path: str, schema: Schema | None) -> str:
     parents, _, name = path.rpartition(".")
     known = sorted(_properties(_find(schema, parents)))
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    near = lazy.difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if near:
         return f"{path}: unknown field; did you mean `{near[0]}`?"
     elsewhere = next(_paths_to(schema, name, ""), None)
@@ -133,7 +133,7 @@ def _value_at(content: Any, path: str) -> Any:
 def _nearest(word: str, words: list[str]) -> str:
     """The one of `words` that was probably meant, whatever its case; "" for none."""
     bare = {re.sub(r"[^a-z0-9]", "", known.lower()): known for known in words}
-    near = difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), bare, n=1)
+    near = lazy.difflib.get_close_matches(re.sub(r"[^a-z0-9]", "", word.lower()), bare, n=1)
     return bare[near[0]] if near else ""
 
 

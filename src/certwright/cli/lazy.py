@@ -11,18 +11,23 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import difflib as difflib
+
     from certwright import app as app
     from certwright.app import revocation as revocation
     from certwright.app import solver_check as solver_check
     from certwright.cli import exporting as exporting
+    from certwright.cli import jsonpath_template as jsonpath_template
     from certwright.cli import secret_report as secret_report
     from certwright.cli import sources as sources
     from certwright.kit import tls_scan as tls_scan
     from certwright.kube.api import yaml_writer as yaml_writer
+    from certwright.kube.util import jsonpath as jsonpath
 
 _MODULES = {
     "api_errors": "certwright.kube.api.errors",
     "app": "certwright.app",
+    "difflib": "difflib",
     "exporting": "certwright.cli.exporting",
     "import_acme_sh": "certwright.cli.importing.acme_sh",
     "import_caddy": "certwright.cli.importing.caddy",
@@ -39,6 +44,8 @@ _MODULES = {
     "inventory_hosts": "certwright.cli.inventory.hosts",
     "inventory_records": "certwright.cli.inventory.records",
     "inventory_rendering": "certwright.cli.inventory.rendering",
+    "jsonpath": "certwright.kube.util.jsonpath",
+    "jsonpath_template": "certwright.cli.jsonpath_template",
     "operator_policy": "certwright.resources.operator_policy",
     "outgoing": "certwright.kit.outgoing",
     "revocation": "certwright.app.revocation",

@@ -6,7 +6,6 @@ compares them with the commands' own.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import importlib
 import itertools
@@ -110,7 +109,7 @@ class Program(click.Group):
         """As in click, but the error for an unknown name suggests the nearest one."""
         name = args[0] if args else ""
         if name and not name.startswith("-") and name not in _SHORT:
-            near = [_MEANT[name]] if name in _MEANT else difflib.get_close_matches(name, _SHORT, n=1)
+            near = [_MEANT[name]] if name in _MEANT else lazy.difflib.get_close_matches(name, _SHORT, n=1)
             hint = f"did you mean `{near[0]}`?" if near else "`certwright --help` lists the commands."
             raise click.UsageError(f"there is no command `{name}`; {hint}", ctx)
         return super().resolve_command(ctx, args)

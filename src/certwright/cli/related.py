@@ -12,7 +12,7 @@ from certwright.kube.api import core_kinds, errors
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
-from certwright.resources import names, table
+from certwright.resources import names, plain_kinds
 
 Json = dict[str, Any]
 
@@ -22,18 +22,18 @@ def _as_json(kind: AnyKind) -> Kind[Json]:
     return replace(kind, type=dict)
 
 
-CERTIFICATES = _as_json(table.CERTIFICATES)
-REQUESTS = _as_json(table.CERTIFICATE_REQUESTS)
-ISSUERS = _as_json(table.ISSUERS)
-CLUSTER_ISSUERS = _as_json(table.CLUSTER_ISSUERS)
-ISSUER_SETS = _as_json(table.ISSUER_SETS)
-CLUSTER_ISSUER_SETS = _as_json(table.CLUSTER_ISSUER_SETS)
+CERTIFICATES = plain_kinds.CERTIFICATES
+REQUESTS = plain_kinds.CERTIFICATE_REQUESTS
+ISSUERS = plain_kinds.ISSUERS
+CLUSTER_ISSUERS = plain_kinds.CLUSTER_ISSUERS
+ISSUER_SETS = plain_kinds.ISSUER_SETS
+CLUSTER_ISSUER_SETS = plain_kinds.CLUSTER_ISSUER_SETS
 SECRETS = _as_json(core_kinds.SECRETS)
 EVENTS = _as_json(core_kinds.EVENTS)
 NAMESPACES = _as_json(core_kinds.NAMESPACES)
 CONFIG_MAPS = _as_json(core_kinds.CONFIG_MAPS)
-ORDERS = _as_json(table.ORDERS)
-CHALLENGES = _as_json(table.CHALLENGES)
+ORDERS = plain_kinds.ORDERS
+CHALLENGES = plain_kinds.CHALLENGES
 
 
 async def around(client: Client, certificate: Json) -> Around:

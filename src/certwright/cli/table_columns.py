@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from certwright.kube.util.jsonpath import MISSING, Find
+from certwright.cli import lazy
+
+if TYPE_CHECKING:
+    from certwright.kube.util.jsonpath import Find
 
 Json = dict[str, Any]
 _DATES = (("Not After", "notAfter"), ("Renews At", "renewalTime"))
@@ -51,7 +54,7 @@ def _labels(row: Mapping[str, Any]) -> str:
 def sort_key(find: Find, obj: Any) -> tuple[int, float, str]:
     """The place of an object in the order of one of its values: missing first, then numbers, then texts."""
     value = find(obj)
-    if value is MISSING or value is None:
+    if value is lazy.jsonpath.MISSING or value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):
         return 1, value, ""

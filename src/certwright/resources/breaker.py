@@ -12,9 +12,8 @@ from typing import Literal
 
 import msgspec
 
-from certwright.kube.api.meta import Object, Struct
+from certwright.kube.api.meta import Struct
 from certwright.kube.util.decoders import json_decoder
-from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.names import CIRCUIT_BREAKER
 from certwright.resources.retry import is_usable
 
@@ -57,17 +56,3 @@ def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
 def write_breaker(record: BreakerRecord | None) -> dict[str, str | None]:
     """The merge patch of `metadata.annotations`; None removes the annotation."""
     return {CIRCUIT_BREAKER: msgspec.json.encode(record).decode() if record is not None else None}
-
-
-def differ_by_breaker(old: Object | None, new: Object | None) -> bool:
-    """Whether two states of an issuer differ only in the record."""
-    if not isinstance(old, Issuer | ClusterIssuer) or not isinstance(new, Issuer | ClusterIssuer):
-        return False
-    return _without_breaker(old) == _without_breaker(new)
-
-
-def _without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
-    meta = issuer.metadata
-    annotations = {name: text for name, text in meta.annotations.items() if name != CIRCUIT_BREAKER}
-    meta = msgspec.structs.replace(meta, annotations=annotations, resource_version="")
-    return msgspec.structs.replace(issuer, metadata=meta)

@@ -12,7 +12,6 @@ import msgspec
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import GROUP, ISSUER_SET_MEMBER
-from certwright.resources.request import CertificateRequest
 
 
 def read_member(annotations: Mapping[str, str]) -> IssuerReference | None:
@@ -28,9 +27,3 @@ def write_member(member: IssuerReference) -> dict[str, str]:
     """The annotation for that member, with its defaults filled in."""
     value = {"name": member.name, "kind": member.kind_or_default, "group": GROUP}
     return {ISSUER_SET_MEMBER: msgspec.json.encode(value).decode()}
-
-
-def sent_to(request: CertificateRequest, member: IssuerReference) -> CertificateRequest:
-    """The request as that member receives it: it names the member instead of the set."""
-    spec = msgspec.structs.replace(request.spec, issuer_ref=member)
-    return msgspec.structs.replace(request, spec=spec)

@@ -302,3 +302,7 @@ async def test_a_login_that_fails_is_no_answer_and_names_the_server(tmp_path: Pa
             Unreachable, match=r'no credentials for https://127\.0.0.1:1: .*user "u": exec: no'
         ):
             await transport.request("GET", "/x", headers={})
+
+
+def test_the_text_of_a_credential_contains_no_secret() -> None:
+    assert "s3cret" not in repr(Credential("s3cret", b"", b"s3cret"))

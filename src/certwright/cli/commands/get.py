@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import click
@@ -30,8 +30,10 @@ from certwright.cli.tables import TABLE, ServerTable, aligned
 from certwright.kube.api import errors
 from certwright.kube.client.transport import close_stream, whole_body
 from certwright.kube.client.watch import DELETED, LineReader, before_error
-from certwright.kube.util.jsonpath import Find
 from certwright.resources.names import GROUP
+
+if TYPE_CHECKING:
+    from certwright.kube.util.jsonpath import Find
 
 Json = dict[str, Any]
 

@@ -26,9 +26,11 @@ from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Object, ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.resources import reasons
-from certwright.resources.breaker import differ_by_breaker, read_breaker
+from certwright.resources.breaker import read_breaker
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.names import CIRCUIT_BREAKER
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest
@@ -130,12 +132,26 @@ def wake_issuers(informer: Informer[Any] | None, add: Add) -> None:
         is_own = is_same and is_own_write(kind, key_of(old, new))
         # The first record: the condition of the issuer must say what fails.
         is_first = (
-            differ_by_breaker(old, new) and old is not None and not read_breaker(old.metadata.annotations)
+            _differ_by_breaker(old, new) and old is not None and not read_breaker(old.metadata.annotations)
         )
-        if is_first or not (is_own or differ_by_breaker(old, new)):
+        if is_first or not (is_own or _differ_by_breaker(old, new)):
             add(key_of(old, new))
 
     informer.add_handler(changed)
+
+
+def _differ_by_breaker(old: Object | None, new: Object | None) -> bool:
+    """Whether two states of an issuer differ only in the record of their breaker."""
+    if not isinstance(old, Issuer | ClusterIssuer) or not isinstance(new, Issuer | ClusterIssuer):
+        return False
+    return _without_breaker(old) == _without_breaker(new)
+
+
+def _without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
+    meta = issuer.metadata
+    annotations = {name: text for name, text in meta.annotations.items() if name != CIRCUIT_BREAKER}
+    meta = msgspec.structs.replace(meta, annotations=annotations, resource_version="")
+    return msgspec.structs.replace(issuer, metadata=meta)
 
 
 def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
@@ -154,7 +170,7 @@ def wake_with_issuer(caches: Caches, add: Add, those_of: Callable[[str], Sequenc
 
     def issuer_changed(kind: str) -> Callable[[Object | None, Object | None], None]:
         def changed(old: Object | None, new: Object | None) -> None:
-            if differ_by_breaker(old, new):
+            if _differ_by_breaker(old, new):
                 # Those that wait for the breaker are notified by it.
                 return
             key = key_of(old, new)

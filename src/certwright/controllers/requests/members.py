@@ -27,7 +27,7 @@ from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons
 from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set_member import read_member, sent_to
+from certwright.resources.issuer_set_member import read_member
 from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import parse_moment
@@ -155,9 +155,10 @@ class Members:
         return NoMember("IssuerNotReady", text, min(moments, default=None))
 
     def sent_to(self, request: CertificateRequest, member: IssuerReference) -> CertificateRequest:
-        """The request as that member receives it. Another server than the one that issued the certificate to
-        be replaced does not know that (RFC 9773 §5)."""
-        sent, notes = sent_to(request, member), request.metadata.annotations
+        """The request as that member receives it: it names the member instead of the set. Another server than
+        the one that issued the certificate to be replaced does not know that (RFC 9773 §5)."""
+        spec, notes = msgspec.structs.replace(request.spec, issuer_ref=member), request.metadata.annotations
+        sent = msgspec.structs.replace(request, spec=spec)
         certificate = self._caches.certificates.cache.get(key_of(request))
         former = signer_of(self._caches, certificate) if certificate is not None else None
         if names.REPLACES not in notes or (former is not None and former.same_issuer(member)):

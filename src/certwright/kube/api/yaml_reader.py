@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -53,8 +52,7 @@ class Loaded(msgspec.Struct, frozen=True):
     lines: dict[int, int]
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct):
     """A mapping or sequence that has not ended yet."""
 
     value: dict[str, Any] | list[Any]
@@ -62,7 +60,7 @@ class _Open:
     line: int
     key: str | None = None
     has_key: bool = False
-    merges: list[tuple[Any, Event]] = field(default_factory=list)
+    merges: list[tuple[Any, Event]] = msgspec.field(default_factory=list)
 
 
 class Repeat(NamedTuple):

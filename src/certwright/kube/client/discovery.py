@@ -6,8 +6,7 @@ Source: Kubernetes API concepts, "API Discovery"; API reference, APIGroupList, A
 from __future__ import annotations
 
 import asyncio
-import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -159,7 +158,7 @@ async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = 
         for kind in await _of_version(client, f"{group}/{version}"):
             if name in _names(kind):
                 return kind
-    raise UnknownKind(f'the server has no kind "{word}"{_hint(wanted, kinds)}')
+    raise UnknownKind(f'the server has no kind "{word}"{_hint(wanted, _words(kinds))}')
 
 
 async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
@@ -168,8 +167,7 @@ async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
     for candidate in found:
         if candidate.kind == kind:
             return candidate
-    close = difflib.get_close_matches(kind, [candidate.kind for candidate in found], n=1)
-    hint = f'; did you mean "{close[0]}"?' if close else ""
+    hint = _hint(kind, (candidate.kind for candidate in found))
     if not found:
         hint = await _version_hint(client, api_version)
     raise UnknownKind(f'the server has no kind "{kind}" in {api_version}{hint}')
@@ -177,8 +175,8 @@ async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
 
 async def _version_hint(client: Client, api_version: str) -> str:
     versions = [version.group_version for group in await _groups(client) for version in group.versions or ()]
-    close = difflib.get_close_matches(api_version, ["v1", *versions], n=1)
-    return f', nor anything else of that version; did you mean "{close[0]}"?' if close else ""
+    hint = _hint(api_version, ("v1", *versions))
+    return f", nor anything else of that version{hint}" if hint else ""
 
 
 async def _of_version(client: Client, api_version: str) -> list[DictKind]:
@@ -252,6 +250,8 @@ def _words(kinds: Sequence[DictKind]) -> Iterator[str]:
         yield from (kind.singular, kind.plural, f"{kind.plural}.{kind.group}")
 
 
-def _hint(word: str, kinds: Sequence[DictKind]) -> str:
-    close = difflib.get_close_matches(word, list(_words(kinds)), n=1)
+def _hint(word: str, known: Iterable[str]) -> str:
+    import difflib  # it costs every command 1 ms
+
+    close = difflib.get_close_matches(word, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""

@@ -9,10 +9,11 @@ import base64
 import binascii
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
 
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.kubeconfig_file import Cluster, Context, Exec, KubeconfigError, Place, User, read
@@ -30,8 +31,7 @@ _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterAccess:
+class ClusterAccess(msgspec.Struct, frozen=True, kw_only=True):
     """A server, and the credentials for it.
 
     `source` names the origin in messages. `namespace` is the context's, empty if it has none. `files` are
@@ -46,10 +46,13 @@ class ClusterAccess:
     server_name: str = ""
     proxy: str = ""
     client_cert_pem: bytes = b""
-    client_key_pem: bytes = field(default=b"", repr=False)
-    token: str = field(default="", repr=False)
-    files: LoginFiles = field(default_factory=LoginFiles)
+    client_key_pem: bytes = b""
+    token: str = ""
+    files: LoginFiles = LoginFiles()
     plugin: Plugin | None = None
+
+    def __repr__(self) -> str:
+        return f"ClusterAccess(server={self.server!r}, source={self.source!r})"
 
 
 def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAccess:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,13 +20,15 @@ class LoginFailed(Exception):
     """No credentials are available at the moment. The text is one sentence without secrets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(msgspec.Struct, frozen=True):
     """A bearer token, a client certificate with its key (both in PEM form), or both, or neither."""
 
-    token: str = field(default="", repr=False)
+    token: str = ""
     cert_pem: bytes = b""
-    key_pem: bytes = field(default=b"", repr=False)
+    key_pem: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Credential(cert_pem={self.cert_pem!r})"
 
 
 class Login(Protocol):

@@ -7,7 +7,9 @@ import os
 import re
 
 # C0 (but tab and line feed), DEL, C1, separators of lines, and marks that change the direction of text.
-_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROLS = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))
+_MARKS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_ESCAPES = {code: f"\\u{code:04x}" for code in (*_CONTROLS, *_MARKS)}
 _CONNECTING = re.compile(r"Connect call failed \('([^']+)', ([0-9]+)")
 
 
@@ -25,7 +27,7 @@ def one_line(text: str) -> str:
 def visible(text: str) -> str:
     """The text with control characters as `\\u001b`, because a terminal that shows it would obey them. Tabs
     and line feeds stay; JSON stays the same JSON."""
-    return _INVISIBLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return text.translate(_ESCAPES)
 
 
 def in_brackets(host: str) -> str:

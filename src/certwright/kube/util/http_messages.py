@@ -7,22 +7,22 @@ the bytes on a socket; inside one process the client calls the handler with a `R
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+import msgspec
 
 HEARTBEAT = "x-watch-heartbeat"
 """Header of a watch, ours: the interval in seconds, a whole number, at which the server sends an empty line.
 A client requests it; a server that repeats it in its response does so; others ignore it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """The authenticated identity of a caller (Kubernetes' `UserInfo`)."""
 
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    extra: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 class Caller(Protocol):
@@ -33,8 +33,7 @@ class Caller(Protocol):
         together, have too many connections."""
 
 
-@dataclass(slots=True)
-class Request:
+class Request(msgspec.Struct):
     """A request.
 
     `target` is the path and query as on the request line (percent-encoded). Header names are lower-case.
@@ -45,7 +44,7 @@ class Request:
 
     method: str
     target: str
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     user: Identity | None = None
     peer_certificate: bytes | None = None
@@ -69,8 +68,7 @@ class PushStream(Protocol):
         """Write through that function from now on, while the consumer waits for the next chunk."""
 
 
-@dataclass(slots=True)
-class Response:
+class Response(msgspec.Struct):
     """A response: complete (`body`), or a stream of chunks.
 
     The consumer MUST close a stream (`aclose`), also when it does not read the stream to its end; each chunk
@@ -78,7 +76,7 @@ class Response:
     """
 
     status: int
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     stream: AsyncIterator[bytes] | None = None
 
