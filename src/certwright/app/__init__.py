@@ -6,11 +6,11 @@
 May import:   every package but cli
 Does not hold:  any `if` about the domain
 Modules:      options (settings of a process), opening (directory, tokens, port), stores (the store of
-              --store), users (static tokens), serving (the server's own certificate), etcd, encryption (the
-              key of the Secrets), shared_files (files that servers on one store share), backup, server (the
-              daemon), controllers (the controllers in any process), revocation, notifications, gates
-              (--feature-gates), dns_providers (DNS providers that are packages), closers (shutdown actions),
-              loop (the event loop)
+              --store), users (static tokens), serving (the server's own certificate), etcd, etcd_overrides,
+              encryption (the key of the Secrets), shared_files (files that servers on one store share),
+              backup, server (the daemon), controllers (the controllers in any process), revocation,
+              notifications, gates (--feature-gates), dns_providers (DNS providers that are packages), closers
+              (shutdown actions), loop (the event loop)
 """
 
 from certwright.app.backup import back_up, restore

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
 
@@ -26,6 +27,7 @@ class EtcdFlags:
     etcd_compaction_interval: timedelta
     etcd_quota_backend_bytes: int
     etcd_upgrade_format: bool
+    etcd_servers_overrides: tuple[tuple[str, tuple[str, ...]], ...]
 
     @property
     def options(self) -> lazy.app.EtcdOptions:
@@ -38,6 +40,42 @@ def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str)
     if not value.strip("/"):
         raise click.BadParameter("it must name a part of etcd's keys, e.g. /certwright")
     return value
+
+
+def _parse_overrides(
+    _context: click.Context, _option: click.Parameter, value: str
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found = dict[str, tuple[str, ...]]()
+    for part in filter(None, value.split(",")):
+        resource, _, servers = part.partition("#")
+        group, slash, plural = resource.partition("/")
+        if not (servers and slash and plural) or "/" in plural:
+            hint = f"/{group}#…" if group and not slash else "GROUP/RESOURCE#URL[;URL…]"
+            raise click.BadParameter(f"{part!r}: write {hint}, e.g. /secrets#http://e4:2379;http://e5:2379")
+        if resource in found:
+            raise click.BadParameter(f"{resource} is named twice; separate its servers with semicolons")
+        found[resource] = tuple(_server_of(part, url) for url in servers.split(";"))
+    return tuple(found.items())
+
+
+def _server_of(part: str, url: str) -> str:
+    """`http://HOST:PORT`, with the default port if it is missing."""
+    try:
+        split = urlsplit(url)
+        port = split.port or 2379
+    except ValueError as error:
+        raise click.BadParameter(f"{part!r}: {url} is not a URL ({error})") from error
+    if split.scheme not in ("http", "https") or not split.hostname:
+        raise click.BadParameter(
+            f"{part!r}: {url or 'a server'} has to be http://HOST:PORT or https://HOST:PORT"
+        )
+    if split.path.strip("/") or split.query or split.fragment or "@" in split.netloc:
+        raise click.BadParameter(
+            f"{part!r}: {url} has more than a host and a port; leave that out (--etcd-prefix and --etcd-user"
+            " are for all servers)"
+        )
+    host = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
+    return f"{split.scheme}://{host}:{port}"
 
 
 def _file(flag: str, name: str, text: str) -> Decorator:
@@ -90,6 +128,14 @@ _OPTIONS = (
         is_flag=True,
         help="Write compressed rows into a store of an earlier version, too. Only when all servers run this"
         " version: earlier ones stop, and refuse the store.",
+    ),
+    click.option(
+        "--etcd-servers-overrides",
+        metavar="OVERRIDES",
+        default="",
+        callback=_parse_overrides,
+        help="Other etcds for the contents of some resources: GROUP/RESOURCE#URL[;URL…][,…], e.g."
+        " /secrets#http://e4:2379;http://e5:2379. For new stores; `certwright restore` moves an old one.",
     ),
 )
 

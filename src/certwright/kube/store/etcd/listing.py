@@ -11,6 +11,7 @@ from certwright.kube.store.contract import Choice, DamagedRow, Key, Page, Row
 from certwright.kube.store.envelope import UnknownDataKey
 from certwright.kube.store.etcd.client import EtcdClient
 from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, count_op, read_op
+from certwright.kube.store.etcd.overrides import Overrides, Reference
 from certwright.kube.store.etcd.rows import Layout, Span
 from certwright.kube.store.etcd.sparse_index import MANY, BucketIndex, SparseIndex
 from certwright.kube.store.log import Place
@@ -40,12 +41,22 @@ class _Piece(NamedTuple):
 
 
 class Reader:
-    """Reads below one prefix. `catch_up` waits until the feed has everything that etcd has now."""
+    """Reads below one prefix. `catch_up` waits until the feed has everything that etcd has now. `recent`: a
+    row in memory, perhaps not the current one."""
 
-    def __init__(self, client: EtcdClient, layout: Layout, catch_up: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        client: EtcdClient,
+        layout: Layout,
+        catch_up: Callable[[], Awaitable[None]],
+        overrides: Overrides,
+        recent: Callable[[Key], Row | None] = lambda _: None,
+    ) -> None:
         self._client = client
         self._layout = layout
         self._catch_up = catch_up
+        self._overrides = overrides
+        self._recent = recent
         self._index = SparseIndex(client, layout)
         self._row_bytes: dict[tuple[str, bool], int] = {}
 
@@ -54,8 +65,10 @@ class Reader:
         await self._index.close()
 
     async def row(self, key: Key) -> Row | None:
-        """The committed row."""
+        """The committed row. Raises `DamagedRow`."""
         meta_key, body_key = self._layout.keys(key)
+        if key.bucket in self._overrides:
+            return await self._overridden(key)
         return await self.row_of(
             await self._client.call(TXN, TxnRequest(success=[read_op(meta_key), read_op(body_key)]))
         )
@@ -65,10 +78,37 @@ class Reader:
         metas, bodies = (response.response_range.kvs for response in answer.responses)
         if not metas:
             return None
-        found = await self._opened(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
+        if (key := self._layout.key_of(metas[0].key)).bucket in self._overrides:
+            return await self._overridden(key)
+        return await self._required(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
+
+    async def _required(self, read: Callable[[], Row]) -> Row:
+        found = await self._opened(read)
         if isinstance(found, DamagedRow):
             raise found
         return found
+
+    async def _overridden(self, key: Key) -> Row | None:
+        """The committed row of an overridden bucket. Raises `DamagedRow`."""
+        request, seen = RangeRequest(key=self._layout.keys(key)[0]), 0
+        while metas := (await self._client.call(RANGE, request)).kvs:
+            bare = await self._required(partial(self._bare, metas[0]))
+            if (recent := self._recent(key)) is not None and recent.revision == bare.revision:
+                return recent
+            (body,) = await self._overrides.read([Reference(key, bare.body)])
+            if body is not None:
+                return await self._required(partial(self._layout.with_body, bare, body))
+            if bare.revision == seen:
+                error = await self._overrides.missing(key)
+                self._layout.damage.note(error)
+                raise error
+            seen = bare.revision  # It may have been replaced, and its body swept, since.
+        return None
+
+    def _bare(self, meta: Any) -> Row:
+        """A row of an overridden bucket, with the name of the write that has put its body in place of it."""
+        writer, row = self._layout.written(meta, None)
+        return row._replace(body=writer)
 
     async def revision_of(self, key: Key) -> int:
         """The revision of a row, which need not be readable; 0: it does not exist."""
@@ -108,8 +148,22 @@ class Reader:
 
     async def page(self, wanted: Wanted, revision: int | None) -> Page:
         """The requested rows, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
+        is_apart = wanted.bucket in self._overrides and not wanted.meta_only
         if wanted.keep is not None:
-            return await self._chosen(wanted, wanted.keep, revision)
+            return await self._chosen(wanted, wanted.keep, revision, referring=is_apart)
+        if not is_apart:
+            return await self._page(wanted, revision)
+        limit = _MOST_ROWS if wanted.limit is None and wanted.max_bytes is not None else wanted.limit
+        bare = replace(wanted, meta_only=True, limit=limit, max_bytes=None)
+        page = await self._page(bare, revision, referring=True)
+        whole = await self._with_bodies(wanted, page)
+        if whole.last is None or whole.last == page.last or (page.more and page.remaining is None):
+            return whole
+        cut = sum(row.key[1:] > whole.last for row in page.rows)
+        return replace(whole, remaining=cut + (page.remaining or 0))
+
+    async def _page(self, wanted: Wanted, revision: int | None, *, referring: bool = False) -> Page:
+        """As `page`, for all rows in a span. `referring`: see `_bare`."""
         rows, damaged = list[Row](), list[Key]()
         room, more, seems, last = wanted.max_bytes, True, False, wanted.after
         left: int | None = None
@@ -117,7 +171,9 @@ class Reader:
         while more and (wanted.limit is None or len(rows) < wanted.limit) and (room is None or room > 0):
             ask = self._how_many(wanted, len(rows), room)
             counted = wanted.counted and left is None
-            piece = await self._piece(wanted, last, ask, revision or 0, index, counted=counted)
+            piece = await self._piece(
+                wanted, last, ask, revision or 0, index, counted=counted, referring=referring
+            )
             found, more, seems, revision = piece.rows, piece.more, piece.seems, piece.revision
             left = piece.left if piece.left is not None else left and left - piece.read
             last = piece.last or last
@@ -138,10 +194,11 @@ class Reader:
             after = piece.last or after
         return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
 
-    async def _chosen(self, wanted: Wanted, keep: Choice, revision: int | None) -> Page:
+    async def _chosen(self, wanted: Wanted, keep: Choice, revision: int | None, *, referring: bool) -> Page:
         """Metadata first, then the bodies of those that are kept, all of one revision."""
         most = max(wanted.limit or 0, _MOST_ROWS)
-        bare = await self.page(replace(wanted, keep=None, meta_only=True, limit=most), revision)
+        metas = replace(wanted, keep=None, meta_only=True, limit=most)
+        bare = await self._page(metas, revision, referring=referring)
         page = bare.only(list(filter(keep, bare.rows)), wanted.limit)
         if wanted.meta_only:
             return page
@@ -154,12 +211,7 @@ class Reader:
         while done < len(bare) and (room is None or room > 0):
             some = bare[done:][: min(self._how_many(wanted, len(rows), room), _MOST_OPERATIONS)]
             done += len(some)
-            reads = [read_op(self._layout.keys(row.key)[1], revision=page.revision) for row in some]
-            answer = await self._client.call(TXN, TxnRequest(success=reads))
-            whole, unreadable = await self._readable(
-                partial(self._completed, row, response.response_range.kvs)
-                for row, response in zip(some, answer.responses, strict=True)
-            )
+            whole, unreadable = await self._bodies_of(wanted.bucket, some, page.revision)
             self._learn(wanted, whole)
             if room is not None:
                 kept, room = _fitting(whole, room)
@@ -172,8 +224,31 @@ class Reader:
             page = page.only(bare, done)
         return replace(page, rows=rows, damaged=tuple(damaged))
 
-    def _completed(self, row: Row, bodies: Any) -> Row:
-        return self._layout.with_body(row, bodies[0].value if bodies else b"")
+    async def _bodies_of(self, bucket: str, rows: list[Row], revision: int) -> tuple[list[Row], list[Key]]:
+        """The rows with their bodies of that revision, and the keys of those that cannot be read."""
+        if bucket in self._overrides:
+            return await self._referred(rows, revision)
+        reads = [read_op(self._layout.keys(row.key)[1], revision=revision) for row in rows]
+        answer = await self._client.call(TXN, TxnRequest(success=reads))
+        found = [next((kv.value for kv in one.response_range.kvs), b"") for one in answer.responses]
+        return await self._readable(
+            partial(self._layout.with_body, row, body) for row, body in zip(rows, found, strict=True)
+        )
+
+    async def _referred(self, rows: list[Row], revision: int) -> tuple[list[Row], list[Key]]:
+        """As `_bodies_of`, of rows that `_bare` has made. Raises `Compacted`."""
+        bodies = await self._overrides.read([Reference(row.key, row.body) for row in rows])
+        pairs = list(zip(rows, bodies, strict=True))
+        lacking = [row.key for row, body in pairs if body is None]
+        if lacking:
+            # Bodies are swept once their revisions are compacted.
+            await self._client.call(RANGE, RangeRequest(key=self._layout.format, revision=revision))
+        for key in lacking:
+            self._layout.damage.note(await self._overrides.missing(key))
+        whole, damaged = await self._readable(
+            partial(self._layout.with_body, row, body) for row, body in pairs if body is not None
+        )
+        return whole, sorted([*damaged, *lacking])
 
     async def _piece(
         self,
@@ -184,8 +259,10 @@ class Reader:
         index: BucketIndex | None,
         *,
         counted: bool = False,
+        referring: bool = False,
     ) -> _Piece:
-        """At most `limit` rows after a place; maybe fewer, even none, if `index` is given."""
+        """At most `limit` rows after a place; maybe fewer, even none, if `index` is given. `referring`: see
+        `_bare`."""
         layout = self._layout
         whole, _ = layout.spans(wanted.bucket, wanted.namespace, after)
         end = index.end_of(whole.begin[len(layout.meta) :], limit) if index is not None else None
@@ -207,7 +284,9 @@ class Reader:
                 last_body = contents.kvs[-1].key[skip_body:]
                 kept = [meta for meta in kept if meta.key[skip:] <= last_body]
         rows, damaged = await self._readable(
-            partial(layout.row, meta, None if wanted.meta_only else values.get(meta.key[skip:], b""))
+            partial(self._bare, meta)
+            if referring
+            else partial(layout.row, meta, None if wanted.meta_only else values.get(meta.key[skip:], b""))
             for meta in kept
         )
         self._learn(wanted, rows)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from certwright.kube.store.contract import StoreError, Usage
@@ -29,10 +31,11 @@ _MB = 1e6
 
 class QuotaWatch:
     """The usage of the member that is nearest to its quota. Every member has its own file: their sizes differ
-    once one of them was defragmented, and all refuse writes as soon as one of them is full."""
+    once one of them was defragmented, and all refuse writes as soon as one of them is full. `clients`: of all
+    etcds that the store is on."""
 
-    def __init__(self, client: EtcdClient, quota_bytes: int) -> None:
-        self._client = client
+    def __init__(self, clients: Sequence[EtcdClient], quota_bytes: int) -> None:
+        self._clients = clients
         self._quota_bytes = quota_bytes
         self._warned = False
         self.usage: Usage | None = None
@@ -49,7 +52,8 @@ class QuotaWatch:
 
     async def measure(self) -> None:
         """Measure now; one log line reports that the quota is nearly used up. Raises `Unavailable`."""
-        statuses = await self._client.call_each(STATUS, StatusRequest(), _TIMEOUT_S)
+        calls = (client.call_each(STATUS, StatusRequest(), _TIMEOUT_S) for client in self._clients)
+        statuses = list(chain.from_iterable(await asyncio.gather(*calls)))
         is_full = any("NOSPACE" in alarm for _, status in statuses for alarm in status.errors)
         usages = [self._usage(member, status, is_full=is_full) for member, status in statuses]
         self.usage = usage = max(usages, key=lambda one: one.size / one.quota)

@@ -9,6 +9,9 @@ A server of an earlier version refuses to start on format 2. One that runs durin
 first row of format 2 exists: the upgrade first deletes the key `format`, which these servers take for an
 emptied prefix, and then writes it with the new value. The key `upgrade` tells the servers of this version
 that the prefix was not emptied.
+
+Format 3 is format 2 with some of the bodies on another etcd (`overrides`). A store begins with it or without:
+only a restore changes that.
 """
 
 from __future__ import annotations
@@ -29,12 +32,16 @@ from certwright.kube.store.etcd.messages import (
     put_op,
     read_op,
 )
-from certwright.kube.store.etcd.rows import FORMAT, PLAIN_FORMAT, UNFINISHED, Layout
+from certwright.kube.store.etcd.override_identity import new_store_ops, refuse_format
+from certwright.kube.store.etcd.overrides import Overrides
+from certwright.kube.store.etcd.rows import FORMAT, OVERRIDDEN_FORMAT, PLAIN_FORMAT, UNFINISHED, Layout
 
 _log = logging.getLogger(__name__)
 
 
-async def settle_format(client: EtcdClient, layout: Layout, *, upgrade: bool = False) -> None:
+async def settle_format(
+    client: EtcdClient, layout: Layout, overrides: Overrides, *, upgrade: bool = False
+) -> None:
     """Read or write the format of the prefix, and let `layout` write it. `upgrade`: rows are written in the
     newest format from now on. Raises `Damaged`, `Unavailable`."""
     while True:
@@ -43,7 +50,7 @@ async def settle_format(client: EtcdClient, layout: Layout, *, upgrade: bool = F
             TXN,
             TxnRequest(
                 compare=[at_version(layout.format, 0)],
-                success=[put_op(layout.format, FORMAT), delete_op(layout.upgrade)],
+                success=[*new_store_ops(layout, overrides), delete_op(layout.upgrade)],
                 failure=[read_op(layout.format)],
             ),
         )
@@ -54,8 +61,10 @@ async def settle_format(client: EtcdClient, layout: Layout, *, upgrade: bool = F
         if kept.value != PLAIN_FORMAT or not upgrade:
             break
         await _begin_upgrade(client, layout, kept.mod_revision)
-    if kept.value not in (FORMAT, PLAIN_FORMAT):
+    if kept.value not in (FORMAT, PLAIN_FORMAT, OVERRIDDEN_FORMAT):
         raise _refusal(layout, kept.value)
+    if (kept.value == OVERRIDDEN_FORMAT) != bool(overrides.places):
+        raise await refuse_format(client, layout, overrides)
     layout.compresses = kept.value != PLAIN_FORMAT
     if not layout.compresses:
         _log.info("rows in etcd are not compressed; --etcd-upgrade-format changes that")
@@ -80,7 +89,7 @@ def follow_format(layout: Layout, group: Iterable[Any], part: Any) -> str:
         return "" if is_upgrade else f"was emptied below {layout.prefix}"
     if part.kv.value == UNFINISHED:
         return f"is being replaced by a backup below {layout.prefix}"
-    layout.compresses = part.kv.value == FORMAT
+    layout.compresses = part.kv.value != PLAIN_FORMAT
     return ""
 
 

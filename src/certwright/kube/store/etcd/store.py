@@ -8,8 +8,7 @@ acknowledged when the feed has it, so that later reads here include it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 from certwright.kube.store.contract import (
@@ -42,8 +41,11 @@ from certwright.kube.store.etcd.messages import (
     TxnRequest,
     read_op,
 )
+from certwright.kube.store.etcd.override_identity import check_places, prepare_places
+from certwright.kube.store.etcd.override_sweep import OverrideSweep
+from certwright.kube.store.etcd.overrides import Overrides
 from certwright.kube.store.etcd.quota import DEFAULT_QUOTA_BYTES, QuotaWatch
-from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart
+from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart, join
 from certwright.kube.store.etcd.row_format import settle_format
 from certwright.kube.store.etcd.rows import LastWords, Layout, Meta, new_writer
 from certwright.kube.store.etcd.sealing import load_ring, start_rotation
@@ -72,37 +74,48 @@ async def open_etcd(
     window_bytes: int = MAX_BYTES,
     upgrade_format: bool = False,
     marks: MarkFile | None = None,
+    overrides: Mapping[str, Access] | None = None,
 ) -> EtcdStore:
     """Open the store below a prefix of an etcd cluster, or create it.
 
     `seal`: how rows are sealed; None: not at all. `compact_every_s` 0: another process compacts etcd.
     `quota_bytes`: etcd's quota, if etcd does not report it. `window_bytes`: how much of what happens from now
-    on can be watched later. `upgrade_format`: see
-    `row_format`. `check`: the test that readable rows pass. `marks`: where the store's id is recorded beside
-    it; None: any store is accepted.
+    on can be watched later. `upgrade_format`: see `row_format`. `check`: the test that readable rows pass.
+    `marks`: where the store's id is recorded beside it; None: any store is accepted. `overrides`: the etcds
+    that have the bodies of some buckets.
 
     Raises `Unavailable`, after some patience, and `Damaged`.
     """
     client = EtcdClient(access)
     layout = Layout(prefix, seal, check)
+    elsewhere = Overrides(layout, overrides or {})
     try:
-        await _check_version(client)
+        for one in (client, *elsewhere.clients):
+            await _check_version(one)
         if marks is not None:
             await check_mark(client, layout, marks)
-        await settle_format(client, layout, upgrade=upgrade_format)
+        await prepare_places(client, layout, elsewhere)
+        await settle_format(client, layout, elsewhere, upgrade=upgrade_format)
         await load_ring(client, layout)
         mark = await identify(client, layout)
+        await check_places(client, layout, elsewhere)
         if marks is not None:
             marks.write(mark)
-    except OSError as error:
+    except BaseException as error:
+        await elsewhere.close()
         await client.close()
+        if not isinstance(error, OSError):
+            raise
         raise Unavailable(f"{error.filename} cannot be read or written: {error.strerror}") from error
-    except BaseException:
-        await client.close()
-        raise
-    quota = QuotaWatch(client, quota_bytes)
+    quota = QuotaWatch([client, *elsewhere.clients], quota_bytes)
     store = EtcdStore(
-        client, layout, mark.revision, quota, window_bytes=window_bytes, compact_every_s=compact_every_s
+        client,
+        layout,
+        mark.revision,
+        quota,
+        elsewhere,
+        window_bytes=window_bytes,
+        compact_every_s=compact_every_s,
     )
     if marks is not None:
         store.keep_mark(MarkKeeper(marks, mark, lambda: store.revision))
@@ -125,6 +138,7 @@ class EtcdStore:
         layout: Layout,
         revision: int,
         quota: QuotaWatch,
+        overrides: Overrides,
         *,
         window_bytes: int = MAX_BYTES,
         compact_every_s: float = 0,
@@ -132,12 +146,13 @@ class EtcdStore:
         self._client = client
         self._layout = layout
         self._fanout = Fanout(EventLog(revision, max_bytes=window_bytes))
-        self._feed = Feed(client, layout, self._fanout)
-        self._reader = Reader(client, layout, self._catch_up)
+        self._overrides = overrides
+        self._feed = Feed(client, layout, self._fanout, overrides)
+        self._reader = Reader(client, layout, self._catch_up, overrides, self._fanout.log.row)
         self._turns = Turns()
         self._closing = False
         self._keeper: MarkKeeper | None = None
-        self.rotation = start_rotation(client, layout, self._feed.reach)
+        self.rotation = start_rotation(client, layout, overrides, self._feed.reach)
         """The key rotation, if rows are sealed."""
         self.damage = layout.damage
         """See `contract.Store.damage`."""
@@ -147,6 +162,10 @@ class EtcdStore:
         if compact_every_s:
             run = self._compaction.run(compact_every_s)
             self._tasks.append(asyncio.create_task(run, name="etcd compaction"))
+        self._sweep = OverrideSweep(client, layout, overrides, compacts=bool(compact_every_s))
+        if overrides.places:
+            run = self._sweep.run((compact_every_s or DEFAULT_COMPACTION_S) / 4)
+            self._tasks.append(asyncio.create_task(run, name="sweep of unused bodies"))
 
     def keep_mark(self, keeper: MarkKeeper) -> None:
         """Keep the mark up to date from now on."""
@@ -166,7 +185,7 @@ class EtcdStore:
     @property
     def trouble(self) -> str:
         """See `contract.Store.trouble`."""
-        return self._client.trouble
+        return self._client.trouble or self._overrides.trouble
 
     async def up_to(self, revision: int) -> int:
         """See `contract.Store.up_to`."""
@@ -193,6 +212,7 @@ class EtcdStore:
     async def check(self) -> None:
         """Return if etcd answers: a read needs a majority of the members, as a write does."""
         await self._reader.row(Key("", "", ""))
+        await self._overrides.check()
 
     async def get(self, key: Key) -> Row | None:
         """The committed row, from any server's write."""
@@ -242,46 +262,46 @@ class EtcdStore:
     async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
         """Write a row; see `contract.Store.put`."""
         self._check_open()
-        pieces, body = encode_apart(encode)
-        meta = Meta(new_writer(), pieces)
-        async with self._writing(key, meta.writer):
-            revision = await self._put(key, meta, body, expect)
-            await self._feed.reach(revision)
-        return Row(key, revision, meta.at(revision), body)
+        content = encode_apart(encode)
+        async with self._turns.take(key):
+            expected = expect if expect is not None else _revision_of(await self._reader.row(key))
+            while True:
+                revision, current = await self._put(key, content, expected)
+                if revision:
+                    return Row(key, revision, join(content.pieces, revision), content.body)
+                if _revision_of(current) == expected:
+                    await self._catch_up()  # the data keys were rotated, or the epoch has changed
+                if expect is not None:
+                    await self._feed.reach(_revision_of(current))
+                    check_put(current, expect)
+                expected = _revision_of(current)
 
-    async def _put(self, key: Key, meta: Meta, body: bytes, expect: int | None) -> int:
-        meta_key, body_key = self._layout.keys(key)
-        expected = expect if expect is not None else _revision_of(await self._reader.row(key))
-        while True:
-            retries = self._client.retries
-            answer = await self._client.call(
-                TXN,
-                TxnRequest(
-                    compare=self._layout.conditions(key, expected),
-                    success=self._layout.put_ops(key, meta, body),
-                    failure=[read_op(meta_key), read_op(body_key)],
-                ),
-            )
-            if answer.succeeded:
-                return int(answer.header.revision)
-            if done := await self._done_before(meta.writer, answer, retries):
-                return done
-            current = await self._reader.row_of(answer)
-            if _revision_of(current) == expected:
-                await self._catch_up()  # the data keys were rotated
-            if expect is not None:
-                await self._feed.reach(_revision_of(current))
-                check_put(current, expect)
-            expected = _revision_of(current)
+    async def _put(self, key: Key, content: Content, expected: int) -> tuple[int, Row | None]:
+        """Write a row that is at a revision; returns the revision of the write. 0: it is at another one, or
+        was sealed with an old key; then the present row is returned, too."""
+        layout, meta, retries = self._layout, Meta(new_writer(), content.pieces), self._client.retries
+        request = TxnRequest(
+            compare=layout.conditions(key, expected),
+            success=layout.put_ops(key, meta, content.body),
+            failure=list(map(read_op, layout.keys(key))),
+        )
+        with self._feed.seeking(meta.writer):
+            async with self._overrides.stored(key, meta.writer, content.body):
+                answer = await self._client.call(TXN, request)
+                revision = int(answer.header.revision) if answer.succeeded else 0
+                revision = revision or await self._done_before(meta.writer, answer, retries)
+                await self._feed.reach(revision)
+        return revision, None if revision else await self._reader.row_of(answer)
 
     async def delete(self, key: Key, encode: Encode | None = None, *, expect: int | None = None) -> Row:
         """Remove a row; see `contract.Store.delete`."""
         self._check_open()
         content = None if encode is None else encode_apart(encode)
         writer = new_writer()
-        async with self._writing(key, writer):
-            row = await self._delete(key, content, writer, expect)
-            await self._feed.reach(row.revision)
+        with self._feed.seeking(writer):
+            async with self._turns.take(key):
+                row = await self._delete(key, content, writer, expect)
+                await self._feed.reach(row.revision)
         return row
 
     async def _delete(self, key: Key, content: Content | None, writer: bytes, expect: int | None) -> Row:
@@ -301,11 +321,12 @@ class EtcdStore:
         request = TxnRequest(
             compare=self._layout.conditions(key, revision), success=self._layout.delete_ops(last), failure=[]
         )
+        await self._overrides.announce_deletion(key)
         answer = await self._client.call(TXN, request)
         if answer.succeeded:
             return int(answer.header.revision)
         done = await self._done_before(last.writer, answer, retries)
-        await self._catch_up()  # the data keys may have been rotated
+        await self._catch_up()  # the data keys may have been rotated, or the epoch has changed
         return done
 
     async def discard(self, key: Key, encode: Encode) -> Row:
@@ -313,16 +334,17 @@ class EtcdStore:
         self._check_open()
         pieces, body = encode_apart(encode)
         last = LastWords(new_writer(), key, pieces, body)
-        async with self._writing(key, last.writer):
-            while True:
-                found = await self._reader.revision_of(key)
-                try:
-                    raise Changed(check_delete(await self._reader.row(key), None))
-                except DamagedRow:
-                    revision = await self._remove(key, found, last)
-                if revision:
-                    await self._feed.reach(revision)
-                    return last.row(revision, b"")
+        with self._feed.seeking(last.writer):
+            async with self._turns.take(key):
+                while True:
+                    found = await self._reader.revision_of(key)
+                    try:
+                        raise Changed(check_delete(await self._reader.row(key), None))
+                    except DamagedRow:
+                        revision = await self._remove(key, found, last)
+                    if revision:
+                        await self._feed.reach(revision)
+                        return last.row(revision, b"")
 
     async def _done_before(self, writer: bytes, answer: Any, retries: int) -> int:
         """The revision of a write that failed because an earlier attempt, whose response was lost, had
@@ -334,12 +356,6 @@ class EtcdStore:
     def _check_open(self) -> None:
         if self._closing:
             raise Unavailable("the store is closed")
-
-    @asynccontextmanager
-    async def _writing(self, key: Key, writer: bytes) -> AsyncIterator[None]:
-        with self._feed.seeking(writer):
-            async with self._turns.take(key):
-                yield
 
     async def compact(self, revision: int) -> None:
         """Compact etcd up to a revision. Raises `Compacted` if that was done already."""
@@ -361,6 +377,7 @@ class EtcdStore:
         await self._reader.close()
         await self._feed.close()
         self._fanout.close()
+        await self._overrides.close()
         await self._client.close()
 
 
