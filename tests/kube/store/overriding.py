@@ -8,7 +8,7 @@ from typing import Any
 
 from certwright.kube.store.contract import Compacted
 from certwright.kube.store.etcd.client import Access, EtcdClient
-from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, delete_op
+from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, delete_op, put_op
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.etcd.store import EtcdStore, open_etcd
 from conformance.store_words import BUCKET
@@ -69,6 +69,12 @@ class Pair:
         client, root = EtcdClient(access_to(etcd)), self.layout.root
         deletions = list(map(delete_op, keys)) or [delete_op(root.begin, root.end)]
         await client.call(TXN, TxnRequest(success=deletions))
+        await client.close()
+
+    async def put(self, key: bytes, value: bytes) -> None:
+        """Write a key of the other etcd."""
+        client = EtcdClient(access_to(self.other))
+        await client.call(TXN, TxnRequest(success=[put_op(key, value)]))
         await client.close()
 
 

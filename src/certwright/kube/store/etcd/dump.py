@@ -13,9 +13,10 @@ from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.listing import Reader
 from certwright.kube.store.etcd.messages import RANGE, RangeRequest
-from certwright.kube.store.etcd.override_identity import check_options
+from certwright.kube.store.etcd.override_identity import check_places
 from certwright.kube.store.etcd.overrides import Overrides
 from certwright.kube.store.etcd.previous_rows import adopt_ring
+from certwright.kube.store.etcd.row_format import check_format
 from certwright.kube.store.etcd.rows import Layout
 from certwright.kube.store.pages import Wanted
 
@@ -38,7 +39,8 @@ async def dump_etcd(
     client, layout = EtcdClient(access), Layout(prefix, seal, check)
     elsewhere = Overrides(layout, overrides or {})
     try:
-        await check_options(client, layout, elsewhere)
+        await check_format(client, layout, elsewhere)
+        await check_places(client, layout, elsewhere)
         answer = await client.call(RANGE, RangeRequest(key=layout.ring))
         ring = answer.kvs[0].value if answer.kvs else None
         if ring is not None:

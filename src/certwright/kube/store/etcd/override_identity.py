@@ -153,6 +153,8 @@ async def check_places(client: EtcdClient, layout: Layout, overrides: Overrides)
     keys = (layout.overrides, layout.epoch, layout.store)
     answer = await client.call(TXN, TxnRequest(success=list(map(read_op, keys))))
     records, epochs, stores = (one.response_range.kvs for one in answer.responses)
+    if not records:
+        raise Damaged(f"etcd at {client.access} holds no store below {layout.prefix}")
     record = _decode_record(records[0].value)
     if record.places != _names(overrides):
         raise _other_options(client, layout, record)
@@ -165,16 +167,6 @@ async def check_places(client: EtcdClient, layout: Layout, overrides: Overrides)
                 f"etcd at {place.client.access} is at revision {revision}, and the store has seen {least}: an"
                 " older snapshot was restored; restore a newer one, or a backup with `certwright restore`"
             )
-
-
-async def check_options(client: EtcdClient, layout: Layout, overrides: Overrides) -> None:
-    """As `check_places`, of a store that may have no format yet, or other options. Raises `Damaged`,
-    `Unavailable`."""
-    found = (await client.call(RANGE, RangeRequest(key=layout.format))).kvs
-    if found and (found[0].value == OVERRIDDEN_FORMAT) != bool(overrides.places):
-        raise await refuse_format(client, layout, overrides)
-    if found:
-        await check_places(client, layout, overrides)
 
 
 async def _read(place: Place, layout: Layout) -> tuple[Contents | None, int]:

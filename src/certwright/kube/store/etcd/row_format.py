@@ -24,7 +24,9 @@ from certwright.kube.store.contract import Damaged
 from certwright.kube.store.etcd.client import EtcdClient
 from certwright.kube.store.etcd.messages import (
     EVENT_DELETE,
+    RANGE,
     TXN,
+    RangeRequest,
     TxnRequest,
     at_revision,
     at_version,
@@ -61,13 +63,23 @@ async def settle_format(
         if kept.value != PLAIN_FORMAT or not upgrade:
             break
         await _begin_upgrade(client, layout, kept.mod_revision)
-    if kept.value not in (FORMAT, PLAIN_FORMAT, OVERRIDDEN_FORMAT):
-        raise _refusal(layout, kept.value)
-    if (kept.value == OVERRIDDEN_FORMAT) != bool(overrides.places):
-        raise await refuse_format(client, layout, overrides)
+    await _check(client, layout, overrides, kept.value)
     layout.compresses = kept.value != PLAIN_FORMAT
     if not layout.compresses:
         _log.info("rows in etcd are not compressed; --etcd-upgrade-format changes that")
+
+
+async def check_format(client: EtcdClient, layout: Layout, overrides: Overrides) -> None:
+    """Return if the rows of the prefix, if it has any, can be read. Raises `Damaged`, `Unavailable`."""
+    for kept in (await client.call(RANGE, RangeRequest(key=layout.format))).kvs:
+        await _check(client, layout, overrides, kept.value)
+
+
+async def _check(client: EtcdClient, layout: Layout, overrides: Overrides, found: bytes) -> None:
+    if found not in (FORMAT, PLAIN_FORMAT, OVERRIDDEN_FORMAT):
+        raise _refusal(layout, found)
+    if (found == OVERRIDDEN_FORMAT) != bool(overrides.places):
+        raise await refuse_format(client, layout, overrides)
 
 
 async def _begin_upgrade(client: EtcdClient, layout: Layout, revision: int) -> None:
