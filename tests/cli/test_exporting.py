@@ -9,8 +9,17 @@ import pytest
 from certwright.cli.exporting import Exports, ExportSettings
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.meta import ObjectKey
+from support.pairs import server_pair
 
 WEB = ObjectKey("shop", "web")
+
+
+def settings_for(root: Path) -> ExportSettings:
+    return ExportSettings(reserves_late=False, root=root, with_ca_keys=False, command=None, timeout_s=1)
+
+
+def secret_of(data: dict[str, bytes]) -> Secret:
+    return Secret(metadata=SecretMeta(name="web", namespace="shop"), data=data)
 
 
 async def test_a_link_in_the_place_of_a_folder_is_named_once_until_it_is_removed(
@@ -20,9 +29,9 @@ async def test_a_link_in_the_place_of_a_folder_is_named_once_until_it_is_removed
     (root / "shop").mkdir(parents=True)
     victim.mkdir()
     (root / "shop" / "web").symlink_to(victim)
-    settings = ExportSettings(reserves_late=False, root=root, with_ca_keys=False, command=None, timeout_s=1)
-    secret = Secret(metadata=SecretMeta(name="web", namespace="shop"), data={"tls.crt": b"certificate"})
-    async with Exports(settings).opened() as exports:
+    crt, key = server_pair("web")
+    secret = secret_of({"tls.crt": crt, "tls.key": key})
+    async with Exports(settings_for(root)).opened() as exports:
         for _ in range(2):
             assert not await exports.write(WEB, secret)
         (record,) = caplog.records
@@ -39,11 +48,41 @@ async def test_a_link_in_the_place_of_a_folder_is_named_once_until_it_is_removed
 
 
 async def test_a_deleted_certificate_is_not_tried_again(tmp_path: Path) -> None:
-    settings = ExportSettings(
-        reserves_late=False, root=tmp_path, with_ca_keys=False, command=None, timeout_s=1
-    )
-    async with Exports(settings).opened() as exports:
+    async with Exports(settings_for(tmp_path)).opened() as exports:
         exports.fail(WEB, "its Secret cannot be read")
         assert await exports.overdue() == [WEB]
         exports.forget(WEB)
         assert await exports.overdue() == []
+
+
+async def test_a_half_edited_secret_replaces_no_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (old, old_key), (new, new_key) = server_pair("web"), server_pair("renewed")
+    reports: list[str] = []
+    async with Exports(settings_for(tmp_path)).opened() as exports:
+        exports.on_unusable = lambda _key, message: reports.append(message)
+        assert await exports.write(WEB, secret_of({"tls.crt": old, "tls.key": old_key}))
+        for half in (
+            {"tls.crt": new, "tls.key": old_key},
+            {"tls.crt": new, "tls.key": old_key},
+            {"tls.crt": old},
+            {"tls.crt": old[:-100], "tls.key": old_key},
+            {"tls.crt": old, "tls.key": b"x"},
+        ):
+            assert not await exports.write(WEB, secret_of(half))
+            folder = tmp_path / "shop" / "web"
+            assert ((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes()) == (old, old_key)
+            assert await exports.overdue() == [WEB]
+        assert await exports.write(WEB, secret_of({"tls.crt": new, "tls.key": new_key}))
+        assert await exports.overdue() == []
+    stay = "the exported files stay as they are"
+    assert reports[:2] == [
+        f"Secret web: tls.key is not the private key of tls.crt; {stay}",
+        f"Secret web: there is no tls.key; {stay}",
+    ]
+    assert [report.partition(" cannot")[0] for report in reports[2:]] == [
+        "Secret web: tls.crt",
+        "Secret web: tls.key",
+    ]
+    assert [record.message for record in caplog.records] == ["files not written; trying again"] * 4

@@ -76,6 +76,28 @@ def test_exported_files_are_no_deliverys(start: Start, tmp_path: Path) -> None:
             assert f"--delivery-root web={root} and --export out overlap" in outcome.err
 
 
+def test_a_delivery_root_belongs_to_one_process_until_it_ends(start: Start, tmp_path: Path) -> None:
+    roots = tmp_path / "roots"
+    roots.mkdir()
+    (tmp_path / "link").symlink_to(roots)
+    words = (
+        "--listen",
+        "127.0.0.1:0",
+        "--delivery-root",
+        f"a={roots}",
+        "--delivery-root",
+        "b=link",
+    )
+    first = start("serve", "--data-dir", "one", *words)
+    first.line()
+    second = start("serve", "--data-dir", "two", *words[:4]).rest()
+    assert second.status == 1
+    assert f"error: --delivery-root a={roots}: another certwright delivers to that directory" in second.err
+    first.kill(signal.SIGKILL)
+    first.rest()
+    assert start("serve", "--data-dir", "two", *words).line().startswith("certwright is ready at ")
+
+
 def test_a_command_without_a_directory_is_refused(start: Start) -> None:
     outcome = start("serve", "--on-change", "true").rest()
     assert outcome.status == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from certwright.cli.table_columns import with_dates
 from certwright.cli.tables import ServerTable, aligned, cell_text, lines_of
 
 TABLE: dict[str, Any] = {
@@ -40,6 +41,16 @@ def test_a_wide_table_shows_all_columns_and_each_cell_on_one_line() -> None:
     table = ServerTable(TABLE)
     assert table.header(wide=True, namespaces=True) == ["NAMESPACE", "NAME", "READY", "STATUS"]
     assert table.rows(wide=True, namespaces=True, prefix="c/")[0] == ["shop", "c/web", "True", "all is well"]
+
+
+def test_a_wide_table_shows_the_end_of_a_certificate_once() -> None:
+    end, renewal = "2026-04-01T00:00:00Z", "2026-03-01T00:00:00Z"
+    columns = [{"name": "Name"}, {"name": "Expiration", "priority": 1}, {"name": "Age"}]
+    status = {"notAfter": end, "renewalTime": renewal}
+    rows = [{"cells": ["web", end, "2d"], "object": {"status": status}}]
+    table = ServerTable(with_dates({"columnDefinitions": columns, "rows": rows}))
+    assert table.header(wide=True, namespaces=False) == ["NAME", "NOT AFTER", "RENEWS AT", "AGE"]
+    assert table.rows(wide=True, namespaces=False) == [["web", end, renewal, "2d"]]
 
 
 def test_cells_read_as_kubectls() -> None:

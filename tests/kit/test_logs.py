@@ -1,6 +1,8 @@
 import asyncio
 import json
 import logging
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -116,3 +118,29 @@ def test_what_python_and_the_event_loop_report_is_one_json_object_per_line(
     assert error["error"].endswith("ValueError: a\nb")
     assert (warning["logger"], warning["level"]) == ("py.warnings", "warning")
     assert "RuntimeWarning: a coroutine was never awaited" in warning["msg"]
+
+
+def test_exceptions_that_nothing_catches_are_json_lines_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    logs.set_up(form="json")
+    logs.take_over_uncaught()
+
+    class Broken:
+        def __del__(self) -> None:
+            raise ValueError("in a destructor")
+
+    def fail() -> None:
+        raise ValueError("in a thread")
+
+    thread = threading.Thread(target=fail, name="worker")
+    thread.start()
+    thread.join()
+    Broken()
+    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["level"], first["msg"]) == ("error", "uncaught exception in thread worker")
+    assert first["error"].endswith("ValueError: in a thread")
+    assert second["msg"].startswith("Exception ignored in <function ")
+    assert second["error"].endswith("ValueError: in a destructor")

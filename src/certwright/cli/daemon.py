@@ -196,6 +196,7 @@ class LogFlags:
         """Send the log, and the errors of this command, to standard error."""
         level = self.log_level or ("info" if self.log_format == "json" else "warning")
         logs.set_up(level=level, form=self.log_format)
+        logs.take_over_uncaught()
         errors.print_as(logs.json_line if self.log_format == "json" else None)
 
     def announce(self, sentence: str, **values: logs.Value) -> None:

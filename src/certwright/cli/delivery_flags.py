@@ -5,6 +5,7 @@ An object refers to their names only; see `docs/delivery.md`.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from certwright.cli import lazy
+from certwright.cli.errors import Failed
 from certwright.cli.options import gathered, parse_timeout
+from certwright.kit import directories
 
 if TYPE_CHECKING:
     from certwright.app import Root
@@ -100,6 +103,19 @@ class DeliveryFlags:
             hook_timeout_s=self.hook_timeout_s,
             checked=self.checked,
         )
+
+    def reserve(self) -> None:
+        """Reserve the roots for this process until it ends. Raises `Failed`: two processes would replace each
+        other's files for ever."""
+        of_place = {os.path.realpath(root.directory): name for name, root in self.delivery_roots.items()}
+        for place, name in of_place.items():
+            try:
+                directories.reserve(place)
+            except BlockingIOError:
+                raise Failed(
+                    f"--delivery-root {name}={self.delivery_roots[name].directory}: another certwright "
+                    "delivers to that directory; stop it, or name another directory"
+                ) from None
 
 
 _OPTIONS: Final = (

@@ -29,6 +29,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.files import AlreadyLocked, FileLock
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
+from certwright.pki.keys import load_private_key, public_key_der
 
 # RFC 1123 subdomains: names that the API server accepts. Other names never become a path.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -55,6 +56,21 @@ def folder_of(root: Path, namespace: str, certificate: str) -> Path:
         if not _NAME.fullmatch(name):
             raise UnsafeName(f"{what} {name!r} is not exported: it is not a DNS-1123 name")
     return root / namespace / certificate
+
+
+def pair_problem(data: Mapping[str, bytes]) -> str:
+    """Why no server could use `tls.crt` with `tls.key`, in one phrase; empty: a server can."""
+    name = "tls.crt"
+    try:
+        certificate = read_certificate(data.get(name, b""))
+        name = "tls.key"
+        if not data.get(name):
+            return "there is no tls.key"
+        if public_key_der(load_private_key(data[name])) != certificate.public_key_der:
+            return "tls.key is not the private key of tls.crt"
+    except PkiError as error:
+        return f"{name} cannot be read: {error}"
+    return ""
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):

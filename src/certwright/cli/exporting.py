@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,17 +13,18 @@ from typing import Final
 import msgspec
 
 from certwright.cli.errors import Failed
-from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of
+from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of, pair_problem
 from certwright.cli.on_change import Change, OnChange
 from certwright.kit import logs
 from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.kinds import AnyKind, Kind
-from certwright.kube.api.meta import ObjectKey, Struct
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.metadata_informer import Identified, Identity, identities
 from certwright.kube.client.rest import Client
+from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources import table
@@ -32,6 +33,7 @@ _log = logging.getLogger(__name__)
 
 _CERTIFICATE_NAME: Final = "cert-manager.io/certificate-name"
 _BY_TARGET: Final = "target"
+_COMPONENT: Final = "certwright-export"
 # Changes within this time are written together.
 _TOGETHER_S = 0.05
 # How often the files are compared with what was written, and failed writes are tried again.
@@ -60,6 +62,8 @@ class Exports:
         self._clock = clock = clock or SystemClock()
         self.exporter = Exporter(settings.root, with_ca_keys=settings.with_ca_keys)
         self._failing: dict[ObjectKey, str] = {}
+        self.on_unusable: Callable[[ObjectKey, str], None] = lambda _key, _message: None
+        """Called with a sentence about a Secret whose certificate and key are not exported."""
         self._on_change: OnChange | None = None
         if settings.command is not None:
             self._on_change = OnChange(settings.command, clock, timeout_s=settings.timeout_s)
@@ -91,12 +95,18 @@ class Exports:
 
     async def write(self, key: ObjectKey, secret: Secret | None) -> bool:
         """Write the files of the certificate, and return whether any has changed. A failure is logged, and
-        `overdue` returns the certificate until it succeeds. Raises `Failed` if the directory cannot be
-        reserved."""
+        `overdue` returns the certificate until it succeeds; a Secret whose key is not that of its certificate
+        replaces no files. Raises `Failed` if the directory cannot be reserved."""
         if secret is None or not _belongs(secret, key):
             self._failing.pop(key, None)
             return False
         self._reserve()
+        # A server that reads a wrong pair does not start, not even for its other sites.
+        if problem := await asyncio.to_thread(pair_problem, secret.data):
+            message = f"Secret {secret.metadata.name}: {problem}; the exported files stay as they are"
+            if self.fail(key, message):
+                self.on_unusable(key, message)
+            return False
         try:
             found = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
         except UnsafeName as error:
@@ -143,11 +153,14 @@ class Exports:
         """Return when the command has run for each change so far; whether all runs have succeeded."""
         return self._on_change is None or await self._on_change.wait_tried()
 
-    def fail(self, key: ObjectKey, reason: str) -> None:
-        """Log why the files were not written; `overdue` returns the certificate until they are."""
-        if self._failing.get(key) != reason:
+    def fail(self, key: ObjectKey, reason: str) -> bool:
+        """Log why the files were not written, and return whether that is new; `overdue` returns the
+        certificate until they are."""
+        is_new = self._failing.get(key) != reason
+        if is_new:
             self._event(logging.WARNING, "files not written; trying again", key, cause=reason)
         self._failing[key] = reason
+        return is_new
 
     def _event(self, level: int, message: str, key: ObjectKey, **values: logs.Value) -> None:
         subject, directory = f"Certificate/{key}", str(self.folder(key))
@@ -158,6 +171,12 @@ class _Named(Struct, frozen=True):
     """The name of the Secret of a Certificate."""
 
     secret_name: str = ""
+
+
+class _About(Struct, frozen=True):
+    """The Certificate that an Event is about."""
+
+    metadata: ObjectMeta
 
 
 class _Target(Struct, frozen=True):
@@ -184,6 +203,8 @@ class _Follower:
         self._certificates.add_handler(lambda _old, new: self._add(() if new is None else (_key(new),)))
         self._secrets: Informer[Identified] = Informer(client, identities(SECRETS), clock, metadata_only=True)
         self._secrets.add_handler(lambda _old, new: self._secret_changed(new))
+        self._recorder = Recorder(client, clock, _COMPONENT)
+        exports.on_unusable = self._record
 
     async def run(self) -> None:
         """Export for ever."""
@@ -202,6 +223,13 @@ class _Follower:
                     await self._export(key)
         finally:
             await tasks.close()
+            await self._recorder.close()
+
+    def _record(self, key: ObjectKey, message: str) -> None:
+        target = self._certificates.cache.get(key)
+        if target is not None:
+            meta = ObjectMeta(namespace=key.namespace, name=key.name, uid=target.metadata.uid)
+            self._recorder.event(table.CERTIFICATES, _About(meta), "Warning", "NotExported", message)
 
     async def _export(self, key: ObjectKey) -> None:
         target = self._certificates.cache.get(key)

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 _DATES = (("Not After", "notAfter"), ("Renews At", "renewalTime"))
+_SAME = "Expiration"
+"""The server's column, of wide tables only, with the content of Not After."""
 _TEXT: Json = {"type": "string", "priority": 0}
 
 
@@ -21,10 +23,12 @@ def with_dates(table: Json) -> Json:
     Times are as in status: RFC 3339 in UTC.
     """
     titles = [{**_TEXT, "name": title} for title, _ in _DATES]
-    definitions = table.get("columnDefinitions")
+    definitions = [
+        {**column, "hidden": column.get("name") == _SAME} for column in table.get("columnDefinitions") or []
+    ]
     return {
         **table,
-        "columnDefinitions": [*definitions[:-1], *titles, definitions[-1]] if definitions else [],
+        "columnDefinitions": [*definitions[:-1], *titles, *definitions[-1:]] if definitions else [],
         "rows": [{**row, "cells": _dated(row)} for row in table.get("rows") or []],
     }
 

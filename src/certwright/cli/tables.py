@@ -48,7 +48,8 @@ class ServerTable:
         return not self._rows
 
     def header(self, *, wide: bool, namespaces: bool) -> list[str]:
-        """The names of the visible columns. Columns of priority 0 always are, others only in a wide table."""
+        """The names of the visible columns. Columns of priority 0 always are, others only in a wide table;
+        those with `hidden`, which `table_columns` sets, never are."""
         names = [str(self._columns[i].get("name", "")).upper() for i in self._shown(wide=wide)]
         return ["NAMESPACE", *names] if namespaces else names
 
@@ -58,7 +59,11 @@ class ServerTable:
         return [self._row(row, shown, namespaces=namespaces, prefix=prefix) for row in self._rows]
 
     def _shown(self, *, wide: bool) -> list[int]:
-        return [i for i, column in enumerate(self._columns) if wide or not column.get("priority")]
+        return [
+            i
+            for i, column in enumerate(self._columns)
+            if not column.get("hidden") and (wide or not column.get("priority"))
+        ]
 
     def _row(self, row: Mapping[str, Any], shown: list[int], *, namespaces: bool, prefix: str) -> list[str]:
         cells = row.get("cells") or []

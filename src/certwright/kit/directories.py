@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -52,6 +53,20 @@ def _open(name: str, parent: int, *, create: bool) -> int:
     if is_new:
         os.fchmod(below, _MODE)  # Whatever the umask is: files have their own modes.
     return below
+
+
+def reserve(directory: str | Path) -> None:
+    """Reserve a directory for this process, until it ends however it does (flock; nothing is written). Raises
+    `BlockingIOError` if another process has reserved it.
+    """
+    handle = os.open(directory, _OPEN_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise
+    except OSError:  # a file system without locks
+        os.close(handle)
 
 
 def open_child(name: str, parent: int) -> int:

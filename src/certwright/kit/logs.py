@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from typing import Final
 from certwright.kube.util.encoding import visible
 from certwright.kube.util.lru import Lru
 
+_log = logging.getLogger(__name__)
 Value = str | int | float | bool | datetime | None
 """A value of a structured record; None and the empty string are left out."""
 
@@ -163,6 +165,22 @@ def set_up(*, level: str = "warning", form: str = "text") -> None:
     root.setLevel(logging.WARNING)
     logging.captureWarnings(capture=True)
     logging.getLogger("certwright").setLevel(number)
+
+
+def take_over_uncaught() -> None:
+    """Log the exceptions that Python itself would print: those of threads, destructors and callbacks of C."""
+    threading.excepthook = _log_end_of_thread
+    sys.unraisablehook = _log_unraisable
+
+
+def _log_end_of_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is not SystemExit:
+        name = args.thread.name if args.thread is not None else "unknown"
+        _log.error("uncaught exception in thread %s", name, exc_info=args.exc_value)
+
+
+def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
+    _log.error("%s %r", args.err_msg or "Exception ignored in", args.object, exc_info=args.exc_value)
 
 
 def json_line(level: int, message: str, **values: Value) -> str:

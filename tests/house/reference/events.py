@@ -69,6 +69,14 @@ EVENTS: tuple[tuple[str, About], ...] = (
             "Certificate", "Warning", "The Secret has a type that is never written ([why](../secrets.md))."
         ),
     ),
+    (
+        "NotExported",
+        About(
+            "Certificate",
+            "Warning",
+            "`serve --export`: the key in the Secret is not that of its certificate; the files stay as they are.",
+        ),
+    ),
     ("SecretAdopted", About("Certificate", "Warning", "A Secret that existed before was adopted.")),
     (
         "SecretConflict",

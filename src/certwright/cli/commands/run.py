@@ -67,6 +67,7 @@ def command(
         raise Failed(f"{', '.join(manifests.names)} contains no objects")
     export.check_apart(server.deliveries.delivery_roots)
     log.set_up()
+    server.deliveries.reserve()
     from certwright.cli.commands.runner import Runner, RunOptions  # 0.2 s, which --help does not need
 
     settings = export.settings

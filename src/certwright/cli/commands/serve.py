@@ -39,6 +39,7 @@ def command(*, server: server_flags.ServerFlags, export: ExportFlags, log: daemo
     """
     export.check_apart(server.deliveries.delivery_roots)
     log.set_up()
+    server.deliveries.reserve()
     host, port = server.listen or listen_flags.DEFAULT_LISTEN
     options = server.at(host, port)
     lazy.app.run(_serve(options, export, log))
