@@ -356,14 +356,15 @@ async def test_text_beside_the_pem_is_left_out(tmp_path: Path) -> None:
         assert b"-----BEGIN X" not in key
 
 
-async def deployed(world: World, words: str) -> None:
-    """Return when the message of the condition `Deployed` contains `words`."""
+async def deployed(world: World, words: str, *, tick_s: float = 0.1) -> None:
+    """Return when the message of the condition `Deployed` contains `words`; meanwhile the clock moves by
+    `tick_s` again and again."""
     async with asyncio.timeout(20):
         while True:
             found = await condition_of(world, kind="Deployed")
             if found is not None and words in found.message:
                 return
-            await world.advance(timedelta(seconds=0.1))
+            await world.advance(timedelta(seconds=tick_s))
             await asyncio.sleep(0.01)
 
 
@@ -374,7 +375,7 @@ async def test_other_addresses_are_checked_immediately_and_none_leave_no_conditi
         await world.create(DELIVERIES, delivery(served_at=(ServedAt(address=first),)))
         await deployed(world, f"{first} cannot be reached")
         await _patch(world, {"servedAt": [{"address": second}]})
-        await deployed(world, f"{second} cannot be reached")
+        await deployed(world, f"{second} cannot be reached", tick_s=0)
         await _patch(world, {"servedAt": None})
         async with asyncio.timeout(20):
             while await condition_of(world, kind="Deployed") is not None:

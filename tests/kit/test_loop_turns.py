@@ -24,10 +24,11 @@ async def test_one_task_works_per_turn_of_the_loop_in_the_order_of_arrival() -> 
 
 async def test_a_cancelled_task_takes_no_turn() -> None:
     turns = LoopTurns()
-    await turns.take()
-    waiting = [asyncio.create_task(turns.take()) for _ in range(3)]
+    first, cancelled, *others = (asyncio.create_task(turns.take()) for _ in range(4))
     await asyncio.sleep(0)
-    waiting[0].cancel()
+    assert first.done()
+    assert cancelled.cancel()
     async with asyncio.timeout(60):
-        await asyncio.gather(*waiting[1:])
+        await asyncio.gather(*others)
         await turns.take()
+    assert cancelled.cancelled()
