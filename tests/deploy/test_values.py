@@ -105,9 +105,8 @@ def test_a_misspelt_value_is_named() -> None:
         ("featureGates=AllBeta=false", "set it to true, or remove it and AllBeta=false"),
         ("featureGates=Unknown=true", "Unknown is no feature gate"),
         ("config.workers=3", "config.workers is no setting"),
-        ("config.metricsTLSConfig.dynamic.secretName=a", "metricsTLSConfig.dynamic cannot be honoured"),
+        ("config.metricsTLSConfig.dynamic.secret=a", "config.metricsTLSConfig.dynamic.secret is no setting"),
         ("extraArgs={--config=/etc/config}", "--config cannot be honoured: write the file's content"),
-        ("extraArgs={--metrics-tls-cert-file=a}", "--metrics-tls-cert-file cannot be honoured"),
         ("extraArgs={--namespace,team}", '"team" is no flag; write a flag and its value as one item'),
         ("cainjector.config.namespace=team", "cainjector.config.namespace cannot be honoured"),
         ("cainjector.extraArgs={--enable-apiservices-injectable=false}", "cannot be honoured: certwright"),
@@ -122,7 +121,7 @@ def test_what_cannot_be_honoured_is_refused_with_a_sentence(values: str, sentenc
 
 def test_flags_of_cert_manager_are_flags_of_the_program_or_left_out_or_refused() -> None:
     known = {flag for option in controllers.command.params for flag in option.opts}
-    refused = ("--config", "--kubeconfig", "--master", "--metrics-tls-", "--metrics-dynamic-serving-")
+    refused = ("--config", "--kubeconfig", "--master")
     names = [name for name in listed("cert_manager_flags.txt") if not name.startswith(refused)]
     values = {"--feature-gates": "AllBeta=true", "--v": "5", "--controllers": "*", "--namespace": "team"}
     arguments = [f"{name}={values.get(name, 'x')}" for name in names]
@@ -167,6 +166,25 @@ def test_the_prometheus_operator_and_roles_of_a_cloud() -> None:
     assert account["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role}
     assert "--issuer-ambient-credentials" in flags_of(objects)
     assert pod_of(objects)["dnsPolicy"] == "None"
+
+
+def test_metrics_over_https_and_then_the_probe_too() -> None:
+    objects = rendered("prometheus-operator")
+    assert {
+        "--metrics-tls-min-version=VersionTLS13",
+        "--metrics-dynamic-serving-ca-secret-namespace=$(POD_NAMESPACE)",
+        "--metrics-dynamic-serving-ca-secret-name=certwright-metrics-ca",
+        "--metrics-dynamic-serving-dns-names=certwright.certwright.svc,certwright",
+        "--metrics-dynamic-serving-leaf-duration=72h",
+    } <= set(flags_of(objects))
+    (container,) = pod_of(objects)["containers"]
+    assert container["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert of_kind(objects, "ServiceMonitor")["spec"]["endpoints"][0]["scheme"] == "https"
+    by_files = documents(render("--set", "config.metricsTLSConfig.filesystem.certFile=/tls/tls.crt"))
+    assert "--metrics-tls-cert-file=/tls/tls.crt" in flags_of(by_files)
+    assert pod_of(by_files)["containers"][0]["livenessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    plain = documents(render())
+    assert "scheme" not in pod_of(plain)["containers"][0]["livenessProbe"]["httpGet"]
 
 
 def test_settings_of_the_configuration_file_become_flags_and_rights() -> None:

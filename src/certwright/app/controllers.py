@@ -9,6 +9,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from certwright.app.gates import controller_gates, operator_policy
+from certwright.app.metrics_tls import MetricsTls, ServingCertificate
 from certwright.app.notifications import read_notifications
 from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
@@ -41,8 +42,10 @@ class RunningControllers:
         executor: Threads,
         transport: Transport,
         tasks: TaskSet,
+        clock: Clock,
     ) -> None:
         self._controllers = controllers
+        self._clock = clock
         self._tasks = tasks
         self._listeners = listeners
         self._executor = executor
@@ -53,12 +56,18 @@ class RunningControllers:
         """Take a snapshot of the metrics, and return a function that renders it, also in a thread."""
         return self._controllers.metrics.take()
 
-    async def serve_metrics(self, host: str, port: int) -> int:
-        """Serve `/metrics`, and `/livez` for probes, over plain HTTP as long as the controllers run; returns
-        the port, also if 0 was requested.
+    async def serve_metrics(self, host: str, port: int, tls: MetricsTls | None = None) -> int:
+        """Serve `/metrics`, and `/livez` for probes, as long as the controllers run, over HTTPS with `tls`;
+        returns the port, also if 0 was requested.
 
         Raises `StartError` if it cannot listen there.
         """
+        context = None
+        if tls is not None:
+            certificate = ServingCertificate(tls, Client(self._transport, user_agent=USER_AGENT), self._clock)
+            await certificate.renew()
+            self._tasks.start(certificate.keep(), name="the certificate of the metrics endpoint")
+            context = certificate.context
 
         async def metrics() -> Page:
             return Page(exposition.CONTENT_TYPE, await asyncio.to_thread(self.take_metrics()))
@@ -67,7 +76,7 @@ class RunningControllers:
             return Page("text/plain; charset=utf-8", b"ok")
 
         try:
-            self._pages = await serve_pages(host, port, {"/metrics": metrics, "/livez": livez})
+            self._pages = await serve_pages(host, port, {"/metrics": metrics, "/livez": livez}, context)
         except OSError as error:
             raise StartError(f"cannot serve metrics on {host}:{port}: {error.strerror or error}") from error
         return self._pages.port
@@ -174,4 +183,4 @@ async def start_controllers(
             namespace=options.namespace or "", cluster_resource_namespace=options.cluster_resource_namespace
         )
         Responses(client, clock, listeners.responder, listeners.listener, scope).start(tasks)
-    return RunningControllers(controllers, listeners, executor, transport, tasks)
+    return RunningControllers(controllers, listeners, executor, transport, tasks, clock)

@@ -51,7 +51,7 @@ def listen_option(default: str) -> Decorator:
     )
 
 
-def _parse_names(
+def parse_names(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
     names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
@@ -76,7 +76,7 @@ TLS_SAN = click.option(
     "tls_sans",
     metavar="NAME|IP",
     multiple=True,
-    callback=_parse_names,
+    callback=parse_names,
     help="A further name or address of the server's certificate, by which other machines reach it; may be "
     "repeated.",
 )

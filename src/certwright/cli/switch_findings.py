@@ -43,7 +43,7 @@ UNUSED_FLAGS: Final = (
 )
 """Flags of cert-manager's controller that are not needed here, or their beginnings (`…-`): there are no
 solver pods, no workers to count, no profiler; logging and the API server are the operator's choice."""
-REPLACED_FLAGS: Final = ("config", "logging-format", "metrics-tls-", "metrics-dynamic-serving-")
+REPLACED_FLAGS: Final = ("config", "logging-format")
 """Flags that certwright does not have although they may matter, in the same form."""
 KNOWN_GATES: Final = ("SecretsFilteredCaching", "ACMEHTTP01IngressPathTypeExact")
 """cert-manager's feature gates that certwright has too."""

@@ -1,4 +1,4 @@
-"""A small plain HTTP server for probes and scrapers inside a network: no TLS, no users, read-only.
+"""A small HTTP server for probes and scrapers inside a network: no users, read-only; with or without TLS.
 
 Source: RFC 9112. Every response closes the connection, because clients come only every half minute.
 """
@@ -6,12 +6,14 @@ Source: RFC 9112. Every response closes the connection, because clients come onl
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
 _LONGEST_HEAD = 16 * 1024
 _PATIENCE_S = 10.0
+_TLS_END_S = 2.0
 
 
 class Page(NamedTuple):
@@ -37,8 +39,10 @@ class Pages:
         await self._server.wait_closed()
 
 
-async def serve_pages(host: str, port: int, pages: Mapping[str, MakePage]) -> Pages:
-    """Start listening. Raises `OSError` if that fails."""
+async def serve_pages(
+    host: str, port: int, pages: Mapping[str, MakePage], tls: ssl.SSLContext | None = None
+) -> Pages:
+    """Start listening, with `tls` over TLS. Raises `OSError` if that fails."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -50,7 +54,8 @@ async def serve_pages(host: str, port: int, pages: Mapping[str, MakePage]) -> Pa
         with suppress(OSError):
             await writer.wait_closed()
 
-    return Pages(await asyncio.start_server(talk, host, port, limit=_LONGEST_HEAD))
+    times = {} if tls is None else {"ssl_handshake_timeout": _PATIENCE_S, "ssl_shutdown_timeout": _TLS_END_S}
+    return Pages(await asyncio.start_server(talk, host, port, limit=_LONGEST_HEAD, ssl=tls, **times))
 
 
 async def _answer(request: bytes, pages: Mapping[str, MakePage]) -> bytes:

@@ -33,6 +33,14 @@ acmeHTTP01Config.solverExtraLabels: acme-http01-solver-extra-labels
 acmeDNS01Config.recursiveNameservers: dns01-recursive-nameservers
 acmeDNS01Config.recursiveNameserversOnly: dns01-recursive-nameservers-only
 acmeDNS01Config.checkRetryPeriod: dns01-check-retry-period
+metricsTLSConfig.cipherSuites: metrics-tls-cipher-suites
+metricsTLSConfig.minTLSVersion: metrics-tls-min-version
+metricsTLSConfig.filesystem.certFile: metrics-tls-cert-file
+metricsTLSConfig.filesystem.keyFile: metrics-tls-private-key-file
+metricsTLSConfig.dynamic.secretNamespace: metrics-dynamic-serving-ca-secret-namespace
+metricsTLSConfig.dynamic.secretName: metrics-dynamic-serving-ca-secret-name
+metricsTLSConfig.dynamic.dnsNames: metrics-dynamic-serving-dns-names
+metricsTLSConfig.dynamic.leafDuration: metrics-dynamic-serving-leaf-duration
 certificateRequestMinimumBackoffDuration: certificate-request-minimum-backoff-duration
 certificateRequestMaximumBackoffDuration: certificate-request-maximum-backoff-duration
 {{- end -}}
@@ -56,14 +64,11 @@ certificateRequestMaximumBackoffDuration: certificate-request-maximum-backoff-du
 config: write the file's content into the value `config`
 kubeconfig: the pod uses the cluster that it runs in
 master: the pod uses the cluster that it runs in
-metrics-tls-: metrics are served over plain HTTP; restrict port 9402 with networkPolicy
-metrics-dynamic-serving-: metrics are served over plain HTTP; restrict port 9402 with networkPolicy
 {{- end -}}
 {{- define "certwright.refusedConfig" -}}
 kubeConfig: the pod uses the cluster that it runs in
 apiServerHost: the pod uses the cluster that it runs in
 metricsListenAddress: metrics are at port 9402, which the probe and the Service use
-metricsTLSConfig.: metrics are served over plain HTTP; restrict port 9402 with networkPolicy
 {{- end -}}
 
 {{/* Feature gates: which settings are accepted, and whether the program has the gate itself. The others have no
@@ -178,7 +183,11 @@ OtherNames: "true"
 {{- $settings := dict -}}
 {{- range $name, $value := .Values.config -}}
 {{- if and (kindIs "map" $value) (ne $name "featureGates") -}}
-{{- range $inner, $one := $value }}{{ $_ := set $settings (printf "%s.%s" $name $inner) $one }}{{ end -}}
+{{- range $inner, $one := $value -}}
+{{- if and (eq $name "metricsTLSConfig") (kindIs "map" $one) -}}
+{{- range $last, $text := $one }}{{ $_ := set $settings (printf "%s.%s.%s" $name $inner $last) $text }}{{ end -}}
+{{- else }}{{ $_ := set $settings (printf "%s.%s" $name $inner) $one }}{{ end -}}
+{{- end -}}
 {{- else }}{{ $_ := set $settings $name $value }}{{ end -}}
 {{- end -}}
 {{- $found := list -}}
@@ -215,6 +224,12 @@ OtherNames: "true"
 {{- if not $dropped }}{{ $found = append $found $argument }}{{ end -}}
 {{- end -}}
 {{- toYaml $found -}}
+{{- end -}}
+
+{{/* Whether metrics and the probe are served over HTTPS: `true`, or nothing. */}}
+{{- define "certwright.metricsOverHTTPS" -}}
+{{- $text := include "certwright.flags" . -}}
+{{- if or (contains "--metrics-tls-cert-file=" $text) (contains "--metrics-dynamic-serving-ca-secret-name=" $text) }}true{{ end -}}
 {{- end -}}
 
 {{/* A map as k=v,k=v. */}}

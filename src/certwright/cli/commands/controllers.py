@@ -20,6 +20,7 @@ from certwright.cli import (
     delivery_flags,
     lazy,
     listen_flags,
+    metrics_flags,
     shim_flags,
 )
 from certwright.cli.errors import Failed
@@ -43,22 +44,17 @@ class _Target(msgspec.Struct, frozen=True):
         return f"{self.found.server} (kubeconfig {self.choice})"
 
 
-def _metrics_address(
-    context: click.Context, option: click.Parameter, value: str
-) -> listen_flags.Address | None:
-    # As cert-manager's flag: 0 is none.
-    return None if value in ("", "0") else listen_flags.parse_address(context, option, value)
-
-
 async def _serve_metrics(
-    running: lazy.app.RunningControllers, address: listen_flags.Address, log: daemon.LogFlags
+    running: lazy.app.RunningControllers, metrics: metrics_flags.MetricsFlags, log: daemon.LogFlags
 ) -> None:
-    host = address[0] or listen_flags.ANY_ADDRESS
+    if metrics.address is None:
+        return
+    host = metrics.address[0] or listen_flags.ANY_ADDRESS
     try:
-        port = await running.serve_metrics(host, address[1])
+        port = await running.serve_metrics(host, metrics.address[1], metrics.tls)
     except lazy.app.StartError as error:
         raise Failed(str(error)) from error
-    log.announce(f"metrics are at http://{host}:{port}/metrics")
+    log.announce(f"metrics are at {'http' if metrics.tls is None else 'https'}://{host}:{port}/metrics")
 
 
 def _settings(flags: cluster_flags.ClusterFlags) -> lazy.app.ClusterSettings:
@@ -97,14 +93,7 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str, log:
     metavar="NS",
     help="Watch one namespace only, and ignore ClusterIssuers; without it, watch all namespaces.",
 )
-@click.option(
-    "--metrics-listen-address",
-    "metrics_address",
-    metavar="HOST:PORT",
-    default="",
-    callback=_metrics_address,
-    help="Serve Prometheus metrics there, at /metrics over plain HTTP; without it, disabled.",
-)
+@metrics_flags.metrics_options
 @daemon.log_options()
 @server_options
 def command(
@@ -116,7 +105,7 @@ def command(
     deliveries: delivery_flags.DeliveryFlags,
     cluster: cluster_flags.ClusterFlags,
     namespace: str | None,
-    metrics_address: listen_flags.Address | None,
+    metrics: metrics_flags.MetricsFlags,
     log: daemon.LogFlags,
 ) -> None:
     """Run the controllers until Ctrl-C or SIGTERM, against the server that the kubeconfig names.
@@ -131,6 +120,7 @@ def command(
       certwright controllers --controllers '*,-issuers'
     """
     log.set_up()
+    deliveries.reserve()
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
     found = access.load(choice, server.context)
     options = lazy.app.ControllerOptions(
@@ -141,7 +131,7 @@ def command(
         deliveries=deliveries.settings,
         **asdict(flags),
     )
-    lazy.app.run(_work(_Target(choice, found), options, _settings(cluster), metrics_address, log))
+    lazy.app.run(_work(_Target(choice, found), options, _settings(cluster), metrics, log))
     daemon.leave()
 
 
@@ -149,7 +139,7 @@ async def _work(
     target: _Target,
     options: lazy.app.ControllerOptions,
     cluster: lazy.app.ClusterSettings,
-    metrics_address: listen_flags.Address | None,
+    metrics: metrics_flags.MetricsFlags,
     log: daemon.LogFlags,
 ) -> None:
     stop, service = daemon.Stop(), ServiceManager()
@@ -161,8 +151,7 @@ async def _work(
     if running is None:
         return
     try:
-        if metrics_address is not None:
-            await _serve_metrics(running, metrics_address, log)
+        await _serve_metrics(running, metrics, log)
         reporting = asyncio.ensure_future(_report_leading(running, str(target), log))
         daemon.log_started(_log, server=target.found.server)
         service.ready(f"controllers of {target.found.server}")

@@ -1,4 +1,4 @@
-"""TLS settings of HTTPS clients, with CAs and client certificates from memory."""
+"""TLS settings, with CAs, certificates and keys from memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class BadCredentials(ValueError):
-    """A CA, client certificate or key cannot be used. The text is one sentence without the key."""
+    """A CA, certificate or key cannot be used. The text is one sentence without the key."""
 
 
 def tls_context(
@@ -30,17 +30,18 @@ def tls_context(
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if client_cert_pem:
-        _load_client_certificate(context, client_cert_pem + b"\n" + client_key_pem)
+        load_pair(context, client_cert_pem + b"\n" + client_key_pem, "client certificate")
     return context
 
 
-def _load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
+def load_pair(context: ssl.SSLContext, pem: bytes, what: str) -> None:
+    """Use the certificate (`what`, for the error) and its key. Raises `BadCredentials`."""
     try:
         with _as_file(pem) as path:
             # Without a password function OpenSSL would ask for one on the terminal.
             context.load_cert_chain(path, password=lambda: b"")
     except (ssl.SSLError, OSError, ValueError) as error:
-        raise BadCredentials(f"the client certificate and its key cannot be used: {error}") from None
+        raise BadCredentials(f"the {what} and its key cannot be used: {error}") from None
 
 
 @contextmanager
