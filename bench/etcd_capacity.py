@@ -2,10 +2,14 @@
 
     make bench ARGS=etcd_capacity
     make bench ARGS="etcd_capacity --number 20000 --algorithm RSA"
+    make bench ARGS="etcd_capacity --number 10000 --override"
 
 One etcd with one member; the store is filled as by `move`. Then a quarter of all rows is written again, in
 random order, and etcd compacted, six times: as renewals write them, and until the database no longer grows.
 What renewals leave free in a page is used again only where a whole page becomes free.
+
+With `--override` a second etcd has the contents of Secrets and CertificateRequests. There a row that is
+written again gets another key, and the old one is swept.
 
 The memory is that of etcd after a start. In operation up to 100,000 requests are added (`--snapshot-count`),
 which it keeps for members that lag; those of the fill, many rows in each, would distort the figure.
@@ -20,6 +24,7 @@ import random
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from bench.move import fill, run
@@ -34,6 +39,7 @@ from certwright.kube.store.etcd.messages import (
     RangeRequest,
     StatusRequest,
     TxnRequest,
+    delete_op,
     put_op,
     read_op,
 )
@@ -42,12 +48,21 @@ from certwright.kube.store.etcd.store import DEFAULT_PREFIX
 from support.etcd import Etcd, running_etcd
 
 NUMBER = 50_000
-HEADINGS = ["certificates", "", "database, kB each", "of it in use", "memory, kB each", "mapped, kB each"]
+HEADINGS = [
+    "certificates",
+    "etcd",
+    "",
+    "database, kB each",
+    "of it in use",
+    "memory, kB each",
+    "mapped, kB each",
+]
 _ROUNDS, _PART = 6, 4
 _ROWS_A_WRITE = 40
 # etcd compacts in the background, and gives memory back to the system within two minutes.
 _COMPACTED_S, _RESTED_S = 8, 150
 _LAYOUT = Layout(DEFAULT_PREFIX)
+_OVERRIDDEN = ("/secrets", "cert-manager.io/certificaterequests")
 
 
 def main(options: Sequence[str] = ()) -> None:
@@ -55,37 +70,52 @@ def main(options: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(prog="etcd_capacity")
     parser.add_argument("--number", type=int, default=NUMBER)
     parser.add_argument("--algorithm", choices=("ECDSA", "RSA"), default="ECDSA")
+    parser.add_argument("--override", action="store_true")
     chosen = parser.parse_args(options)
     number, rows = chosen.number, list[list[str]]()
-    with (
-        tempfile.TemporaryDirectory(prefix="certwright-bench-") as name,
-        running_etcd(Path(name), flags=("--snapshot-count=100",)) as etcd,
-    ):
-        one, two, backup = (Path(name) / part for part in ("one", "two", "backup"))
-        fill(one, number, chosen.algorithm)
-        run("backup", "--data-dir", str(one), str(backup))
-        key = ("--encryption-key-file", str(one / "encryption.key"))
-        run("restore", "--data-dir", str(two), "--store", etcd.url, *key, str(backup))
-        rows.append(asyncio.run(_state(etcd, number, "restored")))
-        for done in range(1, _ROUNDS + 1):
-            asyncio.run(_renew(etcd))
-            rows.append(asyncio.run(_state(etcd, number, f"{done}/{_PART} of the rows written again")))
-        etcd.kill()
-        etcd.start()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="certwright-bench-")))
+        etcds = {}
+        for name in ("main", "other") if chosen.override else ("main",):
+            (folder / name).mkdir()
+            running = running_etcd(folder / name, flags=("--snapshot-count=100",))
+            etcds[name] = stack.enter_context(running)
+        _restore(folder, etcds, number, chosen.algorithm)
+        states = [f"{done}/{_PART} of the rows written again" for done in range(1, _ROUNDS + 1)]
+        for what in ("restored", *states):
+            if what != "restored":
+                asyncio.run(_renew(**etcds))
+            rows += [asyncio.run(_state(name, etcd, number, what)) for name, etcd in etcds.items()]
+        for etcd in etcds.values():
+            etcd.kill()
+            etcd.start()
         time.sleep(_RESTED_S)
-        memory = [f"{part / number:.1f}" for part in _resident_kb(etcd.pid)]
-        rows.append([*asyncio.run(_state(etcd, number, "etcd started again"))[:-2], *memory])
-        etcd.maintain("defragment")
-        rows.append(asyncio.run(_state(etcd, number, "defragmented")))
+        for name, etcd in etcds.items():
+            memory = [f"{part / number:.1f}" for part in _resident_kb(etcd.pid)]
+            rows.append([*asyncio.run(_state(name, etcd, number, "etcd started again"))[:-2], *memory])
+            etcd.maintain("defragment")
+            rows.append(asyncio.run(_state(name, etcd, number, "defragmented")))
     table(HEADINGS, rows)
 
 
-async def _state(etcd: Etcd, number: int, what: str) -> list[str]:
+def _restore(folder: Path, etcds: dict[str, Etcd], number: int, algorithm: str) -> None:
+    """Fill the store from certificates that were issued on SQLite."""
+    one, two, backup = (folder / part for part in ("one", "two", "backup"))
+    fill(one, number, algorithm)
+    run("backup", "--data-dir", str(one), str(backup))
+    flags = ["--store", etcds["main"].url, "--encryption-key-file", str(one / "encryption.key")]
+    if other := etcds.get("other"):
+        overrides = (f"{resource}#http://{other.member}" for resource in _OVERRIDDEN)
+        flags += ["--etcd-servers-overrides", ",".join(overrides)]
+    run("restore", "--data-dir", str(two), *flags, str(backup))
+
+
+async def _state(name: str, etcd: Etcd, number: int, what: str) -> list[str]:
     client = EtcdClient(Access((etcd.member,)))
     status = await client.call(STATUS, StatusRequest())
     await client.close()
     sizes = (f"{size / number / 1_000:.2f}" for size in (status.db_size, status.db_size_in_use))
-    return [f"{number:,}", what, *sizes, "", ""]
+    return [f"{number:,}", name, what, *sizes, "", ""]
 
 
 def _resident_kb(pid: int) -> tuple[float, float]:
@@ -95,8 +125,15 @@ def _resident_kb(pid: int) -> tuple[float, float]:
     return own, files
 
 
-async def _renew(etcd: Etcd) -> None:
+async def _renew(main: Etcd, other: Etcd | None = None) -> None:
     """Write a part of the rows again, with other bytes of the same length, and compact."""
+    await _renew_rows(main)
+    if other is not None:
+        await _renew_bodies(other)
+    await asyncio.sleep(_COMPACTED_S)
+
+
+async def _renew_rows(etcd: Etcd) -> None:
     client = EtcdClient(Access((etcd.member,)))
     skip, span = len(_LAYOUT.meta), _LAYOUT.root
     names = [
@@ -118,7 +155,28 @@ async def _renew(etcd: Etcd) -> None:
         revision = (await client.call(TXN, TxnRequest(success=writes))).header.revision
     await client.call(COMPACT, CompactionRequest(revision=revision))
     await client.close()
-    await asyncio.sleep(_COMPACTED_S)
+
+
+async def _renew_bodies(etcd: Etcd) -> None:
+    client, begin = EtcdClient(Access((etcd.member,))), _LAYOUT.body
+    request = RangeRequest(key=begin, range_end=begin[:-1] + b"0", keys_only=True)
+    keys = [kv.key for kv in (await client.call(RANGE, request)).kvs]
+    random.shuffle(keys)
+    del keys[len(keys) // _PART :]
+    queue = {key: _LAYOUT.queue + key[len(begin) : -9] for key in keys}
+    for at in range(0, len(keys), _ROWS_A_WRITE):
+        some = keys[at : at + _ROWS_A_WRITE]
+        found = (await client.call(TXN, TxnRequest(success=list(map(read_op, some))))).responses
+        kvs = [kv for one in found for kv in one.response_range.kvs]
+        bodies = [put_op(kv.key[:-8] + os.urandom(8), kv.value[:-8] + os.urandom(8)) for kv in kvs]
+        entries = [put_op(queue[key], b"") for key in some]
+        await client.call(TXN, TxnRequest(success=[*bodies, *entries]))
+    for at in range(0, len(keys), _ROWS_A_WRITE):
+        some = keys[at : at + _ROWS_A_WRITE]
+        deletions = [delete_op(one) for key in some for one in (key, queue[key])]
+        revision = (await client.call(TXN, TxnRequest(success=deletions))).header.revision
+    await client.call(COMPACT, CompactionRequest(revision=revision))
+    await client.close()
 
 
 if __name__ == "__main__":

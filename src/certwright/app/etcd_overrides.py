@@ -17,8 +17,24 @@ _FLAG = "--etcd-servers-overrides"
 def overrides_of(options: ServeOptions, main: Access) -> dict[str, Access]:
     """The etcd of each overridden bucket. `main`: that of `--store`, whose TLS files and user are used for
     all. Raises `StartError`."""
-    given = options.etcd.servers_overrides
-    return {_bucket(resource): _access(resource, urls, options, main) for resource, urls in given}
+    found = dict[str, Access]()
+    for resource, urls in options.etcd.servers_overrides:
+        bucket, access = _bucket(resource), _access(resource, urls, options, main)
+        for other, present in found.items():
+            common = set(present.members) & set(access.members)
+            if common and set(present.members) != set(access.members):
+                where = next(url for url in urls if url.partition("://")[2] in common)
+                raise StartError(
+                    f"{_FLAG} {resource}: {where} is a server of {_shown(other)}, too; name the same servers"
+                    " for both, because they are one etcd"
+                )
+            access = present if common else access
+        found[bucket] = access
+    return found
+
+
+def _shown(bucket: str) -> str:
+    return bucket if "/" in bucket else f"/{bucket}"
 
 
 def _bucket(resource: str) -> str:
@@ -35,8 +51,8 @@ def _bucket(resource: str) -> str:
         return bucket
     plural = bucket.rpartition("/")[2]
     near = [name for name in sorted(known) if name.rpartition("/")[2] == plural]
-    near = near or difflib.get_close_matches(bucket, sorted(known), n=1)
-    shown = " or ".join(name if "/" in name else f"/{name}" for name in near)
+    near = near or difflib.get_close_matches(bucket, sorted(known), n=1, cutoff=0.8)
+    shown = " or ".join(map(_shown, near))
     hint = f"did you mean {shown}?" if near else "custom resources of others stay on the etcd of --store"
     raise StartError(f"{_FLAG} {resource}: not a resource of this server; {hint}")
 

@@ -27,13 +27,14 @@ class EtcdFlags:
     etcd_compaction_interval: timedelta
     etcd_quota_backend_bytes: int
     etcd_upgrade_format: bool
-    etcd_servers_overrides: tuple[tuple[str, tuple[str, ...]], ...]
+    etcd_servers_overrides: str
 
     @property
     def options(self) -> lazy.app.EtcdOptions:
         """The options of the process."""
         given = {name.removeprefix("etcd_"): value for name, value in asdict(self).items()}
-        return lazy.app.EtcdOptions(**given)
+        overrides = _parse_overrides(self.etcd_servers_overrides)
+        return lazy.app.EtcdOptions(**given | {"servers_overrides": overrides})
 
 
 def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str) -> str:
@@ -42,11 +43,15 @@ def _parse_prefix(_context: click.Context, _option: click.Parameter, value: str)
     return value
 
 
-def _parse_overrides(
-    _context: click.Context, _option: click.Parameter, value: str
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
+def _check_overrides(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    _parse_overrides(value)
+    return value
+
+
+def _parse_overrides(value: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Each `GROUP/RESOURCE`, and the URLs of its servers. Raises `click.BadParameter`."""
     found = dict[str, tuple[str, ...]]()
-    for part in filter(None, value.split(",")):
+    for part in value.split(",") if value else ():
         resource, _, servers = part.partition("#")
         group, slash, plural = resource.partition("/")
         if not (servers and slash and plural) or "/" in plural:
@@ -54,25 +59,29 @@ def _parse_overrides(
             raise click.BadParameter(f"{part!r}: write {hint}, e.g. /secrets#http://e4:2379;http://e5:2379")
         if resource in found:
             raise click.BadParameter(f"{resource} is named twice; separate its servers with semicolons")
-        found[resource] = tuple(_server_of(part, url) for url in servers.split(";"))
+        found[resource] = tuple(_server_of(resource, url) for url in servers.split(";"))
     return tuple(found.items())
 
 
-def _server_of(part: str, url: str) -> str:
+def _server_of(resource: str, url: str) -> str:
     """`http://HOST:PORT`, with the default port if it is missing."""
     try:
         split = urlsplit(url)
         port = split.port or 2379
     except ValueError as error:
-        raise click.BadParameter(f"{part!r}: {url} is not a URL ({error})") from error
+        raise click.BadParameter(f"{resource}: {url} is not a URL ({error})") from error
     if split.scheme not in ("http", "https") or not split.hostname:
+        wanted = "write http://HOST:PORT, or https://HOST:PORT, for each server"
+        raise click.BadParameter(f"{resource}: {url or 'a server without an address'}: {wanted}")
+    if "@" in split.netloc:
         raise click.BadParameter(
-            f"{part!r}: {url or 'a server'} has to be http://HOST:PORT or https://HOST:PORT"
+            f"{resource}: the URL of {split.hostname} has a user; give --etcd-user and --etcd-password-file,"
+            " which are for all servers"
         )
-    if split.path.strip("/") or split.query or split.fragment or "@" in split.netloc:
+    if split.path.strip("/") or split.query or split.fragment:
         raise click.BadParameter(
-            f"{part!r}: {url} has more than a host and a port; leave that out (--etcd-prefix and --etcd-user"
-            " are for all servers)"
+            f"{resource}: {url} has more than a host and a port; leave that out (--etcd-prefix is for all"
+            " servers)"
         )
     host = f"[{split.hostname}]" if ":" in split.hostname else split.hostname
     return f"{split.scheme}://{host}:{port}"
@@ -133,7 +142,7 @@ _OPTIONS = (
         "--etcd-servers-overrides",
         metavar="OVERRIDES",
         default="",
-        callback=_parse_overrides,
+        callback=_check_overrides,
         help="Other etcds for the contents of some resources: GROUP/RESOURCE#URL[;URL…][,…], e.g."
         " /secrets#http://e4:2379;http://e5:2379. For new stores; `certwright restore` moves an old one.",
     ),

@@ -107,7 +107,8 @@ class OverrideSweep:
         )
         answer = await self._client.call(TXN, request)
         if answer.succeeded:
-            self._seen = answer.header.revision
+            # Other servers learn it from their feeds.
+            self._seen = self._layout.epoch_revision = answer.header.revision
 
     async def _sweep(self, place: Place, up_to: int) -> int:
         """Delete the unused bodies of a place that were put up to a revision."""
