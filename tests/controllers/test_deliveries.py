@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
@@ -132,12 +133,17 @@ async def test_all_formats(tmp_path: Path) -> None:
         assert pkcs12.open_store((folder / "store.p12").read_bytes(), password="changeit").leaf is not None
         assert jks.open_store((folder / "store.jks").read_bytes(), password="changeit").keys
         # The same content in a new key store would only differ in its salt.
-        before = os.readlink(folder / "..data")
+        stores = ("store.p12", "store.jks")
+        before = [(folder / name).read_bytes() for name in stores]
         await world.stop_controllers()
         await world.start_controllers(deliveries=DeliveryOptions(roots={ROOT: Root(directory=str(tmp_path))}))
-        await reason(world, "Delivered")
-        await asyncio.sleep(0.2)
-        assert os.readlink(folder / "..data") == before
+        more = DeliveryOutput(name="more.pem", format="CertificateChain")
+        await _patch(world, {"outputs": msgspec.to_builtins([*outputs, more])})
+        async with asyncio.timeout(20):
+            while not (folder / "more.pem").exists():
+                await world.settle()
+                await asyncio.sleep(0.01)
+        assert [(folder / name).read_bytes() for name in stores] == before
 
 
 @pytest.mark.parametrize(
