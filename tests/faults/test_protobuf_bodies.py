@@ -9,7 +9,6 @@ import asyncio
 import gzip
 import json
 import os
-import resource
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -24,6 +23,7 @@ from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Identity, Request
+from support.memory import peak_kb, reset_peak
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -110,12 +110,12 @@ async def check(server: ApiServer, method: str, path: str, body: bytes, **header
 
 async def check_all(server: ApiServer, bodies: list[tuple[str, bytes]]) -> None:
     """Create and replace objects by these bodies; the memory that it takes is bounded."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = reset_peak()
     for path, body in bodies:
         await check(server, "POST", path, body, content_type=_PROTOBUF)
         await check(server, "PUT", f"{path}/x", body, content_type=_PROTOBUF, accept=_PROTOBUF)
         await check(server, "DELETE", f"{path}/x", body, content_type=_PROTOBUF)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < _MOST_GROWTH_KB
+    assert peak_kb() - before < _MOST_GROWTH_KB
     assert await check(server, "GET", "/readyz", b"") == 200
 
 

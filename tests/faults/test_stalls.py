@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-import resource
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -23,6 +22,7 @@ from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Identity, Request, Response
 from conformance.kinds import an_object, crd
+from support.memory import peak_kb, reset_peak
 
 ADMIN = Identity("kubernetes-admin", groups=("system:masters", "system:authenticated"))
 _JSON, _YAML = "application/json", "application/yaml"
@@ -92,14 +92,14 @@ async def ask(server: ApiServer, method: str, target: str, body: bytes = b"", me
 
     heart = asyncio.create_task(beat())
     await asyncio.sleep(0)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = reset_peak()
     response = await server.handle(Request(method, target, {"content-type": media}, body, ADMIN))
     if response.stream is not None:
         async for _ in response.stream:
             continue
     over = True
     await heart
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    grown = peak_kb() - before
     if longest >= _LONGEST_TURN_S:
         assert longest < allowed_s(), f"the loop was kept for {longest:.3f} s: {response.status}"
     assert grown < _MOST_GROWTH_KB, f"{grown} kB"

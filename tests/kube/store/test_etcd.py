@@ -30,6 +30,7 @@ from certwright.kube.store.contract import (
     TooLarge,
     Unavailable,
 )
+from certwright.kube.store.etcd import feed
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.compaction import Compaction
 from certwright.kube.store.etcd.feed import Feed
@@ -93,6 +94,31 @@ class TestServers:
             gone = await other.delete(A, expect=row.revision)
             await one.up_to(gone.revision)
             assert one.recent(A) is other.recent(A) is None
+
+    async def test_one_that_nobody_asks_takes_events_together(
+        self, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(feed, "_REST_S", 3_600)
+        async with servers(etcd) as (one, other):
+            await other.up_to((await one.put(A, saying("first"))).revision)
+            batches = list[int]()
+            other.follow(lambda events: batches.append(len(events)))
+            for number in range(10):
+                row = await one.put(A, saying(str(number)))
+            assert await other.get(A) == row
+            assert sum(batches) == 10
+            assert len(batches) < 10
+
+    async def test_a_watch_ends_the_rest_of_one_that_nobody_asked(
+        self, etcd: Etcd, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(feed, "_REST_S", 3_600)
+        async with servers(etcd) as (one, other):
+            await other.up_to((await one.put(A, saying("first"))).revision)
+            watch = other.watch(BUCKET, after=other.revision)
+            for number in range(3):
+                row = await one.put(A, saying(str(number)))
+                assert [event.row for event in await watch.next(timeout_s=60) or ()] == [row]
 
     async def test_a_watch_on_one_hears_of_writes_through_the_other(self, etcd: Etcd) -> None:
         async with servers(etcd) as (one, other):
@@ -205,8 +231,8 @@ class Told(EtcdClient):
         super().__init__(at("127.0.0.1:1"))
         self._told = told
 
-    async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
-        yield self._told
+    async def watch(self, create: Any) -> AsyncGenerator[list[Any], None]:
+        yield [self._told]
         await asyncio.get_running_loop().create_future()
 
 

@@ -244,8 +244,9 @@ class TestUpgrade:
                 key=Layout(prefix).root.begin, range_end=Layout(prefix).root.end, start_revision=begun + 1
             )
             async with asyncio.timeout(60):
-                async for answer in client.watch(create):
-                    history += [(event.kv.key, event.type, event.kv.value) for event in answer.events]
+                async for answers in client.watch(create):
+                    events = [event for answer in answers for event in answer.events]
+                    history += [(event.kv.key, event.type, event.kv.value) for event in events]
                     if any(key == Layout(prefix).keys(A)[0] for key, _, _ in history):
                         break
             formats = [(kind, text) for key, kind, text in history if key == Layout(prefix).format]

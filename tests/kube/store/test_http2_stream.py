@@ -40,12 +40,14 @@ async def test_a_watch_of_large_and_many_values_arrives_whole(
     client = EtcdClient(at(etcd.member))
     values = [b"%d" % number * (1 << 18) for number in range(8)] + [b"%d" % number for number in range(500)]
     async with responses(watching(etcd)) as stream:
-        assert WATCH.response.FromString(await anext(stream)).created
+        (created,) = await anext(stream)
+        assert WATCH.response.FromString(created).created
         for value in values:
             await client.call(TXN, TxnRequest(success=[put_op(b"/stream", value)]))
         seen: list[bytes] = []
         while len(seen) < len(values):
-            seen += [event.kv.value for event in WATCH.response.FromString(await anext(stream)).events]
+            answers = map(WATCH.response.FromString, await anext(stream))
+            seen += [event.kv.value for answer in answers for event in answer.events]
     assert seen == values
     await client.close()
 
@@ -111,7 +113,23 @@ async def test_messages_that_were_cut_anywhere_are_put_together() -> None:
     )
     parts = [whole[n : n + 1] for n in range(len(whole))]
     async with peer(*parts, headers=(("token", "t" * 300),)) as call, responses(call) as stream:
-        assert [message async for message in stream] == [b"hello", b""]
+        assert [message async for messages in stream for message in messages] == [b"hello", b""]
+
+
+async def test_what_arrives_while_the_caller_is_busy_stays_in_the_system_and_comes_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http2_frames, "_PING_EVERY_S", 0.02)
+    monkeypatch.setattr(http2_frames, "_ANSWER_S", 0.01)
+    sent = 20_000
+    message = b"\0\0\0\x04\0" + bytes(1_024)
+    async with peer(*[frame(0, 0, message)] * sent, frame(1, 5, b"")) as call, responses(call) as stream:
+        found = len(await anext(stream))
+        # Longer than a peer may take for the response to a ping, which is not read either.
+        await asyncio.sleep(0.1)
+        together = len(await anext(stream))
+        assert 1 < together < sent // 2
+        assert found + together + sum([len(messages) async for messages in stream]) == sent
 
 
 async def test_where_only_grpc_reaches_etcd_watches_use_it(
@@ -120,6 +138,6 @@ async def test_where_only_grpc_reaches_etcd_watches_use_it(
     monkeypatch.setattr(http2_frames, "_PREFACE", b"GET / HTTP/1.1\r\n\r\n")
     client = EtcdClient(Access((etcd.member,)))
     async with aclosing(client.watch(WatchCreateRequest(key=b"/stream"))) as answers:
-        assert (await anext(answers)).created
+        assert (await anext(answers))[0].created
     assert not client._streams
     await client.close()

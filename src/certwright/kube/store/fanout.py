@@ -73,6 +73,11 @@ class Fanout:
         self._closed = False
         self._not_before = 0.0
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether there is any watcher."""
+        return bool(self._watches)
+
     def publish(self, events: list[Event]) -> None:
         """Publish the events of one commit, in order of revision. Must be called on the event loop."""
         self.log.append(events)

@@ -254,8 +254,8 @@ class EtcdClient:
         always = (("hasleader", "true"),)
         return (*always, ("token", self._token)) if self._token else always
 
-    async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
-        """The responses to one watch request, from the current member.
+    async def watch(self, create: Any) -> AsyncGenerator[list[Any], None]:
+        """The responses to one watch request, from the current member, in batches of those that are there.
 
         Ends when the connection does; raises `Unavailable` if a retry makes no sense.
         """
@@ -265,8 +265,8 @@ class EtcdClient:
                 await self._authenticate(member, _ATTEMPT_S)
             if self._streams:
                 async with aclosing(self._stream(member, create)) as answers:
-                    async for answer in answers:
-                        yield answer
+                    async for some in answers:
+                        yield some
                         reported = True
             if reported:
                 self.turn_from(member)
@@ -282,7 +282,7 @@ class EtcdClient:
                     if not reported:
                         # For example through a proxy, which only gRPC knows.
                         self._streams = False
-                    yield answer
+                    yield [answer]
                     reported = True
             finally:
                 call.cancel()
@@ -296,15 +296,15 @@ class EtcdClient:
             _log.debug("the watch of etcd at %s ended", member)
         self.turn_from(member)
 
-    async def _stream(self, member: str, create: Any) -> AsyncGenerator[Any, None]:
+    async def _stream(self, member: str, create: Any) -> AsyncGenerator[list[Any], None]:
         """As `watch`, at a fraction of the processor time; ends without a reason."""
         method = messages.WATCH
         request = _serialize(messages.WatchRequest(create_request=create))
         try:
             call = Call(Peer.of(member, self._tls()), method.path, self._metadata(), request)
             async with responses(call) as stream:
-                async for message in stream:
-                    yield method.response.FromString(message)
+                async for batch in stream:
+                    yield list(map(method.response.FromString, batch))
         except (StreamBroken, OSError) as error:  # TimeoutError among them
             _log.debug("the watch of etcd at %s ended: %s", member, error)
 

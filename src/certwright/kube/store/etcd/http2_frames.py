@@ -113,6 +113,16 @@ class FrameConnection(asyncio.Protocol):
         assert self.transport is not None
         self.transport.write(b"".join(frames))
 
+    def pause_reading(self) -> None:
+        """Leave what arrives to the system, until `resume_reading`; harmless when repeated."""
+        assert self.transport is not None
+        self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again; harmless when repeated."""
+        assert self.transport is not None
+        self.transport.resume_reading()
+
     # --- the transport's side -----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -197,7 +207,7 @@ class FrameConnection(asyncio.Protocol):
         self._call_later(_ANSWER_S, self._check_answer)
 
     def _check_answer(self) -> None:
-        if self._is_silent:
+        if self._is_silent and self.transport is not None and self.transport.is_reading():
             self.end(StreamBroken(f"no response to a ping within {_ANSWER_S:.0f} s"))
         else:
             self._call_later(_PING_EVERY_S - _ANSWER_S, self._ping)

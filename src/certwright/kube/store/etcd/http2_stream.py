@@ -7,7 +7,6 @@ in a thread of its own; here it costs 40 µs. That is what following the store c
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -42,9 +41,9 @@ class Call:
 
 
 @asynccontextmanager
-async def responses(call: Call) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
-    """The bytes of the responses, until the server ends the stream. Raises `StreamBroken`, `OSError`
-    (`ssl.SSLError` among them) and `TimeoutError`."""
+async def responses(call: Call) -> AsyncGenerator[AsyncGenerator[list[bytes], None], None]:
+    """The bytes of the responses, in batches of those that are there, until the server ends the stream.
+    Raises `StreamBroken`, `OSError` (`ssl.SSLError` among them) and `TimeoutError`."""
     loop, peer = asyncio.get_running_loop(), call.peer
     async with asyncio.timeout(_CONNECT_S):
         transport, stream = await loop.create_connection(
@@ -61,20 +60,23 @@ class _Stream(FrameConnection):
         super().__init__()
         self._call = call
         self._data = bytearray()
-        self._messages = deque[bytes]()
+        self._messages = list[bytes]()
         self._wake: asyncio.Future[None] | None = None
 
-    async def messages(self) -> AsyncGenerator[bytes, None]:
-        """The messages, in order."""
+    async def messages(self) -> AsyncGenerator[list[bytes], None]:
+        """The messages, in order. While the caller is busy with some, further ones are left to the system."""
         while True:
             while self._messages:
-                yield self._messages.popleft()
+                messages, self._messages = self._messages, []
+                yield messages
             if isinstance(self.ended, Exception):
                 raise self.ended
             if self.ended:
                 return
             self._wake = asyncio.get_running_loop().create_future()
+            self.resume_reading()
             await self._wake
+            self._wake = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
@@ -86,8 +88,10 @@ class _Stream(FrameConnection):
         )
 
     def handled(self) -> None:
-        """Wake the reader, if there is something for it."""
-        if (self._messages or self.ended is not False) and self._wake is not None and not self._wake.done():
+        """Wake the reader, if there is something for it; read no more while it is busy."""
+        if self._wake is None:
+            self.pause_reading()
+        elif (self._messages or self.ended is not False) and not self._wake.done():
             self._wake.set_result(None)
 
     def handle_stream(self, kind: int, flags: int, stream: int, payload: bytes) -> None:  # noqa: ARG002

@@ -255,6 +255,7 @@ class EtcdStore:
 
     def watch(self, bucket: str, *, after: int, namespace: str | None = None) -> Subscription:
         """Every event of the bucket after a revision; see `contract.Store.watch`."""
+        self._feed.hurry()
         return self._fanout.subscribe(bucket, after=after, namespace=namespace)
 
     # -- writing
