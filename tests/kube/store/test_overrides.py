@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from certwright.kube.store.contract import (
     Changed,
     Compacted,
     DamagedRow,
+    Event,
     Exists,
     Full,
     Key,
@@ -26,6 +27,7 @@ from certwright.kube.store.contract import (
     Unavailable,
 )
 from certwright.kube.store.etcd.messages import RANGE, TXN, Method, RangeRequest
+from certwright.kube.store.etcd.overrides import Reference
 from certwright.kube.store.etcd.store import EtcdStore
 from conformance.store_words import BUCKET, A, B, all_pages, events_of, fill, holding, said, saying
 from kube.store import overriding_child
@@ -292,6 +294,28 @@ class TestSweep:
             rows = (await other.list(BUCKET)).rows
             assert len(await pair.bodies()) == len(rows)
             assert not len(one.damage) + len(other.damage)
+
+    async def test_what_the_feed_still_waits_for_is_not_compacted(
+        self, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with pair.opened() as store, pair.opened() as other:
+            answers, read = asyncio.Event(), store._overrides.read
+
+            async def late(references: Sequence[Reference]) -> list[bytes | None]:
+                await answers.wait()
+                return await read(references)
+
+            monkeypatch.setattr(store._overrides, "read", late)
+            watch = store.watch(BUCKET, after=store.revision)
+            for number in range(3):
+                await other.put(A, saying(str(number)))
+            for _ in range(3):
+                await store._compaction.look()
+            answers.set()
+            events = list[Event]()
+            while len(events) < 3:
+                events += await watch.next(60) or ()
+            assert [event.row.body for event in events] == [b"0", b"1", b"2"]
 
     async def test_the_other_etcd_is_compacted_too(self, pair: Pair) -> None:
         async with pair.opened(compact_every_s=3_600) as store:

@@ -156,7 +156,9 @@ class EtcdStore:
         """The key rotation, if rows are sealed."""
         self.damage = layout.damage
         """See `contract.Store.damage`."""
-        self._compaction = Compaction(client, layout.compaction)
+        # While another etcd does not answer, this server's feed waits for it.
+        received = (lambda: self.revision) if overrides.places else None
+        self._compaction = Compaction(client, layout.compaction, received)
         self._quota = quota
         self._tasks = [asyncio.create_task(quota.run(), name="quota of etcd")]
         if compact_every_s:
