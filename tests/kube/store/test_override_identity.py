@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -93,6 +94,14 @@ async def test_servers_that_start_together_agree(pair: Pair) -> None:
     async with pair.opened() as one, pair.opened() as other:
         row = await one.put(A, saying("x"))
         assert await other.get(A) == row
+
+
+async def test_servers_that_make_a_new_store_together_agree(pair: Pair) -> None:
+    stores = await asyncio.gather(*(pair.open() for _ in range(4)))
+    row = await stores[0].put(A, saying("x"))
+    assert await stores[3].get(A) == row
+    for store in stores:
+        await store.close()
 
 
 async def test_a_start_that_was_broken_off_is_repeated(pair: Pair) -> None:
