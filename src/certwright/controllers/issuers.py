@@ -58,6 +58,7 @@ def view_of(kind: str, issuer: Issuer | ClusterIssuer) -> IssuerView:
         spec=issuer.spec,
         account=issuer.status.acme,
         ready_at=_ready_at(issuer),
+        annotations=meta.annotations,
     )
 
 

@@ -35,7 +35,7 @@ class IssuerView(msgspec.Struct, frozen=True):
 
     `resource_version` and `uid` identify this state of it, for caches of parsed keys. `account` is its
     recorded ACME account, `ready_at` the generation at which it was last found ready (an ACME issuer: its
-    account).
+    account). `annotations` are those of the object.
     """
 
     kind: str
@@ -47,6 +47,7 @@ class IssuerView(msgspec.Struct, frozen=True):
     spec: IssuerSpec
     account: IssuerACMEStatus | None = None
     ready_at: int | None = None
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 CreateSecret = Callable[[str, Mapping[str, bytes]], Awaitable[Mapping[str, bytes]]]

@@ -250,6 +250,17 @@ async def test_custom_fields_that_cannot_be_read(setup: VenafiSetup, text: str, 
     assert words in outcome.message
 
 
+async def test_custom_fields_of_the_issuer_that_cannot_be_read_fail_no_request(setup: VenafiSetup) -> None:
+    setup.view = replace(setup.view, annotations={VENAFI_CUSTOM_FIELDS: "[7]"})
+    assert VENAFI_CUSTOM_FIELDS in await setup.message()
+    outcome = await setup.sign(setup.request())
+    assert isinstance(outcome, Pending)
+    assert (outcome.reason, outcome.cause) == ("CustomFieldsError", Cause.UNAVAILABLE)
+    assert outcome.message.startswith("Issuer venafi: an item of the annotation ")
+    setup.view = replace(setup.view, annotations={VENAFI_CUSTOM_FIELDS: ""})
+    assert isinstance(await setup.sign(setup.request()), Signed)
+
+
 LOCKED = {"Locked": True, "Value": "RSA"}
 POLICIES = [
     ({"SubjAltNameDnsAllowed": False}, PLAN, 'spec.dnsNames "web.example.org"'),

@@ -133,6 +133,44 @@ async def test_a_pending_order_is_fetched_later_with_custom_fields_and_one_order
 
 
 @pytest.mark.usefixtures("trusted")
+async def test_custom_fields_of_the_issuer_and_of_the_certificate_are_merged(fake: FakeVenafi) -> None:
+    async with live_world() as world:
+        await world.add_issuer(fake)
+        await until(lambda: is_ready(world))
+        await annotate_issuer(world, "Owner: the platform team")
+        await until(lambda: is_unready(world))
+        issuer = await world.get(ISSUERS, "venafi")
+        ready = conditions.find(issuer.status.conditions, "Ready")
+        assert ready is not None
+        assert ready.reason == "ErrorSetup"
+        assert VENAFI_CUSTOM_FIELDS in ready.message
+        own = '[{"name": "Owner", "value": "web team"}, {"name": "Tier", "value": "1"}]'
+        await world.add_certificate("web", annotations={VENAFI_CUSTOM_FIELDS: own})
+        # As soon as the issuer's are readable the request that waited continues.
+        await annotate_issuer(
+            world,
+            '[{"name": "Owner", "value": "platform", "type": "Plain"}, {"name": "Cost", "value": "7"}, '
+            '{"name": "Cost", "value": "8"}]',
+        )
+        await until(lambda: world.has_issued("web"))
+        (order,) = fake.state.orders.values()
+        assert sorted(order.body["CustomFields"], key=lambda one: str(one["Name"])) == [
+            {"Name": "Cost", "Values": ["7", "8"]},
+            {"Name": "Owner", "Values": ["web team"]},
+            {"Name": "Tier", "Values": ["1"]},
+        ]
+
+
+async def annotate_issuer(world: Live, fields: str) -> None:
+    patch = {"metadata": {"annotations": {VENAFI_CUSTOM_FIELDS: fields}}}
+    await world.client.patch(ISSUERS, "venafi", "default", patch)
+
+
+async def is_unready(world: Live) -> bool:
+    return not await is_ready(world)
+
+
+@pytest.mark.usefixtures("trusted")
 async def test_what_the_policy_forbids_is_the_requests_fault_and_costs_no_order(fake: FakeVenafi) -> None:
     fake.state.policy["WhitelistedDomains"] = ["example.org"]
     async with live_world() as world:

@@ -1,8 +1,13 @@
-"""The annotation `venafi.cert-manager.io/custom-fields`: a JSON array of `{name, value, type}`."""
+"""The annotation `venafi.cert-manager.io/custom-fields` of requests and issuers: a JSON array of
+`{name, value, type}`.
+
+Source: cert-manager `pkg/controller/certificaterequests/venafi/custom_fields.go` (what wins).
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from certwright.issuers.venafi.calls import mapping
@@ -17,8 +22,15 @@ class BadCustomFields(ValueError):
     """The annotation cannot be used. The message is one sentence with the fix."""
 
 
-def parse_custom_fields(text: str) -> tuple[CustomField, ...]:
-    """The custom fields; none for an empty text. Raises `BadCustomFields`."""
+def merge(issuers: Sequence[CustomField], requests: Sequence[CustomField]) -> tuple[CustomField, ...]:
+    """All fields; of a name that both set, the request's values alone."""
+    named = {one.name for one in requests}
+    return (*(one for one in issuers if one.name not in named), *requests)
+
+
+def parse_custom_fields(annotations: Mapping[str, str]) -> tuple[CustomField, ...]:
+    """The custom fields in an object's annotations. Raises `BadCustomFields`."""
+    text = annotations.get(VENAFI_CUSTOM_FIELDS, "")
     if not text:
         return ()
     try:

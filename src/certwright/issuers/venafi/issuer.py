@@ -24,7 +24,7 @@ from certwright.issuers.contract import (
     Tools,
 )
 from certwright.issuers.venafi.calls import Unauthorized, Unavailable, VenafiError
-from certwright.issuers.venafi.custom_fields import BadCustomFields, parse_custom_fields
+from certwright.issuers.venafi.custom_fields import BadCustomFields, merge, parse_custom_fields
 from certwright.issuers.venafi.orders import INIT_ERROR, REQUEST_ERROR, Orders, failing
 from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.sessions import Session, Sessions
@@ -71,6 +71,10 @@ class Venafi:
         if tools.servers is None:
             return Checked(ready=False, reason=_SETUP_ERROR, message=f"{_SETUP}: {_NO_REQUESTS}")
         try:
+            parse_custom_fields(issuer.annotations)
+        except BadCustomFields as error:
+            return Checked(ready=False, reason=_SETUP_ERROR, message=f"{_SETUP}: {error}")
+        try:
             session = await self._session(issuer, tools, tools.servers)
             if isinstance(session.settings.credentials, StaticKey):
                 await session.use(session.client.check_credentials)
@@ -100,16 +104,21 @@ class Venafi:
             advice = "set spec.commonName"
             return Failed(REQUEST_ERROR, _NO_SUBJECT, cause=Cause.INVALID_REQUEST, advice=advice)
         try:
-            fields = parse_custom_fields(request.metadata.annotations.get(VENAFI_CUSTOM_FIELDS, ""))
+            own_fields = parse_custom_fields(request.metadata.annotations)
         except BadCustomFields as error:
             advice = f"correct the annotation {VENAFI_CUSTOM_FIELDS}"
             return Failed(_CUSTOM_FIELDS_ERROR, str(error), cause=Cause.INVALID_REQUEST, advice=advice)
         if tools.servers is None:
             return Pending(INIT_ERROR, _NO_REQUESTS)
+        is_taken = VENAFI_PICKUP_ID in request.metadata.annotations
         try:
+            fields = merge(parse_custom_fields(issuer.annotations), own_fields)
             session = await self._session(issuer, tools, tools.servers)
+        except BadCustomFields as error:
+            text = f"{issuer.kind} {issuer.name}: {error}"
+            return failing(_CUSTOM_FIELDS_ERROR, text, is_taken=is_taken)
         except BadSettings as error:
-            return _unusable(error, is_taken=VENAFI_PICKUP_ID in request.metadata.annotations)
+            return _unusable(error, is_taken=is_taken)
         order = CertificateOrder(request.spec.request.decode("ascii", "replace"), csr, lifetime, fields)
         meta = request.metadata
         try:
