@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.pki import keys, mldsa, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
@@ -57,7 +57,7 @@ def test_every_field_of_a_csr_plan_comes_from_the_spec() -> None:
 @pytest.mark.parametrize("algorithm", key_algorithms.KEY_ALGORITHMS)
 def test_every_key_algorithm_has_a_plan(algorithm: str) -> None:
     spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
-    plan = wanted.key_plan(spec)
+    plan = desired.key_plan(spec)
     if algorithm in key_algorithms.ML_DSA_ALIASES:
         assert str(plan) == f"ML-DSA-{algorithm.removeprefix('MLDSA')}"
     else:
@@ -86,7 +86,7 @@ def test_every_usage_is_known_to_both_sides() -> None:
 def test_every_signature_algorithm_goes_with_its_key() -> None:
     for name, algorithm in key_algorithms.SIGNATURE_ALGORITHMS.items():
         spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
-        keys.request_hash(keys.generate(wanted.key_plan(spec)), name)
+        keys.request_hash(keys.generate(desired.key_plan(spec)), name)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_key_is_compared_with_the_spec(
 ) -> None:
     key = KeyFacts.of(keys.generate(keys.KeyPlan.of(*have)))
     spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=want[0], size=want[1])).spec
-    assert wanted.key_differences(key, spec) == differing
+    assert desired.key_differences(key, spec) == differing
 
 
 SPECS: dict[str, dict[str, Any]] = {
@@ -148,11 +148,11 @@ SPECS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fields", SPECS.values(), ids=SPECS.keys())
 def test_a_request_made_from_a_spec_matches_it(fields: dict[str, Any]) -> None:
     spec = make_certificate("web", "ca", **fields).spec
-    csr = build_csr(wanted.csr_plan(spec), ECDSA_KEY)
+    csr = build_csr(desired.csr_plan(spec), ECDSA_KEY)
     request = CertificateRequestSpec(
         issuer_ref=spec.issuer_ref, request=csr, is_ca=spec.is_ca, usages=spec.usages, duration=spec.duration
     )
-    assert wanted.request_differences(request, read_csr(csr), spec) == ()
+    assert desired.request_differences(request, read_csr(csr), spec) == ()
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
@@ -219,11 +219,11 @@ SAME: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fields", SAME.values(), ids=SAME.keys())
 def test_what_is_not_in_a_certificate_or_means_the_same_issues_nothing(fields: dict[str, Any]) -> None:
     old = make_certificate("web", "ca").spec
-    csr = build_csr(wanted.csr_plan(old), ECDSA_KEY)
+    csr = build_csr(desired.csr_plan(old), ECDSA_KEY)
     request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
     changed = make_certificate("web", "ca", **fields).spec
-    assert wanted.request_differences(request, read_csr(csr), changed) == ()
-    assert wanted.key_differences(KeyFacts.of(ECDSA_KEY), changed) == ()
+    assert desired.request_differences(request, read_csr(csr), changed) == ()
+    assert desired.key_differences(KeyFacts.of(ECDSA_KEY), changed) == ()
 
 
 def test_every_field_is_among_those_that_were_tried() -> None:
@@ -235,10 +235,10 @@ def test_every_field_is_among_those_that_were_tried() -> None:
 @pytest.mark.parametrize(("fields", "named"), CHANGES.values(), ids=CHANGES.keys())
 def test_a_changed_field_is_named(fields: dict[str, Any], named: str) -> None:
     old = make_certificate("web", "ca").spec
-    csr = build_csr(wanted.csr_plan(old), ECDSA_KEY)
+    csr = build_csr(desired.csr_plan(old), ECDSA_KEY)
     request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
     changed = make_certificate("web", "ca", **fields).spec
-    assert named in wanted.request_differences(request, read_csr(csr), changed)
+    assert named in desired.request_differences(request, read_csr(csr), changed)
 
 
 def test_a_key_that_was_written_is_not_read_again() -> None:

@@ -125,7 +125,7 @@ class Effects:
     async def keystore_fits(
         self, store: Store, pair: Pair, data: Mapping[str, bytes], namespace: str
     ) -> bool:
-        """Whether the files of this key store in `data` are as wanted."""
+        """Whether the files of this key store in `data` are as desired."""
         known = self._fitting.known(store, pair, data)
         if known is None:
             known = await self._executor.run(lambda: keystores.fits(store, pair, data), namespace)

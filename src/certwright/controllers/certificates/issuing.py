@@ -16,13 +16,13 @@ from datetime import UTC, datetime
 
 from certwright.controllers.certificates import (
     adoption,
+    desired,
     keystores,
     retry_time,
     rules,
     target,
     temporary,
     trust,
-    wanted,
 )
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.effects import Did, Effects
@@ -125,7 +125,7 @@ class Issuing:
 
     async def _store(self, pair: Pair, snapshot: Snapshot, effects: Effects) -> None:
         certificate = snapshot.certificate
-        stores = keystores.wanted(certificate.spec, snapshot.passwords)
+        stores = keystores.desired(certificate.spec, snapshot.passwords)
         for blocked in stores.missing.values():
             raise blocked
         found = snapshot.facts.certificate(pair.chain_pem)
@@ -192,7 +192,7 @@ def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime
         return None
     if rules.no_certificate_in_use(snapshot) or not isinstance(present, CertificateFacts):
         return None
-    return min(found.not_before, present.not_after + wanted.ONE_SECOND)
+    return min(found.not_before, present.not_after + desired.ONE_SECOND)
 
 
 def _report_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.parsed import KeyFacts
@@ -54,7 +54,7 @@ class Keys:
             draft.change(next_private_key_secret_name=self._choose(snapshot))
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
-        """Create the next-key Secret, or delete one that is not needed or not as wanted."""
+        """Create the next-key Secret, or delete one that is not needed or not as desired."""
         name = snapshot.certificate.status.next_private_key_secret_name
         if not snapshot.is_issuing or not name:
             return await self._delete_others("", snapshot, effects)
@@ -108,9 +108,9 @@ async def _make(name: str, snapshot: Snapshot, effects: Effects) -> Secret:
         effects.tell(certificate, "Warning", "DecodeFailed", text)
         kept = None
     if kept is None:
-        plan = wanted.key_plan(certificate.spec)
+        plan = desired.key_plan(certificate.spec)
         return next_key_secret(certificate, name, await effects.new_key(plan, certificate.metadata.namespace))
-    if differing := wanted.key_differences(kept, certificate.spec):
+    if differing := desired.key_differences(kept, certificate.spec):
         raise Blocked(
             "CannotRegenerateKey",
             f'The private key in Secret "{certificate.spec.secret_name}" is not as the spec wants it '

@@ -49,14 +49,14 @@ class Store:
     form: str
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Desired(msgspec.Struct, frozen=True):
     """The key stores that can be made, and for those that cannot: their files and why."""
 
     stores: tuple[Store, ...] = ()
     missing: Mapping[Files, Blocked] = msgspec.field(default_factory=dict)
 
 
-NOTHING: Final = Wanted()
+NOTHING: Final = Desired()
 
 
 def password_secrets(spec: CertificateSpec) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ def password_secrets(spec: CertificateSpec) -> tuple[str, ...]:
     return tuple(ref.name for ref in refs if ref is not None)
 
 
-def wanted(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Wanted:
+def desired(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Desired:
     """The key stores that the spec asks for; `secrets` are those of `password_secrets` that exist."""
     stores: list[Store] = []
     missing: dict[Files, Blocked] = {}
@@ -76,7 +76,7 @@ def wanted(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Wanted:
             stores.append(Store(files, _password(asked, secrets), form))
         except Blocked as blocked:
             missing[files] = blocked
-    return Wanted(tuple(stores), missing)
+    return Desired(tuple(stores), missing)
 
 
 def _asked(spec: CertificateSpec) -> list[JKSKeystore | PKCS12Keystore]:

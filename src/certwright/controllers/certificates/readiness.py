@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from certwright.controllers.certificates import renewals, rules, wanted
+from certwright.controllers.certificates import desired, renewals, rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.snapshot import Plan, Snapshot
 from certwright.kube.api import conditions
@@ -49,7 +49,7 @@ class Readiness:
             return begins
         moment = snapshot.certificate.status.not_after
         # At notAfter itself it is still valid (RFC 5280 §4.1.2.5, "inclusive"): one second later it is not.
-        return moment + wanted.ONE_SECOND if moment and moment >= snapshot.now else None
+        return moment + desired.ONE_SECOND if moment and moment >= snapshot.now else None
 
 
 def _is_news(plan: Plan, snapshot: Snapshot) -> bool:

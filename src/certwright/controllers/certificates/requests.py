@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.parsed import KeyFacts
@@ -60,7 +60,7 @@ class Requests:
     async def _make(self, snapshot: Snapshot, key: KeyFacts, effects: Effects) -> CertificateRequest:
         certificate, spec = snapshot.certificate, snapshot.certificate.spec
         try:
-            csr = await effects.new_csr(wanted.csr_plan(spec), key, certificate.metadata.namespace)
+            csr = await effects.new_csr(desired.csr_plan(spec), key, certificate.metadata.namespace)
         except PkiError as error:
             raise Blocked(
                 "RequestFailed", f"No signing request can be made from this spec: {error}"

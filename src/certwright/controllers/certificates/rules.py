@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from certwright.controllers.cache.transforms import asks_for
-from certwright.controllers.certificates import renewals, wanted
+from certwright.controllers.certificates import desired, renewals
 from certwright.controllers.certificates.adoption import secret_has_reserved_type
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
@@ -115,7 +115,7 @@ def certificate_is_another(snapshot: Snapshot) -> Verdict | None:
 def key_differs_from_spec(snapshot: Snapshot) -> Verdict | None:
     """The key is of another algorithm or size than the spec wants."""
     key = snapshot.key
-    differing = wanted.key_differences(key, snapshot.certificate.spec) if isinstance(key, KeyFacts) else ()
+    differing = desired.key_differences(key, snapshot.certificate.spec) if isinstance(key, KeyFacts) else ()
     if not differing:
         return None
     text = f"Existing private key is not up to date for spec: {_bracketed(differing)}"
@@ -150,7 +150,7 @@ def spec_has_changed(snapshot: Snapshot) -> Verdict | None:
     certificate = snapshot.leaf
     if not isinstance(certificate, CertificateFacts):
         return None
-    differing = wanted.certificate_differences(certificate, snapshot.certificate.spec)
+    differing = desired.certificate_differences(certificate, snapshot.certificate.spec)
     text = "Issuing certificate as Existing issued Secret is not up to date for spec"
     return Verdict(reasons.SECRET_MISMATCH, f"{text}: {_bracketed(differing)}") if differing else None
 

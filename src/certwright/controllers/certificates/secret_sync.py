@@ -25,7 +25,7 @@ from certwright.controllers.cache.transforms import NeedsWhole, is_whole, same_c
 from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.effects import Did, Effects
-from certwright.controllers.certificates.keystores import Files, Wanted
+from certwright.controllers.certificates.keystores import Desired, Files
 from certwright.controllers.certificates.managed_fields import (
     Part,
     Parts,
@@ -69,7 +69,7 @@ _REMEMBERED = 2048
 
 
 class _Judged(NamedTuple):
-    """What a verdict "as wanted" depends on."""
+    """What a verdict "as desired" depends on."""
 
     secret: tuple[str, str]
     certificate: tuple[str, int]
@@ -106,7 +106,7 @@ class Upkeep:
         self._repairs: dict[str, _Repairs] = {}
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
-        """Report what keeps the Secret from being as wanted; the message of a failed issuance takes
+        """Report what keeps the Secret from being as desired; the message of a failed issuance takes
         precedence."""
         issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
         if issuing is not None and (issuing.status == "True" or issuing.reason not in _OUR_REASONS):
@@ -121,7 +121,7 @@ class Upkeep:
                 draft.tell("Warning", problem.reason, problem.message)
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
-        """Apply the wanted content where the Secret differs from it."""
+        """Apply the desired content where the Secret differs from it."""
         secret = snapshot.secret
         if snapshot.is_issuing or secret is None:
             return Did.NOTHING
@@ -159,7 +159,7 @@ class Upkeep:
     def _problem(self, snapshot: Snapshot, repairs: _Repairs | None, draft: Draft) -> Verdict | None:
         spec = snapshot.certificate.spec
         if spec.keystores is not None and rules.first(_MUST_HOLD, snapshot) is None:
-            for blocked in keystores.wanted(spec, snapshot.passwords).missing.values():
+            for blocked in keystores.desired(spec, snapshot.passwords).missing.values():
                 return Verdict(blocked.reason, blocked.message)
         if repairs is None or repairs.problem is None:
             return None
@@ -220,8 +220,8 @@ class Upkeep:
 
 
 def differences(secret: Secret, content: Content) -> Parts:
-    """The parts of the Secret that are not as wanted: missing, different, ours and wanted no longer, or asked
-    for and not ours."""
+    """The parts of the Secret that are not as desired: missing, different, ours but no longer desired, or
+    desired and not ours."""
     meta = secret.metadata
     sections: tuple[tuple[str, Mapping[str, object], Mapping[str, object]], ...] = (
         ("data", content.data, secret.data),
@@ -231,9 +231,9 @@ def differences(secret: Secret, content: Content) -> Parts:
     )
     found: set[Part] = {*lacking(secret, content.asked)}
     surplus: set[Part] = set()
-    for name, wanted, current in sections:
-        found |= {Part(name, key) for key, value in wanted.items() if current.get(key) != value}
-        surplus |= {Part(name, key) for key in current if key not in wanted}
+    for name, desired, current in sections:
+        found |= {Part(name, key) for key, value in desired.items() if current.get(key) != value}
+        surplus |= {Part(name, key) for key in current if key not in desired}
     return frozenset(found | (surplus & owned_by_us(secret) if surplus else surplus))
 
 
@@ -242,12 +242,12 @@ def _by_uid(content: Content) -> dict[str, object]:
 
 
 async def _keystores(snapshot: Snapshot, secret: Secret, pair: Pair, effects: Effects) -> dict[str, bytes]:
-    """The files of the key stores: existing ones as far as they are as wanted, else new ones. Those whose
+    """The files of the key stores: existing ones as far as they are as desired, else new ones. Those whose
     password is missing stay as they are."""
     namespace = secret.metadata.namespace
-    wanted: Wanted = keystores.wanted(snapshot.certificate.spec, snapshot.passwords)
-    kept, to_make = [*wanted.missing], []
-    for store in wanted.stores:
+    desired: Desired = keystores.desired(snapshot.certificate.spec, snapshot.passwords)
+    kept, to_make = [*desired.missing], []
+    for store in desired.stores:
         if await effects.keystore_fits(store, pair, secret.data, namespace):
             kept.append(store.files)
         else:

@@ -13,7 +13,7 @@ import msgspec
 
 from certwright.controllers.cache.revisions import next_revision, revision_number
 from certwright.controllers.cache.transforms import asks_for
-from certwright.controllers.certificates import wanted
+from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Compared, Facts, KeyFacts
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
@@ -120,7 +120,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
         if self.named_key is None or not self.owns_key(self.named_key):
             return None
         key = self.facts.key(self.named_key.data.get(names.TLS_PRIVATE_KEY_KEY, b""))
-        if not isinstance(key, KeyFacts) or wanted.key_differences(key, self.certificate.spec):
+        if not isinstance(key, KeyFacts) or desired.key_differences(key, self.certificate.spec):
             return None
         return key
 
@@ -155,7 +155,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
         csr = self.facts.csr(asked.request)
         if csr is None:
             return ("spec",)
-        compare = wanted.request_differences if is_ours else wanted.others_request_differences
+        compare = desired.request_differences if is_ours else desired.others_request_differences
         differing = compare(asked, csr, spec)
         compared.put(asked.request, Compared(*terms, differing))
         return differing

@@ -42,7 +42,7 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Content:
     """Our part of a Secret. What a user has `asked` for stays when other managers give it up, so that we must
-    have set it ourselves, even where it is as wanted already."""
+    have set it ourselves, even where it is as desired already."""
 
     data: Mapping[str, bytes] = field(repr=False)
     labels: Mapping[str, str]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from certwright.controllers.certificates import rules, wanted
+from certwright.controllers.certificates import desired, rules
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.effects import Effects
 from certwright.controllers.certificates.snapshot import Rule, Snapshot
@@ -45,7 +45,7 @@ async def make(snapshot: Snapshot, effects: Effects) -> Pair:
     spec, namespace = certificate.spec, certificate.metadata.namespace
     assert key is not None
     try:
-        csr = await effects.new_csr(temporary.marked(wanted.csr_plan(spec)), key, namespace)
+        csr = await effects.new_csr(temporary.marked(desired.csr_plan(spec)), key, namespace)
         chain = temporary.sign_temporarily(
             csr,
             duration=spec.requested_duration,

@@ -38,7 +38,7 @@ _OWN_ANNOTATIONS: Final = frozenset(
 )
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class Desired(msgspec.Struct, frozen=True, kw_only=True):
     """The Certificates to create or to keep, by name, and why others cannot be made. `secrets` are all that
     the object names: its Certificates for others are to be deleted. None: nothing is, nor has an `issuer`
     been found."""
@@ -49,27 +49,27 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     issuer: IssuerReference | None = None
 
 
-def wanted_for(
-    kind: AnyKind, found: IngressLike, inherited: Mapping[str, str], options: ShimOptions
-) -> Wanted | None:
+def desired_for(
+    kind: AnyKind, source: IngressLike, inherited: Mapping[str, str], options: ShimOptions
+) -> Desired | None:
     """What the object calls for; None where it asks for no certificates. `inherited` are the annotations of
     the Gateway of a ListenerSet, from which it has its issuer if it names none."""
-    annotations = found.metadata.annotations
-    auto = options.auto_annotations if isinstance(found, Ingress) else ()
+    annotations = source.metadata.annotations
+    auto = options.auto_annotations if isinstance(source, Ingress) else ()
     mistakes = [*known.misspelt(annotations), *known.not_switches(annotations, auto)]
-    settings = read_settings(found, options.protocols)
+    settings = read_settings(source, options.protocols)
     if not known.chooses_issuer({**inherited, **annotations}, auto):
         # Only an annotation that is not understood may be an issuer's.
-        return Wanted(problems=mistakes) if mistakes else None
+        return Desired(problems=mistakes) if mistakes else None
     try:
         issuer = known.issuer_of(_issuer_annotations(annotations, inherited, auto), options)
         made = {
-            secret: _certificate(kind, found, secret, hosts, issuer)
+            secret: _certificate(kind, source, secret, hosts, issuer)
             for secret, hosts in settings.hosts.items()
         }
-        made = {secret: _complete(kind, one, found, options) for secret, one in made.items()}
+        made = {secret: _complete(kind, one, source, options) for secret, one in made.items()}
     except BadAnnotation as error:
-        return Wanted(problems=(*mistakes, f"metadata.annotations: {error}"))
+        return Desired(problems=(*mistakes, f"metadata.annotations: {error}"))
     problems = [*mistakes, *map(str, settings.errors)]
     good = {}
     for secret, one in made.items():
@@ -77,10 +77,10 @@ def wanted_for(
         problems += [f"Certificate {secret}: {_with_annotation(error, annotations)}" for error in wrong]
         if not wrong:
             good[secret] = one
-    return Wanted(
+    return Desired(
         certificates=good,
         problems=list(dict.fromkeys(problems)),
-        secrets=secrets_of(found),
+        secrets=secrets_of(source),
         issuer=issuer,
     )
 
@@ -92,9 +92,9 @@ def _issuer_annotations(
 
 
 def _certificate(
-    kind: AnyKind, found: IngressLike, secret: str, hosts: Sequence[str], issuer: IssuerReference
+    kind: AnyKind, source: IngressLike, secret: str, hosts: Sequence[str], issuer: IssuerReference
 ) -> Certificate:
-    meta = found.metadata
+    meta = source.metadata
     owner = OwnerReference(
         api_version=kind.api_version,
         kind=kind.kind,
@@ -118,14 +118,14 @@ def _certificate(
 
 
 def _complete(
-    kind: AnyKind, certificate: Certificate, found: IngressLike, options: ShimOptions
+    kind: AnyKind, certificate: Certificate, source: IngressLike, options: ShimOptions
 ) -> Certificate:
-    annotations = found.metadata.annotations
+    annotations = source.metadata.annotations
     meta = msgspec.structs.replace(
         certificate.metadata,
         annotations={
             **{key: annotations[key] for key in options.extra_annotations if key in annotations},
-            **_solver_annotations(kind, found),
+            **_solver_annotations(kind, source),
         },
     )
     spec = known.with_annotations(certificate.spec, annotations)
@@ -141,8 +141,8 @@ def _distinct(addresses: Sequence[str]) -> tuple[str, ...]:
     return tuple(found.values())
 
 
-def _solver_annotations(kind: AnyKind, found: IngressLike) -> dict[str, str]:
-    annotations, name = found.metadata.annotations, found.metadata.name
+def _solver_annotations(kind: AnyKind, source: IngressLike) -> dict[str, str]:
+    annotations, name = source.metadata.annotations, source.metadata.name
     made: dict[str, str] = {}
     if annotations.get(known.EDIT_IN_PLACE) == "true":
         # The temporary certificate: some load balancers need one before they serve the challenge.
@@ -153,13 +153,13 @@ def _solver_annotations(kind: AnyKind, found: IngressLike) -> dict[str, str]:
     ):
         if annotations.get(key):
             made[override] = annotations[key]
-    match found:
+    match source:
         case ListenerSet() if known.is_true(annotations.get(known.PARENT_FALLBACK, "")):
-            parent = found.spec.parent_ref
+            parent = source.spec.parent_ref
             made |= {
                 known.PARENT_KIND: "Gateway",
                 known.PARENT_NAME: parent.name,
-                known.PARENT_NAMESPACE: parent.namespace or found.metadata.namespace,
+                known.PARENT_NAMESPACE: parent.namespace or source.metadata.namespace,
             }
         case Gateway() | ListenerSet():
             made |= {known.PARENT_KIND: kind.kind, known.PARENT_NAME: name}
@@ -168,13 +168,13 @@ def _solver_annotations(kind: AnyKind, found: IngressLike) -> dict[str, str]:
     return made
 
 
-def updated(existing: Certificate, wanted: Certificate, options: ShimOptions) -> Certificate:
-    """The Certificate with everything that the shims manage as in `wanted`; other fields and annotations
+def updated(existing: Certificate, desired: Certificate, options: ShimOptions) -> Certificate:
+    """The Certificate with everything that the shims manage as in `desired`; other fields and annotations
     stay, other labels do not (as with cert-manager)."""
     managed = _OWN_ANNOTATIONS | set(options.extra_annotations)
     meta = existing.metadata
     others = {key: value for key, value in meta.annotations.items() if key not in managed}
-    fields: dict[str, Any] = {name: getattr(wanted.spec, name) for name in _MANAGED_FIELDS}
+    fields: dict[str, Any] = {name: getattr(desired.spec, name) for name in _MANAGED_FIELDS}
     for name in ("duration", "renew_before"):
         if _is_same_duration(getattr(existing.spec, name), fields[name]):
             # cert-manager writes 2160h0m0s where the annotation is 2160h.
@@ -183,8 +183,8 @@ def updated(existing: Certificate, wanted: Certificate, options: ShimOptions) ->
         existing,
         metadata=msgspec.structs.replace(
             meta,
-            labels=wanted.metadata.labels,
-            annotations={**others, **wanted.metadata.annotations},
+            labels=desired.metadata.labels,
+            annotations={**others, **desired.metadata.annotations},
         ),
         spec=msgspec.structs.replace(existing.spec, **fields),
     )

@@ -1,6 +1,6 @@
 """Keep the Certificates of an annotated Ingress, Gateway or ListenerSet.
 
-What it calls for is computed in `wanted.py`; this module compares, writes and reports.
+What it calls for is computed in `desired.py`; this module compares, writes and reports.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
+from certwright.controllers.shims.desired import Desired, desired_for, updated
 from certwright.controllers.shims.listeners import size_of
 from certwright.controllers.shims.options import ShimOptions
-from certwright.controllers.shims.wanted import Wanted, updated, wanted_for
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
@@ -66,69 +66,69 @@ class ShimReconciler(Generic[T]):
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Create, update and delete Certificates. Raises what the writes raise."""
-        found = self._informer.cache.get(key)
-        if found is None or _is_going(found.metadata):
+        source = self._informer.cache.get(key)
+        if source is None or _is_going(source.metadata):
             return Result()
-        wanted = await self._wanted(found)
-        if wanted is None:
+        desired = await self._desired(source)
+        if desired is None:
             return Result()
-        self._report_problems(found, wanted.problems)
-        self._report_issuer(found, wanted)
-        for number, certificate in enumerate(wanted.certificates.values(), 1):
-            await self._keep(found, certificate)
+        self._report_problems(source, desired.problems)
+        self._report_issuer(source, desired)
+        for number, certificate in enumerate(desired.certificates.values(), 1):
+            await self._keep(source, certificate)
             if number % _BATCH == 0:
                 await asyncio.sleep(0)
-        await self._delete_others(found, wanted)
+        await self._delete_others(source, desired)
         return Result()
 
-    async def _wanted(self, found: T) -> Wanted | None:
-        inherited = self._inherited(found)
-        if size_of(found) <= _LARGE:
-            return wanted_for(self._kind, found, inherited, self._options)
+    async def _desired(self, source: T) -> Desired | None:
+        inherited = self._inherited(source)
+        if size_of(source) <= _LARGE:
+            return desired_for(self._kind, source, inherited, self._options)
         # The author of one large object must not stop the event loop.
         return await self._toolbox.executor.run(
-            lambda: wanted_for(self._kind, found, inherited, self._options), found.metadata.namespace
+            lambda: desired_for(self._kind, source, inherited, self._options), source.metadata.namespace
         )
 
-    def _report_problems(self, found: T, problems: Sequence[str]) -> None:
+    def _report_problems(self, source: T, problems: Sequence[str]) -> None:
         for problem in problems[:_MOST_PROBLEMS]:
-            self._warn(found, BAD_CONFIG, problem)
+            self._warn(source, BAD_CONFIG, problem)
         if (more := len(problems) - _MOST_PROBLEMS) > 0:
-            self._warn(found, BAD_CONFIG, f"{more} more problems; correct the reported ones first")
+            self._warn(source, BAD_CONFIG, f"{more} more problems; correct the reported ones first")
 
-    def _report_issuer(self, found: T, wanted: Wanted) -> None:
-        issuer, namespace = wanted.issuer, found.metadata.namespace
-        if issuer is None or not wanted.certificates or not self._lacks_issuer(issuer, namespace):
+    def _report_issuer(self, source: T, desired: Desired) -> None:
+        issuer, namespace = desired.issuer, source.metadata.namespace
+        if issuer is None or not desired.certificates or not self._lacks_issuer(issuer, namespace):
             return
         kind = issuer.kind_or_default
         where = "" if kind.startswith("Cluster") else f" in namespace {namespace}"
         message = f'there is no {kind} "{issuer.name}"{where}; create it, or correct the annotation'
-        self._warn(found, ISSUER_NOT_FOUND, message)
+        self._warn(source, ISSUER_NOT_FOUND, message)
 
-    async def _keep(self, found: T, certificate: Certificate) -> None:
+    async def _keep(self, source: T, certificate: Certificate) -> None:
         name = certificate.metadata.name
         existing = await self._caches.find_certificate(certificate.metadata.key)
         if existing is None:
-            await self._create(found, certificate)
-        elif not is_controlled_by(existing.metadata, found.metadata.uid):
+            await self._create(source, certificate)
+        elif not is_controlled_by(existing.metadata, source.metadata.uid):
             # That of a former object of this name is about to be deleted with it, which enqueues this key.
-            if not self._is_of_a_former(found, existing):
-                self._warn(found, BAD_CONFIG, _taken(existing))
+            if not self._is_of_a_former(source, existing):
+                self._warn(source, BAD_CONFIG, _taken(existing))
         elif (target := updated(existing, certificate, self._options)) != existing:
             await self._update(existing, target)
-            self._note(found, UPDATED, f'Successfully updated Certificate "{name}"')
+            self._note(source, UPDATED, f'Successfully updated Certificate "{name}"')
 
-    def _is_of_a_former(self, found: T, existing: Certificate) -> bool:
+    def _is_of_a_former(self, source: T, existing: Certificate) -> bool:
         owner = controller_of(existing.metadata)
-        return owner is not None and (owner.kind, owner.name) == (self._kind.kind, found.metadata.name)
+        return owner is not None and (owner.kind, owner.name) == (self._kind.kind, source.metadata.name)
 
-    async def _create(self, found: T, certificate: Certificate) -> None:
+    async def _create(self, source: T, certificate: Certificate) -> None:
         try:
             self._caches.certificates.put(await self._toolbox.client.create(CERTIFICATES, certificate))
         except AlreadyExists:
             # Its event is on the way, and enqueues this key if it is of this object.
             return
-        self._note(found, CREATED, f'Successfully created Certificate "{certificate.metadata.name}"')
+        self._note(source, CREATED, f'Successfully created Certificate "{certificate.metadata.name}"')
 
     async def _update(self, existing: Certificate, target: Certificate) -> None:
         patch: dict[str, Any] = merge_patch(msgspec.to_builtins(existing), msgspec.to_builtins(target))
@@ -137,24 +137,24 @@ class ShimReconciler(Generic[T]):
         client = self._toolbox.client
         self._caches.certificates.put(await client.patch(CERTIFICATES, meta.name, meta.namespace, patch))
 
-    async def _delete_others(self, found: T, wanted: Wanted) -> None:
-        if wanted.secrets is None:
+    async def _delete_others(self, source: T, desired: Desired) -> None:
+        if desired.secrets is None:
             return
-        for one in self._caches.certificates_of(found.metadata):
+        for one in self._caches.certificates_of(source.metadata):
             meta = one.metadata
-            if one.spec.secret_name in wanted.secrets or meta.deletion_timestamp is not None:
+            if one.spec.secret_name in desired.secrets or meta.deletion_timestamp is not None:
                 continue
             try:
                 await self._toolbox.client.delete(CERTIFICATES, meta.name, meta.namespace, uid=meta.uid)
             except NotFound:
                 continue
-            self._note(found, DELETED, f'Successfully deleted unrequired Certificate "{meta.name}"')
+            self._note(source, DELETED, f'Successfully deleted unrequired Certificate "{meta.name}"')
 
-    def _note(self, found: T, reason: str, message: str) -> None:
-        self._toolbox.recorder.event(self._kind, found, "Normal", reason, message)
+    def _note(self, source: T, reason: str, message: str) -> None:
+        self._toolbox.recorder.event(self._kind, source, "Normal", reason, message)
 
-    def _warn(self, found: T, reason: str, message: str) -> None:
-        self._toolbox.recorder.event(self._kind, found, "Warning", reason, message)
+    def _warn(self, source: T, reason: str, message: str) -> None:
+        self._toolbox.recorder.event(self._kind, source, "Warning", reason, message)
 
 
 def _is_going(meta: ObjectMeta) -> bool:
