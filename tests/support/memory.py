@@ -10,8 +10,10 @@ _PROCESS = Path("/proc/self")
 
 
 def reset_peak() -> int:
-    """Forget the peak until now (proc(5), `clear_refs`), which may be that of another test; returns the new one
-    in kB. Elsewhere than on Linux the peak is that since the start."""
+    """Forget the peak until now (proc(5), `clear_refs`), which may be that of another test.
+
+    Returns the new one in kB. Elsewhere than on Linux the peak is that since the start.
+    """
     with suppress(OSError):
         (_PROCESS / "clear_refs").write_text("5")
     return peak_kb()
