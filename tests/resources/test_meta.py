@@ -80,7 +80,7 @@ def test_a_denial_is_shown_without_the_opening_words_of_the_webhook() -> None:
 
 def test_an_answer_that_is_no_status_is_still_an_error() -> None:
     error = errors.from_response(502, b"<html>Bad Gateway</html>")
-    assert (error.http_status, error.message) == (502, "<html>Bad Gateway</html>")
+    assert (error.http_status, error.message) == (502, "HTTP status 502: <html>Bad Gateway</html>")
     assert errors.from_response(404, b"").message == "HTTP status 404"
 
 

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from certwright.kube.api import errors
-from certwright.kube.api.codec import DecodeError
 from certwright.kube.api.core import ConfigMap, Namespace
 from certwright.kube.api.core_kinds import CONFIG_MAPS, NAMESPACES
 from certwright.kube.api.kinds import Kind
@@ -129,18 +128,34 @@ async def test_a_status_becomes_the_error_that_it_says() -> None:
         await peer.client().create(CONFIG_MAPS, a())
 
 
-async def test_an_object_of_another_form_is_a_decode_error() -> None:
+@pytest.mark.parametrize("body", [b"<html>", b"", b"null", b"[1]", b'{"metadata": {"name": 5}}'])
+async def test_an_answer_that_is_no_object_is_none_of_an_api(body: bytes) -> None:
     peer = Peer()
-    peer.answer(200, {"metadata": {"name": 5}})
-    with pytest.raises(DecodeError):
+    peer.answers.append(Response(200, {}, body))
+    with pytest.raises(errors.NoApi, match="configmaps: the answer is not understood"):
         await peer.client().get(CONFIG_MAPS, "a", "n")
+
+
+@pytest.mark.parametrize("content", [{"hello": 1}, {"metadata": "x"}])
+async def test_an_object_without_metadata_is_none_of_an_api(content: dict[str, object]) -> None:
+    peer = Peer()
+    peer.answer(200, content)
+    with pytest.raises(errors.NoApi, match="has no metadata"):
+        await peer.client().get(DICTS, "a", "n")
 
 
 async def test_an_answer_that_is_no_list_is_no_answer() -> None:
     peer = Peer()
     peer.answers.append(Response(200, {}, b"<html>"))
-    with pytest.raises(errors.Unreachable, match="not a list"):
+    with pytest.raises(errors.NoApi, match="not a list"):
         await peer.client().list(CONFIG_MAPS)
+
+
+async def test_an_error_of_another_program_has_its_status() -> None:
+    peer = Peer()
+    peer.answers.append(Response(502, {}, b"<html>\r\nBad Gateway"))
+    with pytest.raises(errors.ApiError, match="HTTP status 502: <html> Bad Gateway"):
+        await peer.client().get(CONFIG_MAPS, "a", "n")
 
 
 async def test_retry_after_is_waited_for() -> None:

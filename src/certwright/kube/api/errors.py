@@ -33,6 +33,7 @@ import msgspec
 
 from certwright.kube.api.quoting import holds_private_key, quoted
 from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.encoding import one_line
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -238,6 +239,10 @@ class Unreachable(Exception):
     """No response: connection refused, TLS failed, or the connection broke. The text is one sentence."""
 
 
+class NoApi(Unreachable):
+    """The answer is none that an API server gives: another program listens there, or a proxy answered."""
+
+
 class Untrusted(Unreachable):
     """The certificate that the server presents is not accepted; `verify_code` is OpenSSL's reason."""
 
@@ -270,7 +275,8 @@ def from_response(code: int, body: bytes, *, retry_after_s: float | None = None)
     try:
         wire = json_decoder(_WireStatus).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        wire = _WireStatus(message=body[:200].decode(errors="replace").strip())
+        text = one_line(body[:200].decode(errors="replace"))
+        wire = _WireStatus(message=f"HTTP status {code}: {text}" if text else "")
     kind = _BY_REASON.get(wire.reason) or _BY_CODE.get(code, ApiError)
     details = wire.details
     if retry_after_s and not (details and details.retry_after_seconds):

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.api.errors import ApiError, NotFound, Unreachable
+from certwright.kube.api.errors import ApiError, NoApi, NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import whole_body
@@ -214,7 +214,7 @@ def _decode(body: bytes, type_: type[Any]) -> Any:
     try:
         return json_decoder(type_).decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreachable(f"the server's answer to discovery is not understood: {error}") from None
+        raise NoApi(f"the answer to discovery is not understood ({error})") from None
 
 
 def _kind(resource: _Resource, group: str, version: str) -> DictKind:

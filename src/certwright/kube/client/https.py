@@ -341,6 +341,8 @@ def _unreachable(server: str) -> Iterator[None]:
 
 def _sentence(server: str, error: OSError) -> str:
     match error:
+        case ssl.SSLError(reason="WRONG_VERSION_NUMBER"):
+            return f"what answered at {server} does not speak TLS"
         case ssl.SSLError():
             return f"no TLS connection to {server}: {one_line(str(error))}"
         case socket.gaierror():

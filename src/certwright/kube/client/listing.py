@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from certwright.kube.api import codec
-from certwright.kube.api.errors import Unreachable
+from certwright.kube.api.errors import NoApi
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.util.decoders import json_decoder
 
@@ -53,12 +53,11 @@ _LISTS = json_decoder(_ListBody)
 
 
 def read_page(kind: AnyKind, body: bytes) -> RawPage:
-    """The page in a response. Raises `Unreachable` when it has none, because then an API server did not send
-    it."""
+    """The page in a response. Raises `NoApi` when it has none."""
     try:
         page = _LISTS.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreachable(f"{kind.resource}: the answer is not a list ({error})") from None
+        raise NoApi(f"{kind.resource}: the answer is not a list ({error})") from None
     return RawPage(page.items or [], page.metadata.resource_version, page.metadata.continue_, len(body))
 
 

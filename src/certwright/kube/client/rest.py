@@ -76,7 +76,7 @@ class Client:
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
         """One object."""
         response = await self._send("GET", object_path(kind, namespace, name), self._headers)
-        return codec.decode(kind, await whole_body(response))
+        return await _object(kind, response)
 
     async def list(
         self,
@@ -138,7 +138,7 @@ class Client:
         """Create the object and return it as stored. With `strict` the server refuses unknown fields."""
         target = for_write(collection_path(kind, _namespace(obj)), dry_run=dry_run, strict=strict)
         response = await self._send("POST", target, self._body_headers[JSON], codec.encode(kind, obj))
-        return codec.decode(kind, await whole_body(response))
+        return await _object(kind, response)
 
     async def update(
         self,
@@ -154,7 +154,7 @@ class Client:
         path = object_path(kind, _namespace(obj), _name(obj), subresource)
         target = for_write(path, dry_run=dry_run, strict=strict)
         response = await self._send("PUT", target, self._body_headers[JSON], codec.encode(kind, obj))
-        return codec.decode(kind, await whole_body(response))
+        return await _object(kind, response)
 
     async def patch(
         self,
@@ -173,7 +173,7 @@ class Client:
         target = for_write(path, dry_run=dry_run, strict=strict)
         headers = self._body_headers.get(content_type) or {**self._headers, "content-type": content_type}
         response = await self._send("PATCH", target, headers, msgspec.json.encode(patch))
-        return codec.decode(kind, await whole_body(response))
+        return await _object(kind, response)
 
     async def apply(self, kind: Kind[T], obj: dict[str, Any], *, field_manager: str, force: bool) -> T:
         """Server-side apply: set the fields in `obj`, and remove those that `field_manager` applied before
@@ -187,7 +187,7 @@ class Client:
         target = with_query(object_path(kind, _namespace(obj), _name(obj)), query)
         body = msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind} | obj)
         response = await self._send("PATCH", target, self._body_headers[APPLY_PATCH], body)
-        return codec.decode(kind, await whole_body(response))
+        return await _object(kind, response)
 
     async def delete(
         self,
@@ -335,6 +335,17 @@ class Client:
         for part in header.split('299 - "')[1:]:
             text = part.strip().rstrip(",").rstrip()
             self._on_warning(text.removesuffix('"').replace('\\"', '"'))
+
+
+async def _object(kind: Kind[T], response: Response) -> T:
+    """The object in a response. Raises `NoApi`."""
+    try:
+        obj = codec.decode(kind, await whole_body(response))
+    except codec.DecodeError as error:
+        raise errors.NoApi(f"{kind.resource}: the answer is not understood ({error})") from None
+    if isinstance(obj, dict) and not isinstance(obj.get("metadata"), dict):
+        raise errors.NoApi(f"{kind.resource}: the answer is not an object (it has no metadata)")
+    return obj
 
 
 def _typed(kind: Kind[T], event: RawEvent) -> WatchEvent[T]:
