@@ -42,6 +42,7 @@ from certwright.kube.store.etcd.rows import Layout
 
 _log = logging.getLogger(__name__)
 
+_PATIENCE_S = 20.0
 _MOST_OPERATIONS = 100
 """Operations of one transaction; etcd takes 128 (`--max-txn-ops`)."""
 
@@ -63,8 +64,8 @@ class OverrideSweep:
             await asyncio.sleep(every_s)
             try:
                 await self.look()
-            except StoreError as error:
-                _log.warning("unused contents were not removed: %s", error)
+            except (StoreError, TimeoutError) as error:
+                _log.warning("unused contents were not removed: %s", str(error) or "etcd does not answer")
 
     async def look(self) -> int:
         """Take the turn, unless another server has since the last check, or the main etcd is not compacted
@@ -76,7 +77,7 @@ class OverrideSweep:
             return 0
         if epoch and not await self._is_compacted(epoch):
             return 0
-        deleted = 0
+        self._compacted = deleted = 0
         for place in self._overrides.places:
             up_to = before.get(place.name, 0)
             deleted += await self._sweep(place, up_to)
@@ -158,7 +159,8 @@ class OverrideSweep:
                     raise Compacted(0)
                 answers = (await self._client.call(TXN, TxnRequest(success=reads))).responses
             except Compacted:
-                self._compacted = (await compacted(self._client, layout)).oldest
+                async with asyncio.timeout(_PATIENCE_S):
+                    self._compacted = (await compacted(self._client, layout)).oldest
             else:
                 break
         found = dict[bytes, bytes | None]()

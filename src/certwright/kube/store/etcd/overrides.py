@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from certwright.kube.store.contract import DamagedRow, Key, Lost
+from certwright.kube.store.contract import DamagedRow, Full, Key, Lost, Unavailable
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import (
     RANGE,
@@ -29,6 +29,7 @@ from certwright.kube.store.etcd.messages import (
     RangeRequest,
     TxnRequest,
     at_version,
+    delete_op,
     put_op,
     read_op,
 )
@@ -43,6 +44,13 @@ class Reference(NamedTuple):
 
     key: Key
     writer: bytes
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a write."""
+
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,7 @@ class Overrides:
         """The other etcds."""
         self._places = {bucket: place for place in self.places for bucket in place.buckets}
         self._written = dict[bytes, bytes]()  # bodies of the writes under way here
+        self._main_is_full = False
         layout.overridden = frozenset(accesses)
 
     def __contains__(self, bucket: str) -> bool:
@@ -99,23 +108,41 @@ class Overrides:
     # -- writing
 
     @asynccontextmanager
-    async def stored(self, key: Key, writer: bytes, body: bytes) -> AsyncIterator[None]:
-        """Store the body of a write, which MUST happen inside the block, on conditions made before it. Of
-        other buckets nothing is stored. Raises `Unavailable`, `TooLarge`."""
+    async def stored(self, key: Key, writer: bytes, body: bytes, main: EtcdClient) -> AsyncIterator[Outcome]:
+        """Store the body of a write, which MUST happen inside the block, on conditions made before it, by
+        `main`. Of other buckets nothing is stored. Raises `Unavailable`, `TooLarge`."""
+        outcome = Outcome()
         if key.bucket not in self._places:
-            yield
+            yield outcome
             return
         kept = self._written[writer] = self._layout.close_body(key, body)
-        body_key = self._layout.content_key(key, writer)
+        body_key, client = self._layout.content_key(key, writer), self._places[key.bucket].client
         writes = [put_op(body_key, kept), put_op(self._queue_key(key), b"")]
         # If it exists, the response to an earlier attempt was lost. An attempt that arrives late changes
         # nothing: the body may have been re-sealed since.
         request = TxnRequest(compare=[at_version(body_key, 0)], success=writes)
         try:
-            await self._places[key.bucket].client.call(TXN, request)
-            yield
+            if self._main_is_full:
+                await self._check_room(main)
+            await client.call(TXN, request)
+            retries = main.retries
+            yield outcome
+            self._main_is_full = False
+            # If an attempt of the write was repeated, the first one may still be on its way: see the sweep.
+            if not outcome.written and main.retries == retries:
+                with suppress(Unavailable):
+                    await client.call(TXN, TxnRequest(success=[delete_op(body_key)]))
+        except Full:
+            self._main_is_full = True  # or the other one; then the check takes a moment
+            raise
         finally:
             del self._written[writer]
+
+    async def _check_room(self, main: EtcdClient) -> None:
+        """Raise `Full` if the main etcd still refuses writes; else bodies would gather that no row refers to,
+        and that are not swept, because that begins with a write."""
+        never, write = at_version(self._layout.format, 0), put_op(self._layout.tick, b"")
+        await main.call(TXN, TxnRequest(compare=[never], success=[write]))
 
     async def announce_deletion(self, key: Key) -> None:
         """Put the queue entry of a row that is deleted next, on conditions made before. Raises

@@ -289,10 +289,11 @@ class EtcdStore:
             failure=list(map(read_op, layout.keys(key))),
         )
         with self._feed.seeking(meta.writer):
-            async with self._overrides.stored(key, meta.writer, content.body):
+            async with self._overrides.stored(key, meta.writer, content.body, self._client) as outcome:
                 answer = await self._client.call(TXN, request)
                 revision = int(answer.header.revision) if answer.succeeded else 0
                 revision = revision or await self._done_before(meta.writer, answer, retries)
+                outcome.written = revision > 0
                 await self._feed.reach(revision)
         return revision, None if revision else await self._reader.row_of(answer)
 
