@@ -22,7 +22,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.naming import check_annotations, check_labels
 from certwright.kube.util.durations import format_duration, parse_duration
-from certwright.resources import checks, private_key_rules
+from certwright.resources import certificate_size, checks, private_key_rules
 from certwright.resources.certificate import (
     DEFAULT_DURATION,
     KEY_USAGES,
@@ -66,6 +66,8 @@ def validate(certificate: Certificate) -> list[FieldError]:
     Rules that cert-manager has too use its messages, because clients match on them.
     """
     spec = certificate.spec
+    if errors := certificate_size.check_size(spec):
+        return errors
     return [
         *checks.check_issuer_ref(spec.issuer_ref, "spec.issuerRef"),
         *checks.check_object_name(spec.secret_name, "spec.secretName", "the Secret for key and certificate"),
