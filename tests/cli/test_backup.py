@@ -134,6 +134,23 @@ def test_a_backup_of_a_running_server_is_restored_into_a_new_directory(
     stopped(two)
 
 
+_FULL_DISK = """
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (32768, 32768))
+"""
+
+
+def test_a_backup_that_the_disk_has_no_room_for_is_one_sentence_and_no_file(
+    issued: Issued, tmp_path: Path
+) -> None:
+    words = ("backup", "--data-dir", "one", str(tmp_path / "b.backup"))
+    outcome = Process(*words, cwd=issued.folder, prologue=_FULL_DISK).rest()
+    expected = f"error: {tmp_path}/b.backup cannot be written: File too large\n"
+    assert (outcome.status, outcome.out, outcome.err) == (1, "", expected)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_backup_needs_its_key(start: Start, issued: Issued, tmp_path: Path) -> None:
     issued.copy_to(tmp_path, "all.backup")
     refused = start("restore", "--data-dir", "two", "all.backup").rest()

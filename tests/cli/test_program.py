@@ -263,6 +263,16 @@ def test_a_backup_replaces_no_file_unless_forced(tmp_path: Path) -> None:
     assert err.endswith("all.backup exists; name another file, or replace it with --force\n")
 
 
+def test_a_closed_output_is_no_error() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m certwright version >&-"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = [sys.executable, "-m", "certwright", "crds"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

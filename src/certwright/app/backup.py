@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -72,9 +72,10 @@ async def _back_up(options: ServeOptions, file: Path) -> Summary:
         header = Header(certwright.__version__, made, form, dump.revision, dump.ring)
         objects = 0
         with BackupWriter(file, header) as out:
-            async for row in _with_identity(dump, options.data_dir):
-                out.add(seal.close_row(row))
-                objects += row.key.bucket != shared_files.KEY.bucket
+            async with aclosing(_with_identity(dump, options.data_dir)) as rows:
+                async for row in rows:
+                    out.add(seal.close_row(row))
+                    objects += row.key.bucket != shared_files.KEY.bucket
         return replace(_summary(header, objects, seal), left_out=tuple(map(str, dump.damage)))
 
 
@@ -84,13 +85,14 @@ def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump
     return etcd_of(options).dump(seal, check_row)
 
 
-async def _with_identity(dump: Dump, data_dir: Path) -> AsyncIterator[Row]:
+async def _with_identity(dump: Dump, data_dir: Path) -> AsyncGenerator[Row, None]:
     """The rows, and the server's identity files if the rows do not contain them."""
     found = False
-    async for page in dump.rows:
-        for row in page:
-            found = found or row.key == shared_files.KEY
-            yield row
+    async with aclosing(dump.rows) as pages:
+        async for page in pages:
+            for row in page:
+                found = found or row.key == shared_files.KEY
+                yield row
     if not found and (content := shared_files.pack(data_dir)) is not None:
         yield Row(shared_files.KEY, dump.revision, b"", content)
 

@@ -18,7 +18,7 @@ import msgspec
 from certwright import __version__
 from certwright.cli.errors import Failed, report_warning
 from certwright.cli.options import ServerOptions
-from certwright.kube.api.errors import Forbidden, NoApi, Unauthorized, Unreachable, Untrusted
+from certwright.kube.api.errors import Forbidden, NoApi, NoCredentials, Unauthorized, Unreachable, Untrusted
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.discovery import UnknownKind
 from certwright.kube.client.kubeconfig import ClusterAccess
@@ -88,6 +88,8 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
         yield Session(Client(transport, user_agent=USER_AGENT, on_warning=report_warning), namespace)
     except Untrusted as error:
         raise Failed(_untrusted(choice, access, error)) from error
+    except NoCredentials as error:
+        raise Failed(f"the kubeconfig {choice} cannot be used: {error}") from error
     except NoApi as error:
         raise Failed(
             f"{access.server} of {choice} does not answer as a Kubernetes API does: {error}; is it the "

@@ -204,6 +204,8 @@ def _unforeseen(error: BaseException) -> str:
 
 
 def _flush() -> None:
+    if sys.stdout is None:  # `>&-` closed it
+        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:

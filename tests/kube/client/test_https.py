@@ -15,7 +15,7 @@ import trustme
 from aiohttp import web
 
 from certwright.kube.api.core_kinds import SECRETS
-from certwright.kube.api.errors import NotFound, Unreachable
+from certwright.kube.api.errors import NoCredentials, NotFound, Unreachable
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.kube.client.rest import Client
@@ -228,6 +228,14 @@ async def test_no_server_no_name_no_tls(monkeypatch: pytest.MonkeyPatch) -> None
     assert await _failure(HttpsTransport("https://no-such-host.invalid")) == (
         "the name of https://no-such-host.invalid cannot be resolved: Name or service not known"
     )
+
+
+@pytest.mark.parametrize("token", ["a\nb", "\u20ac"])
+async def test_a_token_that_no_header_can_contain_is_not_sent(token: str) -> None:
+    transport = HttpsTransport("https://127.0.0.1:1", login=FixedLogin(Credential(token)))
+    with pytest.raises(NoCredentials, match="the token contains a line break, or a character that no"):
+        await transport.request("GET", "/", headers={})
+    await transport.close()
 
 
 async def test_a_plain_http_server_is_no_tls_server() -> None:

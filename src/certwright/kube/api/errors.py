@@ -239,6 +239,10 @@ class Unreachable(Exception):
     """No response: connection refused, TLS failed, or the connection broke. The text is one sentence."""
 
 
+class NoCredentials(Unreachable):
+    """No request was sent, because there are no credentials for the server that could be sent."""
+
+
 class NoApi(Unreachable):
     """The answer is none that an API server gives: another program listens there, or a proxy answered."""
 

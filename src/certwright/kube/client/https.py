@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from certwright.kube.api.errors import Unreachable, Untrusted
+from certwright.kube.api.errors import NoCredentials, Unreachable, Untrusted
 from certwright.kube.client.dial import ProxyFailed, dial, endpoint, proxy_authorization
 from certwright.kube.client.http1 import ClosedEarly, Connection, CutShort, NotHttp
 from certwright.kube.client.login import Credential, Login, LoginFailed
@@ -220,7 +220,10 @@ class HttpsTransport:
                 self._tls = self._certified(*pair)
                 self._shown = pair
         except (LoginFailed, BadCredentials) as error:
-            raise Unreachable(f"no credentials for {self._server}: {error}") from None
+            raise NoCredentials(f"no credentials for {self._server}: {error}") from None
+        if not (credential.token.isascii() and credential.token.isprintable()):
+            reason = "the token contains a line break, or a character that no token has"
+            raise NoCredentials(f"no credentials for {self._server}: {reason}")
         return credential
 
     def _login_again(self, login: Login, credential: Credential) -> bool:

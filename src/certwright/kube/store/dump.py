@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
 from certwright.kube.store.contract import Row
@@ -11,10 +11,10 @@ from certwright.kube.store.damage import DamagedRows
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """`rows` can be read once, in pages. `ring`: the data keys as stored, None: no row is sealed there.
-    `damage`: the rows that were left out so far, because they cannot be read."""
+    """`rows` can be read once, in pages; close them when leaving early. `ring`: the data keys as stored;
+    None: no row is sealed there. `damage`: the rows that were left out so far, because they cannot be read."""
 
     revision: int
     ring: bytes | None
-    rows: AsyncIterator[list[Row]]
+    rows: AsyncGenerator[list[Row], None]
     damage: DamagedRows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -64,7 +64,7 @@ async def dump_etcd(
 
 async def _rows(
     client: EtcdClient, layout: Layout, reader: Reader, revision: int
-) -> AsyncIterator[list[Row]]:
+) -> AsyncGenerator[list[Row], None]:
     begin = layout.meta
     while (first := await first_row(client, layout, begin, revision)) is not None:
         bucket = layout.key_of(first.key).bucket

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def _is_there(path: Path) -> bool:
     return path.exists() and path.stat().st_size > 0
 
 
-async def _rows(connection: sqlite3.Connection, opener: Opener) -> AsyncIterator[list[Row]]:
+async def _rows(connection: sqlite3.Connection, opener: Opener) -> AsyncGenerator[list[Row], None]:
     with closing(connection.execute(_SELECT)) as cursor:
         while found := cursor.fetchmany(_ROWS):
             rows: list[Row] = []
