@@ -94,16 +94,16 @@ class Notifier:
         without it nothing is sent, because it would be sent again."""
         await self._reported.load()
         await self._reported.save()
-        found = {problem.key: problem for problem in await self._problems()}
-        sending = (self._notify(one, found) for one in self._destinations)
+        current = {problem.key: problem for problem in await self._problems()}
+        sending = (self._notify(one, current) for one in self._destinations)
         await asyncio.gather(*sending)
         await self._reported.save()
 
-    async def _notify(self, destination: Destination, found: dict[str, Problem]) -> None:
+    async def _notify(self, destination: Destination, current: dict[str, Problem]) -> None:
         now, pause = self._clock.now(), self._pauses[destination.name]
         if pause.until is not None and now < pause.until:
             return
-        digest = self._digest(destination.name, found, now)
+        digest = self._digest(destination.name, current, now)
         if digest is None:
             return
         changed: dict[str, logs.Value] = {
@@ -126,16 +126,16 @@ class Notifier:
         for key in digest.resolved:
             self._reported.drop(destination.name, key)
 
-    def _digest(self, destination: str, found: dict[str, Problem], now: datetime) -> Digest | None:
+    def _digest(self, destination: str, current: dict[str, Problem], now: datetime) -> Digest | None:
         """What the destination has not been sent; None: nothing."""
         before, every = self._reported.of(destination), self._settings.remind_every
-        new = [problem for key, problem in found.items() if key not in before]
+        new = [problem for key, problem in current.items() if key not in before]
         remaining = [
             problem
-            for key, problem in found.items()
+            for key, problem in current.items()
             if every and (at := before.get(key)) is not None and now - at >= every
         ]
-        resolved = [key for key in before if key not in found and self._is_mine(_object_of(key))]
+        resolved = [key for key in before if key not in current and self._is_mine(_object_of(key))]
         if not (new or remaining or resolved):
             return None
         return Digest(sender=self._sender, at=now, new=new, remaining=remaining, resolved=resolved)
@@ -148,18 +148,18 @@ class Notifier:
         await self._scan(now)
         failing = {certificate.metadata.key for certificate in caches.failing_certificates()}
         keys = failing | self._overdue.keys
-        found: list[Problem] = []
+        current: list[Problem] = []
         for count, key in enumerate(keys, 1):
             certificate = caches.certificates.cache.get(key)
             if certificate is not None and self._is_mine(key):
-                found += problems.of_certificate(certificate, settings, now)
+                current += problems.of_certificate(certificate, settings, now)
             if count % _A_FEW == 0:
                 await asyncio.sleep(0)
         for kind, informer in ((ISSUERS, caches.issuers), (CLUSTER_ISSUERS, caches.cluster_issuers)):
             for issuer in informer.cache.values() if informer is not None else ():
                 if self._is_mine(issuer.metadata.key):
-                    found += problems.of_issuer(kind.kind, issuer, settings, now)
-        return sorted(found, key=lambda problem: problem.key)
+                    current += problems.of_issuer(kind.kind, issuer, settings, now)
+        return sorted(current, key=lambda problem: problem.key)
 
     async def _scan(self, now: datetime) -> None:
         """Find the certificates that end soon, if it is time."""

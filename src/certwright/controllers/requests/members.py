@@ -122,16 +122,16 @@ class Members:
     ) -> IssuerReference | NoMember:
         """The member that the request is sent to, another than `without`."""
         reference, namespace = request.spec.issuer_ref, request.metadata.namespace
-        found = self._caches.sets.find(reference, namespace)
-        if found is None:
+        issuer_set = self._caches.sets.find(reference, namespace)
+        if issuer_set is None:
             text = f'{reference.kind.lower()}.{reference.group} "{reference.name}" not found'
             return NoMember("IssuerNotFound", f'Referenced "{reference.kind}" not found: {text}')
-        if without is None and (fixed := self._fixed_member(request, found)) is not None:
+        if without is None and (fixed := self._fixed_member(request, issuer_set)) is not None:
             return fixed
         troubles: list[str] = []
         moments: list[datetime] = []
         forbidden: list[IssuerReference] = []
-        for member in self._in_order(request, found):
+        for member in self._in_order(request, issuer_set):
             if without is not None and member.same_issuer(without):
                 continue
             trouble = self.trouble_of(member, namespace)
@@ -235,10 +235,10 @@ class Members:
             return None
         return self._caches.requests.cache.get(owner)
 
-    def _fixed_member(self, request: CertificateRequest, found: AnySet) -> IssuerReference | None:
+    def _fixed_member(self, request: CertificateRequest, issuer_set: AnySet) -> IssuerReference | None:
         """The member that the request stays with whatever its state: it has an Order there, or is being
         processed there."""
-        members = members_of(found)
+        members = members_of(issuer_set)
         has_begun = [
             order.spec.issuer_ref
             for order in self._caches.orders_of(request.metadata)
@@ -250,11 +250,11 @@ class Members:
             has_begun += [recorded] if recorded is not None and stays else []
         return next((one for one in members if any(map(one.same_issuer, has_begun))), None)
 
-    def _in_order(self, request: CertificateRequest, found: AnySet) -> list[IssuerReference]:
+    def _in_order(self, request: CertificateRequest, issuer_set: AnySet) -> list[IssuerReference]:
         """The members, in the order in which this request tries them: first the one that it was sent to, then
         the set's active one."""
-        members = members_of(found)
-        first = (read_member(request.metadata.annotations), found.status.active)
+        members = members_of(issuer_set)
+        first = (read_member(request.metadata.annotations), issuer_set.status.active)
         order = [one for wanted in first if wanted for one in members if one.same_issuer(wanted)]
         return list(dict.fromkeys([*order, *members]))
 

@@ -62,31 +62,31 @@ class BreakerRecords:
 
     def changed(self, issuer: ObjectKey) -> None:
         """Have the breaker recorded, if there is something to record."""
-        found = self._circuits.at(issuer)
-        if found is not None and (found.is_open or found.is_doubted or issuer in self._recorded):
+        circuit = self._circuits.at(issuer)
+        if circuit is not None and (circuit.is_open or circuit.is_doubted or issuer in self._recorded):
             self._recorded.add(issuer)
             self._notify(issuer)
 
     def record_of(self, issuer: ObjectKey) -> BreakerRecord | None:
         """What is to be recorded of the breaker; None: the issuer works."""
-        found = self._circuits.at(issuer)
-        if found is None or not (found.is_open or found.is_doubted):
+        circuit = self._circuits.at(issuer)
+        if circuit is None or not (circuit.is_open or circuit.is_doubted):
             return None
         now = self._now()
-        trial_at = found.trial_at(now)
-        probe_at = found.probe_at
+        trial_at = circuit.trial_at(now)
+        probe_at = circuit.probe_at
         if probe_at is not None and probe_at - now < _WORTH_RECORDING:
             probe_at = None
         return BreakerRecord(
-            state=found.state.value,
-            reason=found.cause,
-            message=found.message,
-            since=found.opened_at,
+            state=circuit.state.value,
+            reason=circuit.cause,
+            message=circuit.message,
+            since=circuit.opened_at,
             next_probe=_seconds(probe_at),
             # One that is due waits for a certificate: there is no time to record.
             next_attempt=_seconds(trial_at) if trial_at is not None and trial_at > now else None,
-            not_before=_seconds(found.not_before),
-            attempts=tuple(one for one in found.attempts if now - one < PERIOD),
+            not_before=_seconds(circuit.not_before),
+            attempts=tuple(one for one in circuit.attempts if now - one < PERIOD),
         )
 
     def is_recorded(self, issuer: ObjectKey) -> bool:
@@ -117,8 +117,8 @@ class BreakerRecords:
             return
         before, after = read_breaker(old.metadata.annotations), read_breaker(new.metadata.annotations)
         key, now = new.metadata.key, self._now()
-        found = self._circuits.at(key) if before != after else None
-        if found is None:
+        circuit = self._circuits.at(key) if before != after else None
+        if circuit is None:
             return
         if self._is_own(key, after):
             # The breaker may have changed since: what is recorded is compared with it again.
@@ -128,13 +128,13 @@ class BreakerRecords:
         is_open = after is not None and after.is_open
         if after is not None and is_open:
             self._recorded.add(key)
-            found.reopen(after.since or now, after.not_before, now)
+            circuit.reopen(after.since or now, after.not_before, now)
             if after.state == State.HALF_OPEN.value:
-                self._circuits.release(found.probed(now, is_answered=True))
+                self._circuits.release(circuit.probed(now, is_answered=True))
             elif before is not None and before.state == State.HALF_OPEN.value:
-                found.trial_failed(now)
+                circuit.trial_failed(now)
         elif before is not None and before.is_open:
-            self._circuits.release(found.close(now))
+            self._circuits.release(circuit.close(now))
         if is_open or key in self._recorded:
             self._notify(key)
 
@@ -147,17 +147,17 @@ class BreakerRecords:
     def _restore(self, issuer: Issuer | ClusterIssuer) -> None:
         """Continue from what is recorded at an issuer."""
         record, now = read_breaker(issuer.metadata.annotations), self._now()
-        found = self._circuits.at(issuer.metadata.key) if record is not None else None
-        if found is None or record is None:
+        circuit = self._circuits.at(issuer.metadata.key) if record is not None else None
+        if circuit is None or record is None:
             return
         attempts = sorted(one for one in record.attempts if is_possible(one, now))
         # Of all replicas' attempts, this one's part.
         for at in attempts[len(attempts) - math.ceil(len(attempts) * self._share) :]:
-            found.recall(None, min(at, now))
-        found.message = record.message
+            circuit.recall(None, min(at, now))
+        circuit.message = record.message
         if record.is_open:
             since = record.since if record.since is not None and is_possible(record.since, now) else now
-            found.reopen(since, record.not_before, now)
+            circuit.reopen(since, record.not_before, now)
         self._recorded.add(issuer.metadata.key)
         self._notify(issuer.metadata.key)
 

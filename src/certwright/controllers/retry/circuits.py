@@ -66,11 +66,11 @@ class Circuits:
         ):
             return None
         name = name_of(reference, namespace)
-        found = self._circuits.get(name)
-        if found is None:
+        circuit = self._circuits.get(name)
+        if circuit is None:
             # Issuers of our own kinds that send requests to a server can be probed.
-            found = self._circuits[name] = Circuit(self._attempts_per_hour, has_probe=reference.is_ours)
-        return found
+            circuit = self._circuits[name] = Circuit(self._attempts_per_hour, has_probe=reference.is_ours)
+        return circuit
 
     def at(self, issuer: ObjectKey) -> Circuit[ObjectKey] | None:
         """The breaker of the Issuer of that key (without a namespace: ClusterIssuer); None: it has none."""
@@ -83,13 +83,13 @@ class Circuits:
 
     def standings(self) -> list[Standing]:
         """How the issuers do that have been used since the start."""
-        found = []
+        standings = []
         for text, circuit in sorted(self._circuits.items()):
             kind, namespace, name = text.split("/")[-3:]
-            found.append(
+            standings.append(
                 Standing(kind, namespace, name, circuit.state, circuit.waiting, circuit.last_success)
             )
-        return found
+        return standings
 
     def _is_harmless(self, reference: IssuerReference, namespace: str) -> bool:
         issuer = self._find_issuer(reference, namespace)

@@ -59,70 +59,70 @@ class IssuerGate:
 
     def may_begin(self, certificate: Certificate, now: datetime) -> Hold | None:
         """Whether an issuance may begin (None), or until when it waits because of its issuer, and why."""
-        found = self._circuit_of_certificate(certificate)
-        if found is None:
+        circuit = self._circuit_of_certificate(certificate)
+        if circuit is None:
             return None
-        hold = found.may_begin(certificate.metadata.key, certificate.status.not_after, now)
+        hold = circuit.may_begin(certificate.metadata.key, certificate.status.not_after, now)
         return _about(certificate.spec.issuer_ref, hold)
 
     def begin(self, certificate: Certificate, now: datetime) -> None:
         """The issuance begins: it takes the turn, if only one at a time may try the issuer."""
-        if (found := self._circuit_of_certificate(certificate)) is not None:
-            found.begin(certificate.metadata.key, now)
+        if (circuit := self._circuit_of_certificate(certificate)) is not None:
+            circuit.begin(certificate.metadata.key, now)
 
     def wait(self, certificate: Certificate, hold: Hold, now: datetime) -> None:
         """The issuance waits in its place."""
-        if (found := self._circuit_of_certificate(certificate)) is not None:
-            found.wait(certificate.metadata.key, certificate.status.not_after, hold.until, now)
+        if (circuit := self._circuit_of_certificate(certificate)) is not None:
+            circuit.wait(certificate.metadata.key, certificate.status.not_after, hold.until, now)
 
     def begun(self, certificate: Certificate, now: datetime) -> None:
         """The start of the issuance is written. That is the attempt at an external issuer; at those of our
         kinds the attempt is made when it comes to the signing."""
         reference = certificate.spec.issuer_ref
-        found = self._circuit_of_certificate(certificate)
-        if found is not None and not reference.is_ours:
-            found.start_attempt(certificate.metadata.key, now)
+        circuit = self._circuit_of_certificate(certificate)
+        if circuit is not None and not reference.is_ours:
+            circuit.start_attempt(certificate.metadata.key, now)
 
     def check_at(self, certificate: Certificate) -> datetime | None:
         """When a Certificate that waits for its issuer asks again; None if it does not wait."""
-        found = self._circuit_of_certificate(certificate)
-        return found.check_at(certificate.metadata.key) if found is not None else None
+        circuit = self._circuit_of_certificate(certificate)
+        return circuit.check_at(certificate.metadata.key) if circuit is not None else None
 
     # --- requests: questions --------------------------------------------------------------------------------
 
     def may_attempt(self, applicant: Applicant) -> Hold | None:
         """Whether the request may be sent to the issuer now. One that a user demands (`renew`) need not wait,
         once."""
-        found = self._circuit_of(applicant)
-        if found is None or self.is_marked(applicant):
+        circuit = self._circuit_of(applicant)
+        if circuit is None or self.is_marked(applicant):
             return None
-        hold = found.may_attempt(applicant.key, self._expiry(applicant), self._now())
+        hold = circuit.may_attempt(applicant.key, self._expiry(applicant), self._now())
         return _about(applicant.issuer, hold)
 
     def may_continue(self, applicant: Applicant) -> Hold | None:
         """Whether the issuer may be asked now about what it has taken already: always while it works."""
-        found = self._circuit_of(applicant)
-        if found is None or self.is_marked(applicant):
+        circuit = self._circuit_of(applicant)
+        if circuit is None or self.is_marked(applicant):
             return None
-        hold = found.may_continue(applicant.key, self._expiry(applicant), self._now())
+        hold = circuit.may_continue(applicant.key, self._expiry(applicant), self._now())
         return _about(applicant.issuer, hold)
 
     def may_join(self, applicant: Applicant) -> bool:
         """Whether a request that has another issuer to go to may go to this one: it works, or this request is
         its next trial."""
-        found = self._circuit_of(applicant)
-        return found is None or found.may_join(applicant.key, self._expiry(applicant), self._now())
+        circuit = self._circuit_of(applicant)
+        return circuit is None or circuit.may_join(applicant.key, self._expiry(applicant), self._now())
 
     def is_called(self, applicant: Applicant, since: datetime | None) -> bool:
         """Whether the request's own pause since `since` is over, because the breaker chose it as the trial or
         because the issuer works again."""
-        found = self._circuit_of(applicant)
-        if found is None:
+        circuit = self._circuit_of(applicant)
+        if circuit is None:
             return False
-        if found.is_called(applicant.key, self._now()):
+        if circuit.is_called(applicant.key, self._now()):
             return True
-        recovered = found.recovered_at
-        return not found.is_open and recovered is not None and since is not None and recovered >= since
+        recovered = circuit.recovered_at
+        return not circuit.is_open and recovered is not None and since is not None and recovered >= since
 
     def is_marked(self, applicant: Applicant) -> bool:
         """Whether `renew` marked the request, and no attempt has been made since."""
@@ -130,44 +130,44 @@ class IssuerGate:
 
     def is_doubted(self, applicant: Applicant) -> bool:
         """Whether an attempt MUST be recorded before it is made, because it may be in vain."""
-        found = self._circuit_of(applicant)
-        return found is not None and found.is_doubted
+        circuit = self._circuit_of(applicant)
+        return circuit is not None and circuit.is_doubted
 
     def failed_at(self, applicant: Applicant) -> datetime | None:
         """When the last attempt for the request's Certificate failed at its issuer, which has not worked
         since."""
-        found = self._circuit_of(applicant)
-        return found.failed_at(applicant.key) if found is not None else None
+        circuit = self._circuit_of(applicant)
+        return circuit.failed_at(applicant.key) if circuit is not None else None
 
     # --- requests: what follows from an answer --------------------------------------------------------------
 
     def hold(self, applicant: Applicant, hold: Hold) -> None:
         """The request waits in its place."""
-        if (found := self._circuit_of(applicant)) is not None:
-            found.wait(applicant.key, self._expiry(applicant), hold.until, self._now())
+        if (circuit := self._circuit_of(applicant)) is not None:
+            circuit.wait(applicant.key, self._expiry(applicant), hold.until, self._now())
 
     def start_attempt(self, applicant: Applicant) -> None:
         """The request is sent to the issuer."""
-        if (found := self._circuit_of(applicant)) is not None:
-            found.start_attempt(applicant.key, self._now(), out_of_turn=self.is_marked(applicant))
+        if (circuit := self._circuit_of(applicant)) is not None:
+            circuit.start_attempt(applicant.key, self._now(), out_of_turn=self.is_marked(applicant))
             self._changed(applicant)
 
     def continue_request(self, applicant: Applicant) -> None:
         """The issuer is asked about what it has taken."""
-        found = self._circuit_of(applicant)
-        if found is not None and not self.is_marked(applicant):
-            found.continue_request(applicant.key, self._now())
+        circuit = self._circuit_of(applicant)
+        if circuit is not None and not self.is_marked(applicant):
+            circuit.continue_request(applicant.key, self._now())
 
     def join(self, applicant: Applicant) -> None:
         """The request goes to this issuer, and has its turn."""
-        found = self._circuit_of(applicant)
-        if found is not None and found.is_open:
-            found.begin(applicant.key, self._now())
+        circuit = self._circuit_of(applicant)
+        if circuit is not None and circuit.is_open:
+            circuit.begin(applicant.key, self._now())
 
     def leave(self, applicant: Applicant) -> None:
         """The request goes to another issuer."""
-        if (found := self._circuit_of(applicant)) is not None:
-            found.leave(applicant.key)
+        if (circuit := self._circuit_of(applicant)) is not None:
+            circuit.leave(applicant.key)
 
     def forget(self, key: ObjectKey) -> None:
         """The object with that applicant's key does not exist any more, or needs no certificate."""
@@ -206,55 +206,55 @@ class IssuerGate:
     ) -> None:
         """The attempt failed because of the issuer; `is_taken`: after it had taken the request."""
         self._marked.discard(applicant.key)
-        if (found := self._circuit_of(applicant)) is not None:
+        if (circuit := self._circuit_of(applicant)) is not None:
             key, now = applicant.key, self._now()
-            released = found.failed(key, cause, now, until, is_taken=is_taken, message=message)
+            released = circuit.failed(key, cause, now, until, is_taken=is_taken, message=message)
             self.circuits.release(released)
             self._changed(applicant)
 
     def taken(self, applicant: Applicant) -> None:
         """The issuer has taken the request; what follows depends on its names."""
         self._marked.discard(applicant.key)
-        if (found := self._circuit_of(applicant)) is not None:
-            self.circuits.release(found.taken(applicant.key, self._now()))
+        if (circuit := self._circuit_of(applicant)) is not None:
+            self.circuits.release(circuit.taken(applicant.key, self._now()))
             self._changed(applicant)
 
     def answered(self, applicant: Applicant, *, is_taken: bool) -> None:
         """The issuer has refused the request, or has judged its names: it works."""
         self._marked.discard(applicant.key)
-        if (found := self._circuit_of(applicant)) is not None:
-            self.circuits.release(found.answered(applicant.key, self._now(), is_taken=is_taken))
+        if (circuit := self._circuit_of(applicant)) is not None:
+            self.circuits.release(circuit.answered(applicant.key, self._now(), is_taken=is_taken))
             self._changed(applicant)
 
     def withdrawn(self, applicant: Applicant) -> None:
         """The attempt was allowed and has not reached the issuer."""
-        if (found := self._circuit_of(applicant)) is not None:
-            self.circuits.release(found.withdrawn(applicant.key, self._now()))
+        if (circuit := self._circuit_of(applicant)) is not None:
+            self.circuits.release(circuit.withdrawn(applicant.key, self._now()))
 
     def succeeded(self, applicant: Applicant) -> None:
         """The issuer has issued."""
-        if (found := self._circuit_of(applicant)) is not None:
-            self.circuits.release(found.succeeded(applicant.key, self._now()))
+        if (circuit := self._circuit_of(applicant)) is not None:
+            self.circuits.release(circuit.succeeded(applicant.key, self._now()))
             self._changed(applicant)
 
     # --- issuers --------------------------------------------------------------------------------------------
 
     def probed(self, issuer: ObjectKey, *, is_answered: bool, message: str = "") -> None:
         """A probe of the issuer was sent."""
-        if (found := self.circuits.at(issuer)) is not None:
-            self.circuits.release(found.probed(self._now(), is_answered=is_answered, message=message))
+        if (circuit := self.circuits.at(issuer)) is not None:
+            self.circuits.release(circuit.probed(self._now(), is_answered=is_answered, message=message))
 
     def checked(self, issuer: ObjectKey) -> None:
         """The issuer's server has answered a check, which shows as much as an answered probe."""
-        found = self.circuits.at(issuer)
-        if found is not None and found.probe_at is not None:
+        circuit = self.circuits.at(issuer)
+        if circuit is not None and circuit.probe_at is not None:
             self.probed(issuer, is_answered=True)
             self.records.changed(issuer)
 
     def call_trial(self, issuer: ObjectKey) -> None:
         """Have the first of those that wait try the issuer, if it is time."""
-        if (found := self.circuits.at(issuer)) is not None:
-            self.circuits.release(found.call_trial(self._now()))
+        if (circuit := self.circuits.at(issuer)) is not None:
+            self.circuits.release(circuit.call_trial(self._now()))
 
     # --- events and recovery --------------------------------------------------------------------------------
 
@@ -265,28 +265,32 @@ class IssuerGate:
             return
         self._follow_mark(old, new)
         if new is None or new.spec.issuer_ref != old.spec.issuer_ref:
-            if (found := self._circuit_of_certificate(old)) is not None:
-                found.forget(old.metadata.key)
+            if (circuit := self._circuit_of_certificate(old)) is not None:
+                circuit.forget(old.metadata.key)
             return
         before, after = old.status, new.status
         if after.last_failure_time == before.last_failure_time and after.revision == before.revision:
             return
         # Of our own kinds every answer is reported where it arrives; a Certificate may be written by others.
-        found = self._circuit_of_certificate(new)
-        if found is None or new.spec.issuer_ref.is_ours:
+        circuit = self._circuit_of_certificate(new)
+        if circuit is None or new.spec.issuer_ref.is_ours:
             return
         if after.revision != before.revision:
-            self.circuits.release(found.succeeded(new.metadata.key, self._now()))
+            self.circuits.release(circuit.succeeded(new.metadata.key, self._now()))
         elif after.last_failure_time is not None:
-            self._external_failed(found, new)
+            self._external_failed(circuit, new)
 
     def _follow_others(self, new: Certificate | None) -> None:
         """Record failures of other replicas: their Certificates enter the cache when they fail."""
         if new is None or self._mine(new.metadata.key) or not self._caches.certificates.synced.is_set():
             return
-        found = self._circuit_of_certificate(new)
-        if found is not None and new.status.last_failure_time is not None and not new.spec.issuer_ref.is_ours:
-            self._external_failed(found, new)
+        circuit = self._circuit_of_certificate(new)
+        if (
+            circuit is not None
+            and new.status.last_failure_time is not None
+            and not new.spec.issuer_ref.is_ours
+        ):
+            self._external_failed(circuit, new)
 
     def _external_failed(self, circuit: Circuit[ObjectKey], certificate: Certificate) -> None:
         cause = cause_of_failure(certificate, self._caches)
@@ -304,10 +308,10 @@ class IssuerGate:
         now = self._now()
         self.records.restore()
         for history in recovery.histories(self._caches, now):
-            found = self.circuits.of(history.reference, history.namespace)
-            if found is not None:
-                self._replay(found, history)
-                self.circuits.release(found.resume(history.waited, now))
+            circuit = self.circuits.of(history.reference, history.namespace)
+            if circuit is not None:
+                self._replay(circuit, history)
+                self.circuits.release(circuit.resume(history.waited, now))
         for certificate in self._caches.certificates_issuing():
             if causes.is_marked(certificate):
                 self._marked.add(certificate.metadata.key)

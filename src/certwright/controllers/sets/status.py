@@ -59,33 +59,33 @@ class SetReconciler(Generic[T]):
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Judge the members and write the status, where it has changed. Raises what the write raises."""
-        found = self._informer.cache.get(key)
-        if found is None or found.metadata.deletion_timestamp is not None:
+        issuer_set = self._informer.cache.get(key)
+        if issuer_set is None or issuer_set.metadata.deletion_timestamp is not None:
             return Result()
         now = self._toolbox.now()
-        judged = self._judge(found)
+        judged = self._judge(issuer_set)
         if any(one.trouble is not None and one.trouble.is_unchecked for one in judged):
             # The verdict enqueues the set again. Without it the set would leave a member that works.
             return Result()
-        status = _status(found, judged, now)
+        status = _status(issuer_set, judged, now)
         try:
             written = await self._status.commit(
-                self._kind, found, msgspec.structs.replace(found, status=status)
+                self._kind, issuer_set, msgspec.structs.replace(issuer_set, status=status)
             )
         except NotFound:
             return Result()
-        self._report(found, written)
+        self._report(issuer_set, written)
         return Result(wake_at=status.return_time)
 
-    def _judge(self, found: T) -> list[Judged]:
-        allowed, namespace = members_of(found), found.metadata.namespace
+    def _judge(self, issuer_set: T) -> list[Judged]:
+        allowed, namespace = members_of(issuer_set), issuer_set.metadata.namespace
         return [
             Judged(
                 place,
                 member,
                 self._members.trouble_of(member, namespace) if member in allowed else _NOT_ALLOWED,
             )
-            for place, member in enumerate(found.spec.issuers)
+            for place, member in enumerate(issuer_set.spec.issuers)
         ]
 
     def _report(self, before: T, after: T) -> None:
@@ -103,18 +103,20 @@ _NOT_ALLOWED = Trouble(
 )
 
 
-def _status(found: IssuerSet | ClusterIssuerSet, judged: Sequence[Judged], now: datetime) -> IssuerSetStatus:
-    before = conditions.find(found.status.conditions, reasons.READY)
-    is_changed = before is None or before.observed_generation != found.metadata.generation
+def _status(
+    issuer_set: IssuerSet | ClusterIssuerSet, judged: Sequence[Judged], now: datetime
+) -> IssuerSetStatus:
+    before = conditions.find(issuer_set.status.conditions, reasons.READY)
+    is_changed = before is None or before.observed_generation != issuer_set.metadata.generation
     working = [one.member for one in judged if one.trouble is None]
-    activity = next_activity(found.spec.issuers, working, found.status, now, is_changed=is_changed)
+    activity = next_activity(issuer_set.spec.issuers, working, issuer_set.status, now, is_changed=is_changed)
     ready = _ready(judged, activity.active)
-    ready = msgspec.structs.replace(ready, observed_generation=found.metadata.generation)
+    ready = msgspec.structs.replace(ready, observed_generation=issuer_set.metadata.generation)
     return msgspec.structs.replace(
-        found.status,
+        issuer_set.status,
         active=activity.active,
         return_time=activity.return_time,
-        conditions=conditions.with_condition(found.status.conditions, ready, now),
+        conditions=conditions.with_condition(issuer_set.status.conditions, ready, now),
     )
 
 
