@@ -12,7 +12,8 @@ from certwright.kube.store.damage import DamagedRows
 @dataclass(frozen=True, slots=True)
 class Dump:
     """`rows` can be read once, in pages; close them when leaving early. `ring`: the data keys as stored;
-    None: no row is sealed there. `damage`: the rows that were left out so far, because they cannot be read."""
+    None: no row is sealed there. `damage`: the rows that were left out so far, because they cannot be
+    read."""
 
     revision: int
     ring: bytes | None
