@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from certwright.kit.probe_server import Page, Pages, serve_pages
+from support.waiting import until
 
 
 async def hello() -> Page:
@@ -53,6 +54,18 @@ async def test_other_requests_are_answered_too(pages: Pages, request_line: bytes
     answer = await ask(pages, request_line + b" HTTP/1.1\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 " + status)
     assert b"\r\n\r\nhello" not in answer
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hello HTTP/1.1\r\n"])
+async def test_a_client_that_stays_connected_does_not_delay_the_end(pages: Pages, sent: bytes) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
+    writer.write(sent)
+    await until(lambda: len(pages._open_connections) == 1)
+    await pages.close()
+    async with asyncio.timeout(5):
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+    writer.transport.abort()
 
 
 async def test_a_head_without_end_is_not_read_for_ever(pages: Pages) -> None:
