@@ -1,5 +1,6 @@
-"""General tools of the certificate half: cron, rate limits, logs, metrics text, RFC 4514 names.
+"""General tools of the certificate half: cron, rate limits, logs, hooks, HTTPS to servers that objects name,
+files that are replaced together, AWS without its SDK.
 
 May import:     kube/util
-Does not hold:  the words *certificate*, *resource*, *issuer* (go to the package that owns them)
+Does not hold:  certificates as data (go to pki), the objects of our kinds (go to resources)
 """

@@ -45,8 +45,9 @@ async def deployed(
         *(_check(one, delivery, certificate, options, probe) for one in addresses), return_exceptions=True
     )
     problems = [one for one in results if isinstance(one, _Problem)]
-    if unexpected := [one for one in results if isinstance(one, BaseException) and one not in problems]:
-        raise unexpected[0]
+    for result in results:
+        if isinstance(result, BaseException) and not isinstance(result, _Problem):
+            raise result
     if not problems:
         where = ", ".join(one.address for one in addresses)
         return Condition(

@@ -235,7 +235,7 @@ class DeliveryReconciler:
             message = f"files in {job.shown} replaced: {', '.join(written.changed)}"
             files = ",".join(written.changed)
             _event(logging.INFO, "files delivered", job.delivery, path=job.shown, files=files)
-            self._toolbox.recorder.event(DELIVERIES, job.delivery, "Normal", DELIVERED, message)
+            self._toolbox.recorder.event(DELIVERIES, job.delivery, "Normal", refusals.DELIVERED, message)
         if job.delivery.spec.hook and not written.is_done:
             await self._run_hook(job, outputs, written.version)
         self._known[job.key] = _Known(

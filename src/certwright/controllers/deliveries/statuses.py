@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from certwright.controllers.deliveries import refusals
 from certwright.controllers.deliveries.checks import DEPLOYED
 from certwright.controllers.deliveries.refusals import Refused
 from certwright.kube.api import conditions
@@ -30,7 +31,7 @@ def delivered_status(delivery: Delivery, certificate: CertificateFacts, now: dat
     message = (
         f"the files contain the certificate that expires on {certificate.not_after:%Y-%m-%d %H:%M:%S} UTC"
     )
-    condition = Condition(type=DELIVERED, status="True", reason=DELIVERED, message=message)
+    condition = Condition(type=DELIVERED, status="True", reason=refusals.DELIVERED, message=message)
     return msgspec.structs.replace(
         _replaced(delivery.status, certificate, now),
         failed_attempts=None,
