@@ -22,6 +22,8 @@ PACKAGES = sorted(
     p.parent.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("__init__.py") if p.parent != SOURCE
 )
 MODULES = sorted(p for p in SOURCE.rglob("*.py"))
+SERVER = SOURCE / "kube" / "apiserver"
+SERVER_PACKAGES = sorted(p.parent.name for p in SERVER.glob("*/__init__.py"))
 
 
 @dataclass
@@ -239,6 +241,28 @@ def test_no_module_imports_itself_through_others() -> None:
     graph = {name: imports_of(path, modules) - {name} for name, path in modules.items()}
     assert sum(map(len, graph.values())) > 2_000
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize("package", SERVER_PACKAGES)
+def test_packages_of_the_server_import_what_their_docstrings_say(package: str) -> None:
+    text = docstring_of(SERVER / package / "__init__.py").partition("May import:")[2].partition("\n")[0]
+    allowed = {name for name in SERVER_PACKAGES if re.search(rf"\b{name}\b", text)}
+    if text.endswith("and below"):
+        layers = server_layers()
+        allowed |= set().union(*layers[1 + min(n for n, layer in enumerate(layers) if layer & allowed) :])
+    pattern = re.compile(r"from certwright\.kube\.apiserver\.(\w+)")
+    imported = {
+        name for path in (SERVER / package).rglob("*.py") for name in pattern.findall(path.read_text())
+    }
+    assert imported & set(SERVER_PACKAGES) <= allowed | {package}
+
+
+def server_layers() -> list[set[str]]:
+    """The packages of the API server, from the highest layer to the lowest."""
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    lines = contracts["importlinter:contract:apiserver-layers"]["layers"].split("\n")
+    return [set(line.split(" | ")) for line in lines if line]
 
 
 def test_modules_are_loaded_by_name_in_tables_only() -> None:

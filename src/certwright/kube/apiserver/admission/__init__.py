@@ -1,5 +1,5 @@
 """Admission of a write: built-in checks, then mutating and validating webhooks.
 
-May import:     crds, verbs, webhooks and below
+May import:     crds and below
 Does not hold:  storage
 """

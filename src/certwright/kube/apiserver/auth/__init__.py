@@ -1,5 +1,5 @@
 """Authentication, RBAC, impersonation, ServiceAccount tokens, escalation checks.
 
-May import:     requests and below
+May import:     kinds and below
 Does not hold:  rules about objects (go to validation)
 """

@@ -1,5 +1,5 @@
 """Work without a request: garbage collection, namespace termination, Event expiry, token Secrets.
 
-May import:     crds, verbs and below
+May import:     crds and below
 Does not hold:  anything a response waits for
 """

@@ -1,5 +1,5 @@
 """Field ownership (`metadata.managedFields`) and server-side apply.
 
-May import:     requests and below
+May import:     kinds and below
 Does not hold:  validation of values (goes to schemas)
 """

@@ -1,5 +1,5 @@
 """Built-in kinds: schemas, defaults, validation, columns.
 
-May import:     openapi, representations, protobuf, schemas, model, base
+May import:     policies and below
 Does not hold:  certificate kinds (they are CustomResourceDefinitions)
 """

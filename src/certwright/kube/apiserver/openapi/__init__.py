@@ -1,5 +1,5 @@
 """The OpenAPI documents, v2 and v3, as JSON and protobuf.
 
-May import:     representations, protobuf, schemas, model, base
+May import:     kinds and below
 Does not hold:  schemas of single kinds (go to kinds)
 """

@@ -1,5 +1,5 @@
 """ValidatingAdmissionPolicies and their bindings, compiled: what they match, and their expressions.
 
-May import:     webhooks, requests, model, cel, base
+May import:     webhooks and below
 Does not hold:  enforcement (goes to admission), defaults and validation of the kinds (go to kinds)
 """

@@ -1,5 +1,5 @@
 """Reading a request: bodies, options, metadata, selectors, patches.
 
-May import:     kinds and below
+May import:     representations and below
 Does not hold:  what is done with it (goes to verbs)
 """

@@ -1,5 +1,5 @@
 """Built-in validation of a write, before admission.
 
-May import:     requests and below
+May import:     kinds and below
 Does not hold:  webhooks (go to admission)
 """
