@@ -78,7 +78,7 @@ class Reader:
         metas, bodies = (response.response_range.kvs for response in answer.responses)
         if not metas:
             return None
-        if (key := self._layout.key_of(metas[0].key)).bucket in self._overrides:
+        if self._overrides.places and (key := self._layout.key_of(metas[0].key)).bucket in self._overrides:
             return await self._overridden(key)
         return await self._required(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
 
