@@ -105,6 +105,7 @@ def running_ministack() -> Iterator[Aws]:
             "IOT_MTLS_ENABLED": "0",
             "SERVICES": "route53,sts,iam",
             "SFTP_ENABLED": "0",
+            "TMPDIR": name,  # for its PID file, which it leaves behind
         }
         with log.open("wb") as out:
             process = spawn([str(program)], out, env=environment)
