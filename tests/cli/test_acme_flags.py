@@ -90,6 +90,11 @@ def test_flags_without_sense_are_refused(words: tuple[str, str], told: str) -> N
     ("words", "told"),
     [
         (("--dns01-recursive-nameservers", "192.0.2.1:dns"), "--dns01-recursive-nameservers: "),
+        (("--dns01-recursive-nameservers", "https://a:b@1.1.1.1/"), "contains a user name or a password"),
+        (
+            ("--acme-http01-solver-nameservers", "https://1.1.1.1/"),
+            "only --dns01-recursive-nameservers may name",
+        ),
         (("--acme-http01-solver-nameservers", "1.1.1.1,:53"), "--acme-http01-solver-nameservers: "),
         (("--tlsalpn01-backend", "127.0.0.1:1"), "it needs --tlsalpn01-listen"),
     ],

@@ -17,7 +17,7 @@ from cli.calls import Process
 from support.real import require
 
 Start = Callable[..., Process]
-METRIC = '\ncertmanager_controller_sync_call_count{controller="certificates"} '
+METRIC = "\n# TYPE leader_election_master_status gauge\n"
 CA_FLAGS = (
     *("--metrics-dynamic-serving-ca-secret-namespace", "kube-system"),
     *("--metrics-dynamic-serving-ca-secret-name", "metrics-ca"),

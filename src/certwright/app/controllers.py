@@ -30,6 +30,8 @@ from certwright.kube.util.executor import Threads
 from certwright.kube.util.tasks import TaskSet
 
 _FLUSH_WITHIN_S = 0.5
+_CERTIFICATE_WITHIN_S = 5.0
+"""How long the start waits for the certificate of the metrics endpoint, which may need the API server."""
 
 
 class RunningControllers:
@@ -65,7 +67,9 @@ class RunningControllers:
         context = None
         if tls is not None:
             certificate = ServingCertificate(tls, Client(self._transport, user_agent=USER_AGENT), self._clock)
-            await certificate.renew()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_CERTIFICATE_WITHIN_S):
+                    await certificate.renew()
             self._tasks.start(certificate.keep(), name="the certificate of the metrics endpoint")
             context = certificate.context
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
+import pytest
 
-from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, Task
+from certwright.acme.solvers.contract import Check, CheckSettings, NotYet, Ready, SolverError, Task
 from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme import solver_factory
@@ -58,3 +59,9 @@ async def test_name_servers_of_a_solver_replace_those_of_the_flag_and_no_others_
     chosen = ["192.0.2.2:53", "[2001:db8::2]:53"]
     own = await check_of({"dns01": {"rfc2136": update, "nameservers": chosen}})
     assert (own.servers, own.recursive_only) == (tuple(chosen), True)
+
+
+async def test_an_issuer_names_no_server_of_dns_over_https() -> None:
+    spec = {"rfc2136": {"nameserver": "192.0.2.9"}, "nameservers": ["https://internal.example/dns-query"]}
+    with pytest.raises(SolverError, match="only --dns01-recursive-nameservers may name"):
+        await check_of({"dns01": spec})
