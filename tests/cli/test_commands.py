@@ -252,6 +252,7 @@ def test_delete_takes_files_and_selectors(cli: Cli, namespace: str, tmp_path: Pa
     assert cli("delete", "cm", *here).status == 2
     cli("apply", "-f", str(file), *here)
     assert cli("delete", "cm", "--all", *here).out.startswith("configmap/c deleted\n")
+    assert cli("delete", "secrets", "--all", *here).err == "no secrets to delete\n"
     assert cli("wait", "cm", "c", "--for=delete", *here).out == "configmap/c deleted\n"
 
 

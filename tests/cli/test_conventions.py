@@ -65,6 +65,13 @@ def test_bash_completes_commands(cli: Cli, tmp_path: Path) -> None:
     assert done.stdout.split() == ["status"]
 
 
+def test_a_ca_that_the_server_refuses_leaves_nothing(cli: Cli, namespace: str) -> None:
+    refused = cli("create", "ca", "internal", "--duration", "-1h", "-n", namespace)
+    assert (refused.status, refused.out) == (1, "")
+    assert refused.err.startswith("error: certificate.cert-manager.io/internal-ca: spec.duration: ")
+    assert cli("get", "issuers,certificates", "-n", namespace, "-o", "name").out == ""
+
+
 def test_a_certificate_and_a_ca_need_no_yaml(cli: Cli, namespace: str) -> None:
     place = ("-n", namespace)
     made = cli("create", "ca", "internal", *place)

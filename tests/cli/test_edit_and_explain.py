@@ -64,6 +64,15 @@ def test_without_a_terminal_no_editor_is_started_that_nobody_chose(
     assert (result.status, "edit needs a terminal" in result.err) == (1, True)
 
 
+def test_an_editor_that_cannot_be_started_is_an_error_like_any_other(
+    cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_EDITOR", "/nonexistent")
+    cli("apply", "-f", "-", "-n", namespace, stdin=ISSUER)
+    result = cli("edit", "issuer", "own", "-n", namespace)
+    assert (result.status, result.err.startswith("error: /nonexistent: Editing failed")) == (1, True)
+
+
 def test_what_is_refused_is_opened_again_with_the_reason(
     cli: Cli, namespace: str, editor: Editor, tmp_path: Path
 ) -> None:

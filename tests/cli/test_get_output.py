@@ -104,6 +104,7 @@ def test_get_shows_dates_and_what_the_user_wants(cli: Cli, namespace: str) -> No
         (["-o", "jsonpath={.a"], "a brace without its partner"),
         (["-o", "custom-columns=A"], "'A' is not HEADER:PATH"),
         (["--sort-by", ".a["], "is not understood"),
+        (["--sort-by", "{.a"], "a brace without its partner"),
         (["--sort-by", ".a", "-w"], "leave out --watch"),
         (["-o", "json", "--show-labels"], "leave out -o"),
     ],

@@ -121,3 +121,25 @@ def test_a_kubeconfig_without_a_folder_is_reported_before_a_user_exists(cli: Cli
     assert outcome.status == 1
     assert outcome.err == "error: /nonexistent/kubeconfig cannot be written: /nonexistent is not a folder\n"
     assert name not in cli("user", "list").out
+
+
+def test_a_viewer_of_a_namespace_gets_the_status_of_its_certificates(
+    cli: Cli, namespace: str, tmp_path: Path
+) -> None:
+    viewer = str(create(cli, tmp_path, f"v-{namespace}", "--role", "view", "-n", namespace))
+    web = ("create", "certificate", "web", "--dns", "a.example", "--issuer", "x", "--kind", "ClusterIssuer")
+    assert cli(*web, "-n", namespace).status == 0
+    here = ("-n", namespace, "--kubeconfig", viewer)
+    shown = cli("status", "web", *here)
+    assert (shown.status, shown.err) == (0, "")
+    assert "ClusterIssuer x (you may not read it)" in shown.out
+    assert "web-tls (you may not read it)" in shown.out
+    assert json.loads(cli("status", "web", *here, "-o", "json").out)["secret"]["exists"] is None
+    assert cli("describe", "certificate", "web", *here).status == 0
+
+
+def test_a_lifetime_that_no_token_can_have_creates_no_user(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    words = ("--role", "view", "--for", "99999d", "--kubeconfig", str(tmp_path / "kc"))
+    outcome = cli("user", "create", f"l-{namespace}", *words)
+    assert (outcome.status, "valid for 49710d at most" in outcome.err) == (2, True)
+    assert f"l-{namespace}" not in cli("user", "list").out

@@ -129,6 +129,8 @@ def _challenge(challenge: Any) -> str:
 
 def _issuer(around: Around) -> list[str]:
     words = issuer_words(around.certificate)
+    if "issuer" in around.hidden:
+        return [f"{words} (you may not read it)"]
     if around.issuer is None and is_set(issuer_ref(around.certificate)):
         return [f"{words} (does not exist, or you may not read it)"]
     if around.issuer is None:
@@ -148,6 +150,8 @@ def _issuer(around: Around) -> list[str]:
 
 def _secret(around: Around) -> list[str]:
     name = str((around.certificate.get("spec") or {}).get("secretName", ""))
+    if "secret" in around.hidden:
+        return [f"{name} (you may not read it)"]
     if around.secret is None:
         return [f"{name} (does not exist)"]
     keys = ", ".join((around.secret.get("data") or {}).keys())
@@ -210,7 +214,8 @@ def _issuer_json(around: Around) -> Json:
 def _secret_json(around: Around) -> Json:
     name = str((around.certificate.get("spec") or {}).get("secretName", ""))
     keys = sorted(around.secret.get("data") or {}) if around.secret is not None else []
-    return {"name": name, "exists": around.secret is not None, "keys": keys}
+    exists = None if "secret" in around.hidden else around.secret is not None
+    return {"name": name, "exists": exists, "keys": keys}
 
 
 def _request_json(request: Any) -> Json | None:

@@ -47,7 +47,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
 class Around(msgspec.Struct, frozen=True):
     """The objects related to a certificate. None: does not exist (or, for an issuer of a foreign group, is
     unknown to us). `order` and `challenges` exist with an ACME issuer. `namesake`: if the issuer does not
-    exist, the one of the other kind (`ClusterIssuer` for `Issuer`) with its name."""
+    exist, the one of the other kind (`ClusterIssuer` for `Issuer`) with its name. `hidden`: those of `issuer`
+    and `secret` that may not be read, which are None too."""
 
     certificate: Json
     issuer: Json | None = None
@@ -56,6 +57,7 @@ class Around(msgspec.Struct, frozen=True):
     order: Json | None = None
     challenges: tuple[Json, ...] = ()
     namesake: Json | None = None
+    hidden: tuple[str, ...] = ()
 
 
 def condition(obj: Json | None, kind: str) -> Json:
@@ -213,8 +215,8 @@ def _ordered(around: Around, order: Json) -> Diagnosis:
 
 def _issuer_trouble(around: Around) -> Diagnosis | None:
     ref = issuer_ref(around.certificate)
-    # A set that cannot be read is no trouble: the request reports what it waits for.
-    if ref["group"] != OUR_GROUP and not (is_set(ref) and around.issuer):
+    # One that cannot be read is no trouble: the request reports what it waits for.
+    if "issuer" in around.hidden or (ref["group"] != OUR_GROUP and not (is_set(ref) and around.issuer)):
         return None
     if around.issuer is None:
         return _issuer_missing(around)

@@ -61,6 +61,8 @@ def bare_path(path: str) -> str:
     bare = path.strip()
     if bare.startswith("{") and bare.endswith("}"):
         bare = bare[1:-1].strip()
+    if bare.startswith("{") or bare.endswith("}"):
+        raise ValueError(f"a brace without its partner in {path!r}")
     bare = bare.removeprefix("$")
     return bare if bare.startswith((".", "[")) else f".{bare}"
 

@@ -169,8 +169,11 @@ def _report_error(error: BaseException) -> int:
             return error.exit_code
         case click.UsageError():
             return _report_usage(error)
-        case click.ClickException():
+        case errors.Failed() | errors.AlreadyReported():
             error.show()
+            return error.exit_code
+        case click.ClickException():
+            report_error(error.format_message())
             return error.exit_code
         case KeyboardInterrupt() | click.exceptions.Abort():
             return _INTERRUPTED

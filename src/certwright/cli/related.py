@@ -37,17 +37,28 @@ CHALLENGES = plain_kinds.CHALLENGES
 
 
 async def around(client: Client, certificate: Json) -> Around:
-    """Fetch everything that the diagnosis of `certificate` needs. Raises `ApiError` if it is forbidden."""
+    """Fetch everything that the diagnosis of `certificate` needs. Without the right to read the issuer or the
+    Secret (the role `view` lacks the latter) they are `hidden`. Raises `ApiError`."""
     namespace = certificate["metadata"]["namespace"]
     secret_name = (certificate.get("spec") or {}).get("secretName", "")
     ref = issuer_ref(certificate)
     # One after the other, on one connection: setting up another takes as many round trips, and a handshake.
-    issuer = await _issuer(client, ref, namespace)
+    hidden = []
+    try:
+        issuer = await _issuer(client, ref, namespace)
+    except errors.Forbidden:
+        issuer = None
+        hidden.append("issuer")
     requests = await client.list(REQUESTS, namespace)
-    secret = await get_or_none(client, SECRETS, secret_name, namespace)
+    try:
+        secret = await get_or_none(client, SECRETS, secret_name, namespace)
+    except errors.Forbidden:
+        secret = None
+        hidden.append("secret")
     request = current_request(certificate, requests.items)
-    namesake = None if issuer is not None else await _namesake(client, ref, namespace)
-    found = Around(certificate, issuer, request, secret, namesake=namesake)
+    is_missing = issuer is None and "issuer" not in hidden
+    namesake = await _namesake(client, ref, namespace) if is_missing else None
+    found = Around(certificate, issuer, request, secret, namesake=namesake, hidden=tuple(hidden))
     may_order = ref["group"] == SETS_GROUP or "acme" in ((issuer or {}).get("spec") or {})
     if request is None or not may_order:
         return found

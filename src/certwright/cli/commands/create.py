@@ -166,24 +166,37 @@ def _placed(content: Json, namespace: str | None) -> Json:
 
 
 async def _create(here: Session, contents: list[Json], output: str | None) -> None:
-    """Create the objects in order. One that exists is reported, and the others are still created."""
+    """Create the objects in order. One that exists is reported, and the others are still created; if the
+    server refuses another one, none is."""
+    if len(contents) > 1:
+        for content in contents:
+            await _create_one(here, content, dry_run=True)
     created = []
     for content in contents:
-        kind, name = _KINDS[content["kind"]], content["metadata"]["name"]
-        try:
-            made = await here.client.create(kind, _placed(content, here.namespace), strict=True)
-        except errors.AlreadyExists:
-            report_error(f"{reference(kind, name)} already exists; `certwright apply` changes objects")
+        what = reference(_KINDS[content["kind"]], content["metadata"]["name"])
+        made = await _create_one(here, content, dry_run=False)
+        if made is None:
+            report_error(f"{what} already exists; `certwright apply` changes objects")
             continue
-        except errors.ApiError as error:
-            raise Failed(f"{reference(kind, name)}: {error}") from error
         created.append(made)
         if output is None:
-            echo(f"{reference(kind, name)} created")
+            echo(f"{what} created")
     if output is not None and created:
         _print(created, output)
     if len(created) < len(contents):
         raise AlreadyReported
+
+
+async def _create_one(here: Session, content: Json, *, dry_run: bool) -> Json | None:
+    """The object as created; None if it exists. Raises `Failed`."""
+    kind = _KINDS[content["kind"]]
+    placed = _placed(content, here.namespace)
+    try:
+        return await here.client.create(kind, placed, strict=True, dry_run=dry_run)
+    except errors.AlreadyExists:
+        return None
+    except errors.ApiError as error:
+        raise Failed(f"{reference(kind, content['metadata']['name'])}: {error}") from error
 
 
 def _print(contents: list[Json], form: str) -> None:

@@ -113,13 +113,13 @@ class _Deleter:
 
     async def delete_selected(self, selected: Selection) -> None:
         """Delete the selected objects."""
-        await self._delete_all(
-            [
-                _Item(target.kind, namespace, name)
-                for target in await selected.targets(self.here)
-                for namespace, name in await selected.keys(self.here, target)
-            ]
-        )
+        items = []
+        for target in await selected.targets(self.here):
+            keys = await selected.keys(self.here, target)
+            if not keys:
+                echo(f"no {target.kind.plural} to delete", err=True)
+            items += [_Item(target.kind, namespace, name) for namespace, name in keys]
+        await self._delete_all(items)
 
     async def delete_all(self, manifests: Manifests) -> None:
         """Delete the objects in the documents, in reverse order: dependents before their dependencies."""

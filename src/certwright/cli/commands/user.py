@@ -24,6 +24,7 @@ from certwright.kube.util.files import write_atomically
 
 # Roles with the right to create tokens of a namespace's ServiceAccounts, which users are.
 _TAKES_TOKENS = ("edit", "admin")
+_LONGEST = timedelta(seconds=2**32)  # "may not specify a duration larger than 2^32 seconds"
 _SHORTEST = timedelta(minutes=10)
 # RFC 1123 label, as names of ServiceAccounts; the name of the binding is longer.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,50}[a-z0-9])?")
@@ -57,6 +58,8 @@ def _parse_lifetime(context: click.Context, option: click.Parameter, value: str)
     assert found is not None
     if found < _SHORTEST:
         raise click.BadParameter(f"{value!r} is too short; a token is valid for 10m at least")
+    if found > _LONGEST:
+        raise click.BadParameter(f"{value!r} is too long; a token is valid for {_LONGEST.days}d at most")
     return found
 
 
