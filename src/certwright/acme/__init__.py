@@ -1,5 +1,5 @@
 """ACME (RFC 8555): protocol, solvers, rate limits.
 
-May import:     pki, kit, kube/util
+May import:     pki, kit, kube/client (connections), kube/util
 Does not hold:  our resources (go to controllers)
 """
