@@ -1,5 +1,5 @@
 """Controllers: compare the actual with the desired state and write the next step.
 
-May import:     kube/runtime, kube/client, issuers, notifications, acme, resources, pki, kit, kube/api, kube/util
+May import:     issuers, notifications, acme, resources, pki, kit, kube (not kube/apiserver, kube/store)
 Does not hold:  HTTP, SQL (go to kube); what is particular to one kind of issuer (goes to issuers)
 """
