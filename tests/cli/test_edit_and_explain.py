@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def test_without_a_terminal_no_editor_is_started_that_nobody_chose(
         monkeypatch.delenv(name, raising=False)
     result = cli("edit", "issuer", "own", "-n", namespace)
     assert (result.status, "edit needs a terminal" in result.err) == (1, True)
+
+
+def test_what_others_change_while_the_editor_is_open_stays(
+    cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = ("-n", namespace)
+    cli("apply", "-f", "-", *here, stdin=ISSUER)
+    other = f"{sys.executable} -m certwright apply -n {namespace} -f {tmp_path}/other.yaml"
+    (tmp_path / "other.yaml").write_text(ISSUER.replace("annotations: {", "annotations: {other: '1', "))
+    script = tmp_path / "editor"
+    change = 's|example.com/n: .*|example.com/n: "2"|'
+    script.write_text(f"#!/bin/sh\n{other} > {tmp_path}/log\nsed -i '{change}' $1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("KUBE_EDITOR", str(script))
+    assert cli("edit", "issuer", "own", *here).out == "issuer.cert-manager.io/own edited\n"
+    assert annotation(cli, namespace) == "2"
+    assert (
+        cli("get", "issuer", "own", *here, "-o", "jsonpath={.metadata.annotations.other}").out.strip() == "1"
+    )
 
 
 def test_an_editor_that_cannot_be_started_is_an_error_like_any_other(

@@ -14,6 +14,7 @@ import click
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
 from certwright.cli.format import reference
+from certwright.cli.merge import three_way_patch
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.output import echo
 from certwright.cli.resource_args import fetch, resolve
@@ -63,7 +64,8 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
 async def _edit(here: Session, kind: Kind[Json], live: Json) -> str:
     """Edit until the server accepts; what was done. Raises `Failed`."""
     metadata = {key: value for key, value in live["metadata"].items() if key != "managedFields"}
-    text, problem = write_yaml({**live, "metadata": metadata}), ""
+    before = {**live, "metadata": metadata}
+    text, problem = write_yaml(before), ""
     original = text
     while True:
         shown = _HEADER + "".join(f"# error: {line}\n" for line in problem.splitlines()) + text
@@ -77,7 +79,9 @@ async def _edit(here: Session, kind: Kind[Json], live: Json) -> str:
         if text == original:
             return "not changed"
         try:
-            await here.client.update(kind, _read(text, live), strict=True)
+            # A patch: the controllers may have changed the status, and so the revision, in the meantime.
+            patch = three_way_patch(before, _read(text, live), before)
+            await here.client.patch(kind, metadata["name"], metadata.get("namespace", ""), patch, strict=True)
         except (ApiError, Failed) as error:
             problem = str(error)
             continue
