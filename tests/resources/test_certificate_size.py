@@ -64,7 +64,7 @@ def test_whatever_a_request_can_hold_is_accepted() -> None:
     assert errors(dnsNames=list(names), ipAddresses=list(addresses)) == []
 
 
-async def test_a_client_gets_422_with_the_field() -> None:
+async def test_a_client_gets_an_error_with_the_field() -> None:
     async with make_world(controllers=False) as world:
         with pytest.raises(Invalid) as caught:
             await world.client.create(CERTIFICATES, make_certificate("web", "ca", dns_names=tuple(NAMES)))
