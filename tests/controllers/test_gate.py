@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from certwright.controllers.retry import circuits
 from certwright.kube.api import conditions
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
@@ -44,6 +45,31 @@ async def out(world: World) -> World:
     for number in range(20):
         await _ask(world, f"web{number}")
     return world
+
+
+async def test_breakers_of_issuers_that_never_issued_go_with_their_certificates(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(circuits, "_MANY", 5)
+    await world.start_controllers()
+    assert world.controllers is not None
+    gate = world.controllers._parts.gate
+
+    async def come_and_go(numbers: range) -> int:
+        for number in numbers:
+            reference = IssuerReference(name=f"thing{number}", kind="Thing", group="example.com")
+            await world.create(CERTIFICATES, make_certificate("churn", "thing", issuer_ref=reference))
+            await world.settle()
+            await world.client.delete(CERTIFICATES, "churn", "default")
+            await world.settle()
+        return len(gate.circuits.standings())
+
+    await _ask(world, "stays")
+    # The attempts of an hour count, whatever became of them.
+    assert await come_and_go(range(10)) == 11
+    await world.advance(2 * _HOUR)
+    assert await come_and_go(range(10, 13)) < 11
+    assert "thing" in {one.name for one in gate.circuits.standings()}
 
 
 async def test_those_that_wait_for_an_issuer_say_why_and_the_first_one_says_until_when(out: World) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from certwright.controllers.retry.in_flight import InFlight
 from certwright.controllers.retry.probing import Probing
-from certwright.controllers.retry.tries import Tries
+from certwright.controllers.retry.tries import PERIOD, Tries
 from certwright.controllers.retry.waiting_list import WaitingList
 from certwright.resources.causes import Cause
 
@@ -140,6 +140,16 @@ class BreakerState(Generic[K]):
     def probe_at(self) -> datetime | None:
         """When the next probe is due; None: none is needed."""
         return self.probing.at if self.is_open else None
+
+    def is_unused(self, now: datetime) -> bool:
+        """Whether a new breaker would do the same.
+
+        The issuer has neither issued nor failed for a certificate that exists, none waits for it or is being
+        issued, and none has tried it in the last hour.
+        """
+        is_tried = self.tries.last is not None and now - self.tries.last < PERIOD
+        is_known = self.is_open or self.last_success is not None
+        return not (is_known or is_tried or self.failing or self.waiting or self.called or self.in_flight)
 
     def failed_at(self, key: K) -> datetime | None:
         """When the certificate's last attempt failed, if the issuer has not worked since."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from certwright.controllers.retry.breaker import Circuit, Released
 from certwright.controllers.retry.breaker_state import ATTEMPTS_PER_HOUR, State
@@ -13,6 +13,9 @@ from certwright.issuers.table import WITHOUT_TRACES, kind_of
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference, reference_to
+
+_MANY: Final = 1000
+"""Breakers that are kept in any case."""
 
 Wake = Callable[[ObjectKey, datetime], None]
 """Reconcile a Certificate, and what is in progress for it, at that moment."""
@@ -42,6 +45,7 @@ class Circuits:
         self._attempts_per_hour = attempts_per_hour
         self._find_issuer = find_issuer
         self._circuits: dict[str, Circuit[ObjectKey]] = {}
+        self._limit = _MANY
         self._wake: Wake = _ignore
 
     def on_release(self, wake: Wake) -> None:
@@ -80,6 +84,15 @@ class Circuits:
         """Forget an applicant everywhere."""
         for circuit in self._circuits.values():
             circuit.forget(key)
+
+    def drop_unused(self, now: datetime) -> None:
+        """Drop breakers without state, if there are many: the author of a Certificate may name any external
+        issuer, and another one each time."""
+        if len(self._circuits) > self._limit:
+            self._circuits = {
+                name: circuit for name, circuit in self._circuits.items() if not circuit.is_unused(now)
+            }
+            self._limit = max(_MANY, 2 * len(self._circuits))
 
     def standings(self) -> list[Standing]:
         """How the issuers do that have been used since the start."""

@@ -173,6 +173,7 @@ class IssuerGate:
         """The object with that applicant's key does not exist any more, or needs no certificate."""
         self._marked.discard(key)
         self.circuits.forget(key)
+        self.circuits.drop_unused(self._now())
 
     async def record(self, applicant: Applicant) -> None:
         """Return when the attempt is recorded. Raises what writes to the API raise."""
@@ -267,6 +268,7 @@ class IssuerGate:
         if new is None or new.spec.issuer_ref != old.spec.issuer_ref:
             if (circuit := self._circuit_of_certificate(old)) is not None:
                 circuit.forget(old.metadata.key)
+            self.circuits.drop_unused(self._now())
             return
         before, after = old.status, new.status
         if after.last_failure_time == before.last_failure_time and after.revision == before.revision:

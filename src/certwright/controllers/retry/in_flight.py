@@ -32,6 +32,10 @@ class InFlight(Generic[K]):
         """Whether the issuer has issued lately."""
         return bool(self._successes) and now - self._successes[-1] <= _FRESH
 
+    def __len__(self) -> int:
+        """How many attempts have not ended, however old."""
+        return len(self._since)
+
     def __contains__(self, key: K) -> bool:
         """Whether an attempt has not ended, however old."""
         return key in self._since
