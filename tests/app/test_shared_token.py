@@ -26,8 +26,8 @@ async def test_a_token_that_is_replaced_at_one_server_is_that_of_the_other(tmp_p
         await share(store, folder, partial(fill, folder))
         (folder / "kubeconfig").write_text("token: old")
     following = [asyncio.ensure_future(follow_token(store, folder, clock)) for folder in folders]
-    await until(lambda: clock.next_deadline() is not None)
-    await asyncio.sleep(0.05)
+    # Both have read the former token.
+    await until(lambda: len(clock._sleepers) == 2)
     (folders[0] / "pki" / "admin.token").write_text("new")
 
     def is_followed() -> bool:
