@@ -46,7 +46,7 @@ Forbids = Callable[[IssuerReference, CertificateRequest], Awaitable[str]]
 known."""
 
 
-class Trouble(NamedTuple):
+class MemberProblem(NamedTuple):
     """Why a member cannot sign, after its name in a sentence, and what to do; `since` when, if known.
     `is_unchecked`: the verdict on the issuer follows immediately, and wakes the request and the set."""
 
@@ -66,7 +66,7 @@ class NoMember(NamedTuple):
     is_told: bool = True
 
 
-def words_of(member: IssuerReference) -> str:
+def display_name(member: IssuerReference) -> str:
     """The member in a sentence: `ClusterIssuer "letsencrypt"`."""
     return f'{member.kind_or_default} "{member.name}"'
 
@@ -96,25 +96,25 @@ class Members:
         self._now = now
         self._forbids = forbids
 
-    def trouble_of(self, member: IssuerReference, namespace: str) -> Trouble | None:
+    def problem_of(self, member: IssuerReference, namespace: str) -> MemberProblem | None:
         """Why a member of a set in that namespace signs nothing now; None: it works, or may be tried."""
         state, issuer = self._issuers.find(member, namespace), self._issuers.object_of(member, namespace)
         if state is None or issuer is None:
             where = f" in namespace {namespace}" if member.kind_or_default == "Issuer" else ""
-            return Trouble(f"does not exist{where}", "create it or remove it from the set", _LONG_AGO)
+            return MemberProblem(f"does not exist{where}", "create it or remove it from the set", _LONG_AGO)
         kind = kind_of(state.view.spec)
         if kind.lower() not in self._kinds:
-            return Trouble("is of a type that this process does not sign for", "see --controllers")
+            return MemberProblem("is of a type that this process does not sign for", "see --controllers")
         if state.ready is None:
-            return Trouble("has not been checked yet", is_unchecked=True)
+            return MemberProblem("has not been checked yet", is_unchecked=True)
         if not state.ready:
             ready = conditions.find(issuer.status.conditions, reasons.READY)
             since = ready.last_transition_time if ready is not None else None
             why = f"is not ready: {state.message}" if state.message else "is not ready"
-            return Trouble(why, since=since)
+            return MemberProblem(why, since=since)
         breaker = self._gate.circuits.of(member, namespace)
         if breaker is not None and breaker.is_open and breaker.probe_at is not None:
-            return Trouble("is failing", since=breaker.opened_at)
+            return MemberProblem("is failing", since=breaker.opened_at)
         return None
 
     async def choose(
@@ -128,16 +128,16 @@ class Members:
             return NoMember("IssuerNotFound", f'Referenced "{reference.kind}" not found: {text}')
         if without is None and (fixed := self._fixed_member(request, issuer_set)) is not None:
             return fixed
-        troubles: list[str] = []
+        problems: list[str] = []
         moments: list[datetime] = []
         forbidden: list[IssuerReference] = []
         for member in self._in_order(request, issuer_set):
             if without is not None and member.same_issuer(without):
                 continue
-            trouble = self.trouble_of(member, namespace)
-            if trouble is not None and trouble.is_unchecked:
-                return NoMember("IssuerNotReady", f"{words_of(member)} {trouble.why}", is_told=False)
-            why = trouble.why if trouble is not None else self._limit_of(request, member, moments)
+            problem = self.problem_of(member, namespace)
+            if problem is not None and problem.is_unchecked:
+                return NoMember("IssuerNotReady", f"{display_name(member)} {problem.why}", is_told=False)
+            why = problem.why if problem is not None else self._limit_of(request, member, moments)
             if not why and (why := await self._forbids(member, request)):
                 forbidden.append(member)
             applicant = applicant_of(request, member)
@@ -146,11 +146,11 @@ class Members:
                     self._leave_former(request, member)
                     self._gate.join(applicant)
                 return member
-            troubles.append(f"{words_of(member)} {why or 'is failing'}")
+            problems.append(f"{display_name(member)} {why or 'is failing'}")
         if forbidden and without is None:
             # The CA has the last word on its CAA records, and its refusal is reported like any other.
             return forbidden[0]
-        why = "; ".join(troubles) or "it has no members"
+        why = "; ".join(problems) or "it has no members"
         text = f'No member of {reference.kind} "{reference.name}" can sign now: {why}'
         return NoMember("IssuerNotReady", text, min(moments, default=None))
 
@@ -183,7 +183,9 @@ class Members:
             return None
         self._gate.leave(applicant_of(request, member))
         reference = request.spec.issuer_ref
-        sentence = f'{words_of(member)} {why}; {reference.kind} "{reference.name}" has another member sign'
+        sentence = (
+            f'{display_name(member)} {why}; {reference.kind} "{reference.name}" has another member sign'
+        )
         return Departure(sentence, max(until or now, now + AVOIDED_FOR))
 
     def patience_ends(self, order: Order) -> datetime | None:
@@ -191,8 +193,8 @@ class Members:
         request = self._request_of(order)
         if request is None or not request.spec.issuer_ref.is_set or not order.status.url:
             return None
-        trouble = self.trouble_of(order.spec.issuer_ref, order.metadata.namespace)
-        return trouble.since + PATIENCE if trouble is not None and trouble.since is not None else None
+        problem = self.problem_of(order.spec.issuer_ref, order.metadata.namespace)
+        return problem.since + PATIENCE if problem is not None and problem.since is not None else None
 
     def server_is_left_at(self, request: CertificateRequest) -> datetime | None:
         """When a request that a Venafi server has accepted may go to another member; None: its member works,
@@ -200,23 +202,23 @@ class Members:
         member = read_member(request.metadata.annotations)
         if member is None or names.VENAFI_PICKUP_ID not in request.metadata.annotations:
             return None
-        trouble = self.trouble_of(member, request.metadata.namespace)
-        return trouble.since + PATIENCE if trouble is not None and trouble.since is not None else None
+        problem = self.problem_of(member, request.metadata.namespace)
+        return problem.since + PATIENCE if problem is not None and problem.since is not None else None
 
     def _reason_to_leave(
         self, order: Order, member: IssuerReference, *, has_failed: bool, until: datetime | None
     ) -> str:
         now = self._now()
-        trouble = self.trouble_of(member, order.metadata.namespace)
+        problem = self.problem_of(member, order.metadata.namespace)
         if order.status.url:
-            since = trouble.since if trouble is not None else None
-            return trouble.why if trouble is not None and since and since + PATIENCE <= now else ""
+            since = problem.since if problem is not None else None
+            return problem.why if problem is not None and since and since + PATIENCE <= now else ""
         if until is not None and until - now > _SHORT_WAIT:
             return "has reached a rate limit"
         if has_failed:
             return "has not accepted the order"
-        if trouble is not None:
-            return trouble.why
+        if problem is not None:
+            return problem.why
         request = self._request_of(order)
         is_held = request is not None and not self._gate.may_join(applicant_of(request, member))
         return "is failing" if is_held else ""

@@ -1,4 +1,4 @@
-"""Judge a set: which member signs now, and whether any can. The answer is its status.
+"""The status of a set: which member signs now, and whether any can.
 
 What a member needs in order to sign is in `controllers/requests/members.py`.
 """
@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from certwright.controllers.cache.issuer_sets import members_of
-from certwright.controllers.requests.members import Members, Trouble, words_of
+from certwright.controllers.requests.members import MemberProblem, Members, display_name
 from certwright.controllers.sets.activity import next_activity
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api import conditions
@@ -34,17 +34,17 @@ NONE_READY = "NoMemberReady"
 ACTIVE_CHANGED = "ActiveMemberChanged"
 
 
-class Judged(NamedTuple):
+class CheckedMember(NamedTuple):
     """A member by its place in `spec.issuers`, and why it cannot sign."""
 
     place: int
     member: IssuerReference
-    trouble: Trouble | None
+    problem: MemberProblem | None
 
     def __str__(self) -> str:
-        assert self.trouble is not None
-        fix = f"; {self.trouble.fix}" if self.trouble.fix else ""
-        return f"spec.issuers[{self.place}]: {words_of(self.member)} {self.trouble.why}{fix}"
+        assert self.problem is not None
+        fix = f"; {self.problem.fix}" if self.problem.fix else ""
+        return f"spec.issuers[{self.place}]: {display_name(self.member)} {self.problem.why}{fix}"
 
 
 class SetReconciler(Generic[T]):
@@ -58,16 +58,16 @@ class SetReconciler(Generic[T]):
         self._status = toolbox.status_of(informer)
 
     async def reconcile(self, key: ObjectKey) -> Result:
-        """Judge the members and write the status, where it has changed. Raises what the write raises."""
+        """Check the members and write the status, where it has changed. Raises what the write raises."""
         issuer_set = self._informer.cache.get(key)
         if issuer_set is None or issuer_set.metadata.deletion_timestamp is not None:
             return Result()
         now = self._toolbox.now()
-        judged = self._judge(issuer_set)
-        if any(one.trouble is not None and one.trouble.is_unchecked for one in judged):
+        checked = self._check(issuer_set)
+        if any(one.problem is not None and one.problem.is_unchecked for one in checked):
             # The verdict enqueues the set again. Without it the set would leave a member that works.
             return Result()
-        status = _status(issuer_set, judged, now)
+        status = _status(issuer_set, checked, now)
         try:
             written = await self._status.commit(
                 self._kind, issuer_set, msgspec.structs.replace(issuer_set, status=status)
@@ -77,13 +77,13 @@ class SetReconciler(Generic[T]):
         self._report(issuer_set, written)
         return Result(wake_at=status.return_time)
 
-    def _judge(self, issuer_set: T) -> list[Judged]:
+    def _check(self, issuer_set: T) -> list[CheckedMember]:
         allowed, namespace = members_of(issuer_set), issuer_set.metadata.namespace
         return [
-            Judged(
+            CheckedMember(
                 place,
                 member,
-                self._members.trouble_of(member, namespace) if member in allowed else _NOT_ALLOWED,
+                self._members.problem_of(member, namespace) if member in allowed else _NOT_ALLOWED,
             )
             for place, member in enumerate(issuer_set.spec.issuers)
         ]
@@ -97,20 +97,20 @@ class SetReconciler(Generic[T]):
         self._toolbox.recorder.event(self._kind, after, "Normal", ACTIVE_CHANGED, message)
 
 
-_NOT_ALLOWED = Trouble(
+_NOT_ALLOWED = MemberProblem(
     "cannot be a member",
     "name an Issuer of the set's namespace or a ClusterIssuer; a ClusterIssuerSet has ClusterIssuers only",
 )
 
 
 def _status(
-    issuer_set: IssuerSet | ClusterIssuerSet, judged: Sequence[Judged], now: datetime
+    issuer_set: IssuerSet | ClusterIssuerSet, checked: Sequence[CheckedMember], now: datetime
 ) -> IssuerSetStatus:
     before = conditions.find(issuer_set.status.conditions, reasons.READY)
     is_changed = before is None or before.observed_generation != issuer_set.metadata.generation
-    working = [one.member for one in judged if one.trouble is None]
+    working = [one.member for one in checked if one.problem is None]
     activity = next_activity(issuer_set.spec.issuers, working, issuer_set.status, now, is_changed=is_changed)
-    ready = _ready(judged, activity.active)
+    ready = _ready(checked, activity.active)
     ready = msgspec.structs.replace(ready, observed_generation=issuer_set.metadata.generation)
     return msgspec.structs.replace(
         issuer_set.status,
@@ -120,11 +120,11 @@ def _status(
     )
 
 
-def _ready(judged: Sequence[Judged], active: IssuerReference | None) -> Condition:
-    troubled = [str(one) for one in judged if one.trouble is not None]
+def _ready(checked: Sequence[CheckedMember], active: IssuerReference | None) -> Condition:
+    problems = [str(one) for one in checked if one.problem is not None]
     if active is None:
-        message = "; ".join(troubled) or "spec.issuers has no members; name an Issuer or ClusterIssuer"
+        message = "; ".join(problems) or "spec.issuers has no members; name an Issuer or ClusterIssuer"
         return Condition(type=reasons.READY, status="False", reason=NONE_READY, message=message)
-    message = "; ".join([f"{words_of(active)} signs", *troubled])
-    reason = DEGRADED if troubled else WORKING
+    message = "; ".join([f"{display_name(active)} signs", *problems])
+    reason = DEGRADED if problems else WORKING
     return Condition(type=reasons.READY, status="True", reason=reason, message=message)
