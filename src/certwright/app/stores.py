@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import logging
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,10 @@ from certwright.kube.store.sqlite.store import open_sqlite
 if TYPE_CHECKING:
     from certwright.app.etcd import Etcd
 
+_log = logging.getLogger(__name__)
+
 _SCHEMES = ("etcd://", "etcds://")
+_SOON_S = 2.0
 
 
 async def open_store(options: ServeOptions) -> Store:
@@ -27,10 +32,20 @@ async def open_store(options: ServeOptions) -> Store:
         return MemoryStore()
     try:
         if is_etcd(options):
-            return await etcd_of(options).open(new_seal(options), check_row)
+            return await _open_etcd(options)
         return await open_sqlite(sqlite_path(options), seal=new_seal(options), check=check_row)
     except StoreError as error:
         raise StartError(str(error)) from error
+
+
+async def _open_etcd(options: ServeOptions) -> Store:
+    loop = asyncio.get_running_loop()
+    # An etcd that does not answer is waited for during its `patience_s`.
+    notice = loop.call_later(_SOON_S, _log.warning, "waiting for %s", options.store)
+    try:
+        return await etcd_of(options).open(new_seal(options), check_row)
+    finally:
+        notice.cancel()
 
 
 def check_row(row: Row) -> str:

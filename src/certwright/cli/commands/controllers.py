@@ -75,8 +75,9 @@ async def _report_leading(running: lazy.app.RunningControllers, where: str, log:
         async with asyncio.timeout(_SOON_S):
             await running.wait_leading()
     except TimeoutError:
-        others = f"{running.holder} is" if running.holder else "another replica may be"
-        log.announce(f"waiting for the lease: {others} at work on {where}")
+        holder = running.holder
+        why = f"{holder} is at work on {where}" if holder else f"it could not be read from {where} yet"
+        log.announce(f"waiting for the lease: {why}")
         await running.wait_leading()
     log.announce(f"certwright's controllers are at work on {where}")
 
