@@ -62,7 +62,7 @@ class Conversions:
             answer = await verb(backend, replace(call, form=form))
             if answer.stream is None or form.shape is Shape.PARTIAL:
                 return answer
-            return replace(answer, stream=self._events(backend, call, answer.stream))
+            return msgspec.structs.replace(answer, stream=self._events(backend, call, answer.stream))
 
         return run
 

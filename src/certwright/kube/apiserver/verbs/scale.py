@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
+import msgspec
+
 from certwright.kube.api.errors import (
     ApiError,
     BadRequest,
@@ -223,7 +225,7 @@ async def _write(backend: Backend, call: Call, change: Callable[[Json], Json], *
 
 
 def _shown_as(call: Call, body: bytes) -> Call:
-    return replace(call, request=replace(call.request, body=body))
+    return replace(call, request=msgspec.structs.replace(call.request, body=body))
 
 
 def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
