@@ -130,11 +130,9 @@ def test_a_dry_run_prints_what_apply_takes(cli: Cli, namespace: str, monkeypatch
     assert yaml.safe_load(printed.out) == msgspec.json.decode(as_json)
     assert yaml.safe_load(printed.out)["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
     assert cli("apply", "-f", "-", stdin=printed.out).out.endswith(f"/web created (namespace {namespace})\n")
-    assert [one["kind"] for one in yaml.safe_load_all(several)] == [
-        "ClusterIssuer",
-        "Certificate",
-        "ClusterIssuer",
-    ]
+    found = [(one["kind"], one["metadata"].get("namespace")) for one in yaml.safe_load_all(several)]
+    # A ClusterIssuer looks for its Secret there.
+    assert found == [("ClusterIssuer", None), ("Certificate", "kube-system"), ("ClusterIssuer", None)]
 
 
 def test_the_kind_of_the_issuer_is_the_one_that_exists(cli: Cli, namespace: str) -> None:

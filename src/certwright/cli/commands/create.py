@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from certwright.cli import new_objects
 from certwright.cli.access import Session, session
@@ -116,8 +117,8 @@ _CA_OPTIONS = (
     click.option(
         "--cluster",
         is_flag=True,
-        help="Create a ClusterIssuer, for all namespaces; -n must then name the server's "
-        "--cluster-resource-namespace (kube-system unless set).",
+        help="Create a ClusterIssuer, for all namespaces; -n then names the server's "
+        "--cluster-resource-namespace, without it kube-system.",
     ),
 )
 
@@ -134,10 +135,13 @@ async def ca(*, server: ServerOptions, wanted: NewCa, dry_run: bool, output: str
     \b
     Examples:
       certwright create ca internal
-      certwright create ca internal --cluster -n kube-system
+      certwright create ca internal --cluster
       certwright create ca internal --common-name "Example Ltd. Internal CA" --dry-run -o yaml
     """
     contents = new_objects.ca(wanted)
+    if wanted.cluster and server.namespace is None:
+        # Where a ClusterIssuer looks for its Secret.
+        server = replace(server, namespace="kube-system")
     if dry_run:
         _print([_placed(content, server.namespace) for content in contents], output or "yaml")
         return
