@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -82,3 +83,15 @@ def test_every_command_says_what_answered(site: tuple[str, Path]) -> None:
         result = CliRunner().invoke(program, [*words.split(), "--kubeconfig", str(path)])
         assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
         assert expected in result.stderr, words
+
+
+def test_a_server_that_does_not_answer_is_named_while_it_is_waited_for(tmp_path: Path) -> None:
+    path, ca = tmp_path / "kubeconfig", base64.b64encode(server_pair("localhost")[0]).decode()
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        port = mute.getsockname()[1]
+        path.write_text(KUBECONFIG.format(port=port, ca=ca))
+        result = CliRunner().invoke(program, ["status", "web", "--kubeconfig", str(path)])
+    first, second = result.stderr.splitlines()
+    assert first == f"warning: still waiting for an answer of https://localhost:{port}"
+    assert second.startswith("error: the server https://localhost:")
+    assert "did not answer in time" in second

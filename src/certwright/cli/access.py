@@ -6,6 +6,7 @@ errors name the chosen file and the reason for the choice, because a wrong file 
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,9 +26,11 @@ from certwright.kube.client.kubeconfig import ClusterAccess
 from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import Transport
+from certwright.kube.util.http_messages import Response
 
 DEFAULT_DATA_DIR = Path("certwright-data")
 USER_AGENT = f"certwright/{__version__}"
+_SLOW_S: Final = 5.0
 # OpenSSL, x509_vfy.h: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH;
 # X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED.
 _OTHER_NAME: Final = (62, 64)
@@ -47,6 +50,33 @@ class Choice(msgspec.Struct, frozen=True):
         if not self.paths:
             return f"of the pod's service account ({self.why})"
         return f"{os.pathsep.join(map(str, self.paths))} ({self.why})"
+
+
+class _Patient:
+    """A transport that prints once what a request waits for, so that a slow server is no silence."""
+
+    def __init__(self, transport: Transport, server: str) -> None:
+        self._transport, self._server = transport, server
+        self._is_printed = False
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        """See `Transport`."""
+        notice = asyncio.get_running_loop().call_later(_SLOW_S, self._notice)
+        try:
+            return await self._transport.request(method, target, headers=headers, body=body)
+        finally:
+            notice.cancel()
+
+    def _notice(self) -> None:
+        if not self._is_printed:
+            report_warning(f"still waiting for an answer of {self._server}")
+        self._is_printed = True
+
+    async def close(self) -> None:
+        """See `Transport`."""
+        await self._transport.close()
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -85,7 +115,8 @@ async def session(options: ServerOptions) -> AsyncIterator[Session]:
     transport = connect(choice, access)
     try:
         namespace = options.namespace or access.namespace or "default"
-        yield Session(Client(transport, user_agent=USER_AGENT, on_warning=report_warning), namespace)
+        patient = _Patient(transport, access.server)
+        yield Session(Client(patient, user_agent=USER_AGENT, on_warning=report_warning), namespace)
     except Untrusted as error:
         raise Failed(_untrusted(choice, access, error)) from error
     except NoCredentials as error:
