@@ -61,7 +61,11 @@ async def test_a_half_edited_secret_replaces_no_files(
     (old, old_key), (new, new_key) = server_pair("web"), server_pair("renewed")
     reports: list[str] = []
     async with Exports(settings_for(tmp_path)).opened() as exports:
-        exports.on_unusable = lambda _key, message: reports.append(message)
+
+        async def report(_key: ObjectKey, message: str) -> None:
+            reports.append(message)
+
+        exports.on_unusable = report
         assert await exports.write(WEB, secret_of({"tls.crt": old, "tls.key": old_key}))
         for half in (
             {"tls.crt": new, "tls.key": old_key},

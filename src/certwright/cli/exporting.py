@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -16,15 +16,14 @@ from certwright.cli.errors import Failed
 from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of, pair_problem
 from certwright.cli.on_change import Change, OnChange
 from certwright.kit import logs
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
-from certwright.kube.api.errors import ApiError, NotFound
+from certwright.kube.api.core import Event, EventSource, Secret, TypedObjectReference
+from certwright.kube.api.core_kinds import EVENTS, SECRETS
+from certwright.kube.api.errors import ApiError, NotFound, Unreachable
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.metadata_informer import Identified, Identity, identities
 from certwright.kube.client.rest import Client
-from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources import table
@@ -62,7 +61,7 @@ class Exports:
         self._clock = clock = clock or SystemClock()
         self.exporter = Exporter(settings.root, with_ca_keys=settings.with_ca_keys)
         self._failing: dict[ObjectKey, str] = {}
-        self.on_unusable: Callable[[ObjectKey, str], None] = lambda _key, _message: None
+        self.on_unusable: Callable[[ObjectKey, str], Awaitable[None]] | None = None
         """Called with a sentence about a Secret whose certificate and key are not exported."""
         self._on_change: OnChange | None = None
         if settings.command is not None:
@@ -104,8 +103,8 @@ class Exports:
         # A server that reads a wrong pair does not start, not even for its other sites.
         if problem := await asyncio.to_thread(pair_problem, secret.data):
             message = f"Secret {secret.metadata.name}: {problem}; the exported files stay as they are"
-            if self.fail(key, message):
-                self.on_unusable(key, message)
+            if self.fail(key, message) and self.on_unusable is not None:
+                await self.on_unusable(key, message)
             return False
         try:
             found = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
@@ -173,12 +172,6 @@ class _Named(Struct, frozen=True):
     secret_name: str = ""
 
 
-class _About(Struct, frozen=True):
-    """The Certificate that an Event is about."""
-
-    metadata: ObjectMeta
-
-
 class _Target(Struct, frozen=True):
     """A Certificate, reduced to its identity and the name of its Secret."""
 
@@ -203,7 +196,6 @@ class _Follower:
         self._certificates.add_handler(lambda _old, new: self._add(() if new is None else (_key(new),)))
         self._secrets: Informer[Identified] = Informer(client, identities(SECRETS), clock, metadata_only=True)
         self._secrets.add_handler(lambda _old, new: self._secret_changed(new))
-        self._recorder = Recorder(client, clock, _COMPONENT)
         exports.on_unusable = self._record
 
     async def run(self) -> None:
@@ -223,13 +215,34 @@ class _Follower:
                     await self._export(key)
         finally:
             await tasks.close()
-            await self._recorder.close()
 
-    def _record(self, key: ObjectKey, message: str) -> None:
+    async def _record(self, key: ObjectKey, message: str) -> None:
+        """Write an Event about the Certificate."""
         target = self._certificates.cache.get(key)
-        if target is not None:
-            meta = ObjectMeta(namespace=key.namespace, name=key.name, uid=target.metadata.uid)
-            self._recorder.event(table.CERTIFICATES, _About(meta), "Warning", "NotExported", message)
+        if target is None:
+            return
+        kind, now = table.CERTIFICATES, self._clock.now().replace(microsecond=0)
+        event = Event(
+            metadata=ObjectMeta(generate_name=f"{key.name}.", namespace=key.namespace),
+            involved_object=TypedObjectReference(
+                api_version=kind.api_version,
+                kind=kind.kind,
+                namespace=key.namespace,
+                name=key.name,
+                uid=target.metadata.uid,
+            ),
+            type="Warning",
+            reason="NotExported",
+            message=message,
+            source=EventSource(component=_COMPONENT),
+            first_timestamp=now,
+            last_timestamp=now,
+            count=1,
+        )
+        try:
+            await self._client.create(EVENTS, event)
+        except (ApiError, Unreachable) as error:
+            _log.warning("an Event about Certificate %s was not written: %s", key, error)
 
     async def _export(self, key: ObjectKey) -> None:
         target = self._certificates.cache.get(key)
