@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import re
 import signal
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cli.calls import EXAMPLES, PATIENT, Process
+from support.pairs import server_pair
 from support.waiting import until_so
 
 Start = Callable[..., Process]
@@ -74,6 +77,32 @@ def test_exported_files_are_no_deliverys(start: Start, tmp_path: Path) -> None:
             outcome = start(*command).rest()
             assert outcome.status == 2
             assert f"--delivery-root web={root} and --export out overlap" in outcome.err
+
+
+def test_a_half_edited_secret_replaces_no_files_and_is_an_event(start: Start, tmp_path: Path) -> None:
+    web = tmp_path / "out" / "default" / "web"
+    # Nothing repairs the Secret.
+    controllers = "*,-certificates-trigger"
+    server = start("serve", "--listen", "127.0.0.1:0", "--export", "out", "--controllers", controllers)
+    server.line()
+    certificate, key = server_pair("localhost")
+    certificate_yaml = (
+        "{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: web}, "
+        "spec: {dnsNames: [localhost], secretName: web, issuerRef: {name: none}}}"
+    )
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web"}, "type": "kubernetes.io/tls"}
+    data = {"tls.crt": certificate, "tls.key": key}
+    for other in (key, server_pair("other")[1]):
+        data["tls.key"] = other
+        encoded = {name: base64.b64encode(content).decode() for name, content in data.items()}
+        (tmp_path / "secret.json").write_text(json.dumps({**secret, "data": encoded}))
+        (tmp_path / "certificate.yaml").write_text(certificate_yaml)
+        assert start("apply", "-f", "secret.json", "-f", "certificate.yaml").rest().status == 0
+        until_so((web / "tls.key").exists)
+    until_so(lambda: "NotExported" in start("events", "certificate/web").rest().out)
+    assert (web / "tls.key").read_bytes() == key
+    server.kill(signal.SIGTERM)
+    assert "files not written; trying again" in server.rest().err
 
 
 def test_a_delivery_root_belongs_to_one_process_until_it_ends(start: Start, tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ class _Follower:
             return
         kind, now = table.CERTIFICATES, self._clock.now().replace(microsecond=0)
         event = Event(
-            metadata=ObjectMeta(generate_name=f"{key.name}.", namespace=key.namespace),
+            metadata=ObjectMeta(generate_name=f"{key.name}-", namespace=key.namespace),
             involved_object=TypedObjectReference(
                 api_version=kind.api_version,
                 kind=kind.kind,
