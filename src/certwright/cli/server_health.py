@@ -19,7 +19,9 @@ async def store_problem(client: Client) -> str:
             return ""
         except errors.ApiError as error:
             if error.http_status >= 500:
-                reason = sentence(error.message).removeprefix("internal server error: ")
+                # Plain text, unlike other errors of the API.
+                prefix = f"HTTP status {error.http_status}: internal server error: "
+                reason = sentence(error.message).removeprefix(prefix)
                 return "it is not ready" if path == "/readyz" else reason
             # The first needs a right that readers of Certificates may lack.
     return ""
