@@ -82,7 +82,9 @@ _FAILS = re.compile(r"^(.*\S) +# fails.*$", re.M)
 _PATH = re.compile(r"(?<![\w.}/-])/(etc|var|opt|srv)/")
 _SERVER = re.compile(r"^( *)server: https://acme(?:-staging)?-v02\.api\.letsencrypt\.org/directory$", re.M)
 _EXPORTED = re.compile(r"/etc/certwright/tls/\w+/[\w-]+/[\w.-]+\.(?:crt|key|pem)")
+_ENTERED = re.compile(r"^cd (/etc/certwright/tls/\w+/[\w-]+)$", re.MULTILINE)
 _ON_CHANGE = re.compile(r"--on-change '([^']+)'")
+_NAMES = ("tls.crt", "tls.key", "ca.crt")
 _WAIT_S = 60.0
 
 
@@ -181,6 +183,7 @@ class Host:
         needed: set[str] = set()
         for block in blocks(page):
             needed |= set(_EXPORTED.findall(block.text))
+            needed |= {f"{entered}/{name}" for entered in _ENTERED.findall(block.text) for name in _NAMES}
             text = self.translated(block.text)
             match block:
                 case File(name):
