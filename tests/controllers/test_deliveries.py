@@ -10,18 +10,23 @@ import stat
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from certwright.controllers import wiring
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
+from certwright.controllers.deliveries.reconcile import Tools
+from certwright.kit.tls_scan import TlsAddress
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.pki import jks, pkcs12
+from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.delivery import Delivery, DeliveryOutput, DeliverySpec, ServedAt
 from certwright.resources.references import LocalObjectReference, SecretKeySelector
@@ -387,6 +392,37 @@ async def test_other_addresses_are_checked_immediately_and_none_leave_no_conditi
             while await condition_of(world, kind="Deployed") is not None:
                 await world.settle()
                 await asyncio.sleep(0.01)
+
+
+async def test_a_server_that_reloads_is_no_problem_for_three_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    presented = b""
+
+    async def present(_address: TlsAddress) -> bytes:
+        return presented
+
+    monkeypatch.setattr(wiring, "Tools", partial(Tools, probe=present))
+    async with delivering(tmp_path, checked=("127.0.0.1:443",)) as scene:
+        world = scene.world
+        presented = read_certificate((await world.secret("web")).data["tls.crt"]).der
+        await world.create(DELIVERIES, delivery(served_at=(ServedAt(address="127.0.0.1:443"),)))
+        await deployed(world, "serves the current certificate")
+        await world.advance(timedelta(days=80))
+        async with asyncio.timeout(20):
+            while (await world.get(DELIVERIES, "web")).status.previous is None:
+                await world.settle()
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            while (found := await condition_of(world, kind="Deployed")) is None or found.status == "True":
+                await world.advance(timedelta(seconds=0.25))
+                await asyncio.sleep(0.01)
+        assert found.reason == "OldCertificateServed"
+        delivered = (await world.get(DELIVERIES, "web")).status.current
+        assert delivered is not None
+        assert delivered.time is not None
+        assert found.last_transition_time is not None
+        assert found.last_transition_time - delivered.time >= timedelta(seconds=3)
 
 
 async def test_the_servers_are_checked_although_the_hook_fails(tmp_path: Path) -> None:

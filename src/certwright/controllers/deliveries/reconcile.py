@@ -19,7 +19,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.deliveries import refusals
 from certwright.controllers.deliveries.cache import directory_of, first_at, path_of
-from certwright.controllers.deliveries.checks import Probe, deployed
+from certwright.controllers.deliveries.checks import OLD_SERVED, Probe, deployed
 from certwright.controllers.deliveries.hooks import Change
 from certwright.controllers.deliveries.options import DeliveryOptions
 from certwright.controllers.deliveries.outputs import Read, Source, make_files, outputs_of, read_source
@@ -52,6 +52,9 @@ RESCAN: Final = timedelta(seconds=30)
 DAILY: Final = timedelta(days=1)
 LONGEST_CHECK_RETRY: Final = timedelta(hours=1)
 _CHECK_TIMEOUT_S: Final = 10.0
+_ALARM_AT: Final = 3
+"""The check, three seconds after the delivery, from which on the old certificate is a problem: a server that
+reloads serves it for a moment."""
 # More would overflow; the longest wait is reached before.
 _MOST_DOUBLINGS: Final = 20
 
@@ -303,6 +306,8 @@ class DeliveryReconciler:
             failures = last.failures + 1 if last is not None else 1
             wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_CHECK_RETRY)
         self._checked[key] = _Checked(certificate.der, addresses, failures, now + wait)
+        if condition.reason == OLD_SERVED and failures < _ALARM_AT:
+            return now + wait
         _log_served(delivery, condition)
         changed = conditions.with_condition(delivery.status.conditions, condition, now)
         await self._commit(delivery, msgspec.structs.replace(delivery.status, conditions=changed))
