@@ -288,7 +288,8 @@ class EtcdStore:
             success=layout.put_ops(key, meta, content.body),
             failure=list(map(read_op, layout.keys(key))),
         )
-        with self._feed.seeking(meta.writer):
+        kept = request.success[0].request_put.value
+        with self._feed.seeking(meta.writer, kept, content):
             async with self._overrides.stored(key, meta.writer, content.body, self._client) as outcome:
                 answer = await self._client.call(TXN, request)
                 revision = int(answer.header.revision) if answer.succeeded else 0
