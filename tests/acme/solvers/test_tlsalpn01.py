@@ -60,6 +60,16 @@ async def test_the_listener_is_a_solver(listener: tuple[Listener, int]) -> None:
     await solver.clean_up(TASK)
 
 
+async def test_a_check_leaves_no_connection_open(listener: tuple[Listener, int]) -> None:
+    solver, port = listener
+    await solver.present(NAMED)
+    assert await TlsCheck(port=port).check(NAMED) == Ready()
+    # The listener takes no part in the closing of TLS, for which a client waits 30 s.
+    async with asyncio.timeout(10):
+        while solver._listener._open:  # noqa: ASYNC110 - of another thread
+            await asyncio.sleep(0.01)
+
+
 async def test_the_certificate_is_as_rfc_8737_wants_it(listener: tuple[Listener, int]) -> None:
     solver, port = listener
     await solver.present(NAMED)
