@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 import trustme
@@ -50,3 +53,31 @@ async def test_the_fix_fits_the_reason(port: int, host: str, ca: trustme.CA, rea
         await client.close()
     assert reason in str(raised.value)
     assert fix in str(raised.value)
+
+
+async def test_a_cancelled_request_leaves_no_connection_when_the_client_is_closed() -> None:
+    listening, has_asked = socket.create_server(("127.0.0.1", 0)), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def serve() -> None:
+        """Read a request, and answer nothing, not even the end of TLS; return when the connection ends."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        AUTHORITY.issue_cert("localhost").configure_cert(context)
+        with context.wrap_socket(listening.accept()[0], server_side=True) as connection:
+            connection.recv(65_536)
+            loop.call_soon_threadsafe(has_asked.set)
+            with socket.socket(fileno=os.dup(connection.fileno())) as raw, suppress(OSError):
+                while raw.recv(65_536):
+                    pass
+
+    with listening:
+        serving = loop.run_in_executor(None, serve)
+        client = HttpsClient(ServerTls(ca_pem=AUTHORITY.cert_pem.bytes()), user_agent="test", trust_fix="")
+        asking = asyncio.create_task(client.send("GET", f"https://localhost:{listening.getsockname()[1]}/"))
+        await has_asked.wait()
+        asking.cancel()
+        await asyncio.wait({asking})
+        await client.close()
+        # asyncio waits 30 s for the end of TLS.
+        async with asyncio.timeout(10):
+            await serving

@@ -6,6 +6,7 @@ Imported only if such a server is in use, because aiohttp costs 25 MB.
 from __future__ import annotations
 
 import ssl
+import sys
 
 import aiohttp
 
@@ -29,6 +30,8 @@ from certwright.kube.util.tls import tls_context
 _LARGEST_BODY = 4 * 2**20
 _CONNECTIONS = 16
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# Of a cancelled request whose peer does not answer the end of TLS (CPython pull request 118960).
+_LEAVES_CONNECTIONS = sys.version_info < (3, 12, 8)
 
 
 class HttpsClient:
@@ -114,7 +117,9 @@ class HttpsClient:
         # A session belongs to a running event loop, which exists for sure only here.
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=self._tls, limit=_CONNECTIONS),
+                connector=aiohttp.TCPConnector(
+                    ssl=self._tls, limit=_CONNECTIONS, enable_cleanup_closed=_LEAVES_CONNECTIONS
+                ),
                 timeout=self._timeout,
                 headers={"User-Agent": self._user_agent, "Accept-Language": "en"},
                 # No such API uses cookies, and looking up those of a URL costs more than writing its request.
