@@ -10,7 +10,6 @@ Source: cert-manager `pkg/server/tls/authority` (content, lifetimes, when it is 
 from __future__ import annotations
 
 import base64
-import ipaddress
 import logging
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -23,11 +22,13 @@ from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import AlreadyExists, Conflict, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
+from certwright.kube.util.addresses import is_ip_address
 from certwright.pki import keys
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
+from certwright.pki.renewal import renewal_time
 from certwright.pki.signing import self_sign, sign
 from certwright.resources import names
 
@@ -162,8 +163,8 @@ def _new_ca(now: datetime) -> dict[str, bytes]:
 
 def _leaf(ca: _Ca, settings: CaSettings, now: datetime) -> tuple[bytes, datetime]:
     """A new certificate with its key, and when to renew it."""
-    dns_names = tuple(name for name in settings.dns_names if not _is_address(name))
-    addresses = tuple(name for name in settings.dns_names if _is_address(name))
+    dns_names = tuple(name for name in settings.dns_names if not is_ip_address(name))
+    addresses = tuple(name for name in settings.dns_names if is_ip_address(name))
     key = keys.generate(_PLAN)
     plan = CsrPlan(dns_names=dns_names, ip_addresses=addresses, usages=("digital signature", "server auth"))
     pem = sign(
@@ -179,12 +180,4 @@ def _leaf(ca: _Ca, settings: CaSettings, now: datetime) -> tuple[bytes, datetime
 
 
 def _renew_at(facts: CertificateFacts) -> datetime:
-    return facts.not_after - (facts.not_after - facts.not_before) / 3
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+    return renewal_time(facts.not_before, facts.not_after)

@@ -27,6 +27,7 @@ from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
+from certwright.pki.renewal import renewal_time
 from certwright.pki.roots import is_root, renewed
 from certwright.pki.signing import self_sign, sign
 
@@ -87,7 +88,7 @@ def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
 
 
 def _renew_at(facts: CertificateFacts) -> datetime:
-    return facts.not_after - (facts.not_after - facts.not_before) / 3
+    return renewal_time(facts.not_before, facts.not_after)
 
 
 def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import re
 import socket
 
 import click
 
 from certwright.cli.options import Decorator
+from certwright.kube.util.addresses import is_ip_address
 
 Address = tuple[str, int]
 
@@ -56,19 +56,11 @@ def parse_names(
 ) -> tuple[str, ...]:
     names = tuple(name.strip() for value in values for name in value.split(",") if name.strip())
     for name in names:
-        if not _is_address(name) and (len(name) > 253 or not _DNS_NAME.fullmatch(name)):
+        if not is_ip_address(name) and (len(name) > 253 or not _DNS_NAME.fullmatch(name)):
             raise click.BadParameter(
                 f"`{name}` is neither a DNS name nor an IP address; write e.g. pki.example.com or 192.0.2.1"
             )
     return names
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 TLS_SAN = click.option(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
 
 import click
 import msgspec
 
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
+from certwright.kube.util.addresses import is_ip_address
 
 Json = dict[str, Any]
 _API_VERSION = f"{OUR_GROUP}/v1"
@@ -104,16 +104,8 @@ def _check_names(wanted: NewCertificate) -> None:
     if not (wanted.dns or wanted.ip or wanted.uri or wanted.email or wanted.common_name):
         raise click.UsageError("a certificate needs a name: --dns, --ip, --uri, --email or --common-name")
     for name in wanted.dns:
-        if _is_address(name):
+        if is_ip_address(name):
             raise click.UsageError(f"--dns {name}: is an IP address; use --ip {name}")
     for address in wanted.ip:
-        if not _is_address(address):
+        if not is_ip_address(address):
             raise click.UsageError(f"--ip {address}: is not an IP address; use --dns for DNS names")
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True

@@ -8,13 +8,13 @@ change the direction of text.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 from certwright.kube.api.quoting import quoted
+from certwright.kube.util.addresses import is_ip_address
 from certwright.resources.certificate import Certificate, CertificateSpec
 
 _MOST: Final = 10
@@ -79,7 +79,7 @@ def _problem(name: str) -> str:
 
 def _mistaken(name: str) -> str:
     """What a name is instead of a DNS name: an IP address, a URL, or a host with a port; empty for none."""
-    if _is_address(name.removeprefix("[").removesuffix("]")):
+    if is_ip_address(name.removeprefix("[").removesuffix("]")):
         return "is an IP address, which clients do not look for among DNS names: put it under ipAddresses"
     if "://" in name:
         return "is a URL, which no client matches: write the host name alone, or put the URL under uris"
@@ -87,18 +87,6 @@ def _mistaken(name: str) -> str:
     if colon and host and port.isdecimal():
         return "has a port, which no client matches: a certificate is for a host, so leave the port out"
     return ""
-
-
-def _is_address(text: str) -> bool:
-    # Every IPv6 address has a colon, and every IPv4 address ends with a digit. For any other text the two
-    # exceptions inside `ip_address` would take longer than all other checks.
-    if ":" not in text and not text[-1:].isdigit():
-        return False
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _duplicates(spec: CertificateSpec) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from certwright.kube.api.errors import FieldError, invalid, not_supported, required, too_long
 from certwright.kube.api.naming import check_name
+from certwright.kube.util.addresses import is_ip_address
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.issuer_ref import SET_KINDS, IssuerReference
 from certwright.resources.names import GROUP, SETS_GROUP
@@ -100,9 +101,7 @@ def check_secret_key(ref: SecretKeySelector | None, path: str, *, key: bool = Tr
 
 def check_ip_address(text: str, path: str) -> list[FieldError]:
     """An IP address without a zone."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
+    if not is_ip_address(text):
         return [invalid(path, text, "invalid IP address; write e.g. 192.0.2.1 or 2001:db8::1")]
     return [invalid(path, text, "must not have a zone (%)")] if "%" in text else []
 

@@ -17,6 +17,7 @@ from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.controllers.acme.options import ClusterListener
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.util.addresses import is_ip_address
 from certwright.resources.challenge import Challenge
 from certwright.resources.ingress import GATEWAY_GROUP
 from certwright.resources.solver import HTTP01Gateway, HTTP01Ingress, ParentRef
@@ -122,11 +123,7 @@ def path_of(challenge: Challenge) -> str:
 def host_of(challenge: Challenge) -> str:
     """The host of the rule; empty, which is every host, for an IP address, as `Host` has no such value."""
     name = challenge.spec.dns_name
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name
-    return ""
+    return "" if is_ip_address(name) else name
 
 
 def name_of(challenge: Challenge) -> str:
