@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from certwright.kube.store.contract import (
     Exists,
     Full,
     Key,
+    Row,
     StoreError,
     TooLarge,
     Unavailable,
@@ -238,8 +239,7 @@ class TestSweep:
             row = await store.put(A, saying("x"))
             await other.up_to(row.revision)
             late = Late(other, monkeypatch)
-            writing = asyncio.create_task(other.put(A, saying("y"), expect=0))
-            await late.reached.wait()
+            writing = await late.begin(other.put(A, saying("y"), expect=0))
             lose_an_answer()
             late.go_on.set()
             with pytest.raises(Exists):
@@ -254,8 +254,7 @@ class TestSweep:
             row = await store.put(A, saying("x"))
             await other.up_to(row.revision)
             late = Late(other, monkeypatch)
-            deleting = asyncio.create_task(other.delete(A, expect=row.revision))
-            await late.reached.wait()
+            deleting = await late.begin(other.delete(A, expect=row.revision))
             await sweep(store)
             await sweep(store)
             late.go_on.set()
@@ -272,8 +271,7 @@ class TestSweep:
             row = await store.put(A, saying("x"))
             await other.up_to(row.revision)
             late = Late(other, monkeypatch)
-            writing = asyncio.create_task(other.put(B, saying("late"), expect=0))
-            await late.reached.wait()
+            writing = await late.begin(other.put(B, saying("late"), expect=0))
             assert len(await pair.bodies()) == 2
             assert await sweep(store) == 1  # the body that it has put
             late.go_on.set()
@@ -364,6 +362,12 @@ class Late:
         for client in (store._client, *store._overrides.clients):
             monkeypatch.setattr(client, "call", partial(self._call, client.call))
 
+    async def begin(self, write: Coroutine[Any, Any, Row]) -> asyncio.Task[Row]:
+        """Start a write, and return it once the server stands still."""
+        task = asyncio.create_task(write)
+        await self.reached.wait()
+        return task
+
     async def _call(self, call: Callable[..., Awaitable[Any]], method: Method, request: Any) -> Any:
         if method is TXN:
             self._left -= 1
@@ -379,8 +383,7 @@ async def test_a_write_whose_second_answer_is_lost_happens_once(
     async with pair.opened() as store:
         start = store.revision
         late = Late(store, monkeypatch)
-        writing = asyncio.create_task(store.put(A, saying("x"), expect=0))
-        await late.reached.wait()
+        writing = await late.begin(store.put(A, saying("x"), expect=0))
         lose_an_answer()
         late.go_on.set()
         row = await writing

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any
 
 from certwright.kube.store.contract import Compacted, Full, StoreError
@@ -23,10 +23,12 @@ from certwright.kube.store.etcd.messages import (
     CompactionRequest,
     RangeRequest,
     TxnRequest,
+    WatchCreateRequest,
     at_version,
     put_op,
     read_op,
 )
+from certwright.kube.store.etcd.rows import Layout
 
 _log = logging.getLogger(__name__)
 
@@ -86,3 +88,13 @@ class Compaction:
     async def compact(self, revision: int) -> None:
         """Drop older revisions. Raises `Compacted`, `Unavailable`."""
         await self._client.call(COMPACT, CompactionRequest(revision=revision))
+
+
+async def compacted(client: EtcdClient, layout: Layout) -> Compacted:
+    """`Compacted`, with the oldest revision that etcd still has; called after it refused one."""
+    create = WatchCreateRequest(key=layout.format, start_revision=1)
+    async with aclosing(client.watch(create)) as answers:
+        async for batch in answers:
+            if batch[-1].canceled:
+                return Compacted(batch[-1].compact_revision)
+    return Compacted(0)

@@ -19,7 +19,6 @@ from operator import attrgetter
 from typing import Any
 
 from certwright.kube.store.contract import (
-    Compacted,
     Damaged,
     DamagedRow,
     Event,
@@ -388,13 +387,3 @@ class Feed:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def compacted(client: EtcdClient, layout: Layout) -> Compacted:
-    """`Compacted`, with the oldest revision that etcd still has; called after it refused one."""
-    create = WatchCreateRequest(key=layout.format, start_revision=1)
-    async with aclosing(client.watch(create)) as answers:
-        async for batch in answers:
-            if batch[-1].canceled:
-                return Compacted(batch[-1].compact_revision)
-    return Compacted(0)

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 from certwright.kube.store.contract import Choice, DamagedRow, Key, Page, Row
 from certwright.kube.store.envelope import UnknownDataKey
 from certwright.kube.store.etcd.client import EtcdClient
-from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, count_op, read_op
+from certwright.kube.store.etcd.messages import (
+    MOST_OPERATIONS,
+    RANGE,
+    TXN,
+    RangeRequest,
+    TxnRequest,
+    count_op,
+    read_op,
+)
 from certwright.kube.store.etcd.overrides import Overrides, Reference
 from certwright.kube.store.etcd.rows import Layout, Span
 from certwright.kube.store.etcd.sparse_index import MANY, BucketIndex, SparseIndex
@@ -21,8 +29,6 @@ from certwright.kube.store.pages import Wanted
 _MOST_ROWS = 1_000
 _MOST_METAS = 5_000
 _FIRST_ROWS = 8
-# etcd's limit for one transaction is 128 (`--max-txn-ops`).
-_MOST_OPERATIONS = 100
 _ANSWER_BYTES = 4 << 20
 
 
@@ -209,7 +215,7 @@ class Reader:
         bare, rows, damaged = page.rows, list[Row](), list(page.damaged)
         room, done = wanted.max_bytes, 0
         while done < len(bare) and (room is None or room > 0):
-            some = bare[done:][: min(self._how_many(wanted, len(rows), room), _MOST_OPERATIONS)]
+            some = bare[done:][: min(self._how_many(wanted, len(rows), room), MOST_OPERATIONS)]
             done += len(some)
             whole, unreadable = await self._bodies_of(wanted.bucket, some, page.revision)
             self._learn(wanted, whole)

@@ -105,6 +105,9 @@ EQUAL, GREATER = 0, 1
 TARGET_VERSION, TARGET_MOD = 0, 2
 EVENT_DELETE = 1
 
+MOST_OPERATIONS = 100
+"""Operations that we put into one transaction; etcd's limit is 128 (`--max-txn-ops`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Method:

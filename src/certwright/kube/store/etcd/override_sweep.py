@@ -22,9 +22,10 @@ from typing import Any
 
 from certwright.kube.store.contract import Compacted, DamagedRow, StoreError
 from certwright.kube.store.etcd.client import EtcdClient
-from certwright.kube.store.etcd.feed import compacted
+from certwright.kube.store.etcd.compaction import compacted
 from certwright.kube.store.etcd.messages import (
     COMPACT,
+    MOST_OPERATIONS,
     RANGE,
     TXN,
     CompactionRequest,
@@ -43,8 +44,6 @@ from certwright.kube.store.etcd.rows import Layout
 _log = logging.getLogger(__name__)
 
 _PATIENCE_S = 20.0
-_MOST_OPERATIONS = 100
-"""Operations of one transaction; etcd takes 128 (`--max-txn-ops`)."""
 
 
 class OverrideSweep:
@@ -116,7 +115,7 @@ class OverrideSweep:
         queue, deleted = self._layout.queue, 0
         begin, end = queue, queue[:-1] + b"0"  # "0" follows "/"
         while True:
-            request = RangeRequest(key=begin, range_end=end, limit=_MOST_OPERATIONS)
+            request = RangeRequest(key=begin, range_end=end, limit=MOST_OPERATIONS)
             entries = (await place.client.call(RANGE, request)).kvs
             if not entries:
                 return deleted
@@ -138,8 +137,8 @@ class OverrideSweep:
             unused += old
             if entry.mod_revision <= up_to and len(old) == len(others):
                 settled.append(entry)
-        for begin in range(0, len(unused), _MOST_OPERATIONS):
-            deletions = [delete_op(key) for key in unused[begin : begin + _MOST_OPERATIONS]]
+        for begin in range(0, len(unused), MOST_OPERATIONS):
+            deletions = [delete_op(key) for key in unused[begin : begin + MOST_OPERATIONS]]
             await place.client.call(TXN, TxnRequest(success=deletions))
         if settled:
             # If one of them was put again meanwhile, all stay until the next turn.

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from certwright.kube.store.contract import DamagedRow, Full, Key, Lost, Unavailable
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import (
+    MOST_OPERATIONS,
     RANGE,
     TXN,
     RangeRequest,
@@ -34,9 +35,6 @@ from certwright.kube.store.etcd.messages import (
     read_op,
 )
 from certwright.kube.store.etcd.rows import Layout
-
-_MOST_OPERATIONS = 100
-"""Reads of one transaction; etcd takes 128 operations (`--max-txn-ops`)."""
 
 
 class Reference(NamedTuple):
@@ -201,5 +199,5 @@ class Overrides:
 
 
 def _batches(references: Sequence[Reference]) -> Iterator[Sequence[Reference]]:
-    for begin in range(0, len(references), _MOST_OPERATIONS):
-        yield references[begin : begin + _MOST_OPERATIONS]
+    for begin in range(0, len(references), MOST_OPERATIONS):
+        yield references[begin : begin + MOST_OPERATIONS]

@@ -12,12 +12,12 @@ from typing import Any
 
 from certwright.kube.store.contract import Compacted, DamagedRow, Key, Row
 from certwright.kube.store.etcd.client import EtcdClient
-from certwright.kube.store.etcd.messages import RANGE, TXN, RangeRequest, TxnRequest, read_op
+from certwright.kube.store.etcd.messages import MOST_OPERATIONS, RANGE, TXN, RangeRequest, TxnRequest, read_op
 from certwright.kube.store.etcd.overrides import Overrides, Reference
 from certwright.kube.store.etcd.rows import Layout
 
-_MOST_ROWS = 50
-"""Rows of one transaction: two reads each, and etcd takes 128 operations (`--max-txn-ops`)."""
+_MOST_ROWS = MOST_OPERATIONS // 2
+"""Rows of one transaction: two reads each."""
 
 
 async def read_before(

@@ -28,8 +28,8 @@ from certwright.kube.store.contract import (
 from certwright.kube.store.damage import Check
 from certwright.kube.store.envelope import Seal
 from certwright.kube.store.etcd.client import Access, EtcdClient
-from certwright.kube.store.etcd.compaction import Compaction
-from certwright.kube.store.etcd.feed import Feed, compacted
+from certwright.kube.store.etcd.compaction import Compaction, compacted
+from certwright.kube.store.etcd.feed import Feed
 from certwright.kube.store.etcd.key_lock import Turns
 from certwright.kube.store.etcd.listing import Reader
 from certwright.kube.store.etcd.messages import (
