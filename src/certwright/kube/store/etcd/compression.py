@@ -48,7 +48,7 @@ _LARGEST = 64 << 20
 # Both patterns begin with a literal, which is found several times as fast as a lookbehind.
 _STRING = re.compile(rb'"([A-Za-z0-9+/]{80,}={0,2})(?=")')
 _PEM = re.compile(rb"-----\n((?:[A-Za-z0-9+/]{64}\n)*[A-Za-z0-9+/]{1,64}={0,2}\n)(?=-----END )")
-_LINE_BYTES = 48  # 64 characters of base64
+_LINE = 64  # characters of base64
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgpack_decoder(list[bytes | list[bytes]]).decode
@@ -57,7 +57,7 @@ _unpack = msgpack_decoder(list[bytes | list[bytes]]).decode
 def without_base64(plain: bytes) -> bytes:
     """The value as it is compressed: text and decoded base64 in turns; of the latter, PEM (RFC 7468) is again
     text and decoded base64 in turns."""
-    parts: list[bytes | list[bytes]] = list(_split(plain, _STRING, _string))
+    parts: list[bytes | list[bytes]] = list(_split(plain, _STRING))
     parts[1::2] = [_blocks(part) for part in parts[1::2] if isinstance(part, bytes)]
     return _pack(parts)
 
@@ -71,18 +71,18 @@ def _with_base64(compressible: bytes) -> bytes:
 
 
 def _blocks(text: bytes) -> bytes | list[bytes]:
-    parts = _split(text, _PEM, _lines)
+    parts = _split(text, _PEM)
     return text if len(parts) == 1 else parts
 
 
-def _split(text: bytes, pattern: re.Pattern[bytes], encode: Callable[[bytes], bytes]) -> list[bytes]:
+def _split(text: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
     parts, at = list[bytes](), 0
     for found in pattern.finditer(text):
         try:
             decoded = a2b_base64(found[1])
         except Error:
             continue
-        if encode(decoded) == found[1]:  # else it would not be restored
+        if _string(decoded) == found[1].replace(b"\n", b""):  # else it would not be restored
             parts += text[at : found.start(1)], decoded
             at = found.end(1)
     return [*parts, text[at:]]
@@ -98,8 +98,8 @@ def _string(decoded: bytes) -> bytes:
 
 
 def _lines(decoded: bytes) -> bytes:
-    lines = [b2a_base64(decoded[at : at + _LINE_BYTES]) for at in range(0, len(decoded), _LINE_BYTES)]
-    return b"".join(lines)
+    text = _string(decoded)
+    return b"".join([text[at : at + _LINE] + b"\n" for at in range(0, len(text), _LINE)])
 
 
 class RowCompression:
