@@ -33,4 +33,4 @@ class Keys:
 
 def seal_with(keys: Keys, *buckets: str, wanted: bool = True) -> Seal:
     """A seal for Secrets, or for other buckets."""
-    return Seal(buckets or (SECRETS,), keys, wanted=wanted)
+    return Seal(buckets or (SECRETS,), keys, enabled=wanted)

@@ -28,7 +28,7 @@ _HEAD = """\
 
 def new_seal(options: ServeOptions) -> Seal:
     """The envelope encryption of rows."""
-    return Seal(BUCKETS, wrapping_keys(options, os.environ), wanted=options.encrypt_secrets)
+    return Seal(BUCKETS, wrapping_keys(options, os.environ), enabled=options.encrypt_secrets)
 
 
 def wrapping_keys(options: ServeOptions, environment: Mapping[str, str]) -> WrappingKeys:

@@ -43,14 +43,14 @@ class UnknownDataKey(DamagedRow):
 class Seal:
     """Seals the rows of `buckets`, and opens them.
 
-    `wanted` False: sealed rows are opened, and nothing is sealed any more. May be used by several threads;
+    `enabled` False: sealed rows are opened, and nothing is sealed any more. May be used by several threads;
     `adopt` and `begin` by one at a time.
     """
 
-    def __init__(self, buckets: Collection[str], wrapping: WrappingKeys, *, wanted: bool = True) -> None:
+    def __init__(self, buckets: Collection[str], wrapping: WrappingKeys, *, enabled: bool = True) -> None:
         self.buckets = frozenset(buckets)
         self.wrapping = wrapping
-        self._wanted = wanted
+        self._enabled = enabled
         self._ciphers: dict[bytes, AESGCM] = {}
         self._head = b""
         self._ring = EMPTY
@@ -68,9 +68,9 @@ class Seal:
         """Load the ring from a store (None: it has none). Returns the ring to store instead, if it differs:
         `adopt` it once it is stored. Raises `WrongKey`, `Damaged`."""
         if blob is None:
-            return self._first() if self._wanted else None
+            return self._first() if self._enabled else None
         self.adopt(blob, version=version)
-        if self._wanted != bool(self._ring.current):
+        if self._enabled != bool(self._ring.current):
             return self.wrapped(self.turned())
         first = self.wrapping.load()[0]
         return None if fingerprint(first) == wrapped_by(blob) else self.wrapped(self._ring)
@@ -82,7 +82,7 @@ class Seal:
 
     def turned(self) -> Ring:
         """The ring with a new data key, or with none if sealing is not wanted."""
-        return self._ring.turned(sealed=self._wanted, now=int(time.time()))
+        return self._ring.turned(sealed=self._enabled, now=int(time.time()))
 
     def wrapped(self, ring: Ring) -> bytes:
         """A ring wrapped with the first key, as stored. Raises `WrongKey`."""
@@ -162,8 +162,8 @@ class Seal:
     def is_current(self, *kept: bytes) -> bool:
         """Whether the stored byte strings are sealed as they would be if they were written now."""
         if not self._head:
-            return not any(one.startswith(_MAGIC) for one in kept)
-        return all(one.startswith(self._head) for one in kept)
+            return not any(value.startswith(_MAGIC) for value in kept)
+        return all(value.startswith(self._head) for value in kept)
 
 
 def _place(key: Key) -> bytes:

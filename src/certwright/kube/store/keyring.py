@@ -117,9 +117,9 @@ def _wrapped(blob: bytes) -> _Wrapped:
         raise Damaged(f"the data keys cannot be read ({error}): restore a backup") from error
 
 
-def _wrong_key(wanted: str, keys: tuple[bytes, ...], source: str) -> str:
+def _wrong_key(expected: str, keys: tuple[bytes, ...], source: str) -> str:
     has = f"holds {', '.join(map(fingerprint, keys))}" if keys else "has no key, or is missing"
     return (
-        f"Secrets are sealed with the key of fingerprint {wanted}, and {source} {has}: put the right key"
+        f"Secrets are sealed with the key of fingerprint {expected}, and {source} {has}: put the right key"
         " there, or name its file with --encryption-key-file"
     )

@@ -149,13 +149,13 @@ class EventLog:
 
     def since(self, bucket: str, revision: int, namespace: str | None = None) -> list[Event]:
         """The bucket's events after `revision`, the oldest first. Raises `Compacted`, `FutureRevision`."""
-        found = [
+        events = [
             event
             for event in self._newest_first(bucket, revision)
             if namespace is None or event.row.key.namespace == namespace
         ]
-        found.reverse()
-        return found
+        events.reverse()
+        return events
 
     def undo(self, bucket: str, revision: int) -> dict[Place, Row | None]:
         """The row at `revision` of each key of the bucket that has changed since; None: it did not exist.
@@ -172,9 +172,9 @@ class EventLog:
             raise FutureRevision(f"revision {revision} is not written yet; the last is {self._revision}")
         if revision < (oldest := self.oldest(bucket)):
             raise Compacted(oldest)
-        found = []
+        events = []
         for event in reversed(self._buckets.get(bucket, ())):
             if event.revision <= revision:
                 break
-            found.append(event)
-        return found
+            events.append(event)
+        return events

@@ -53,9 +53,9 @@ class _Bucket:
             yield row._replace(body=b"") if meta_only else row
 
 
-def _count_undone(rows: _Bucket, wanted: Wanted, undo: Undo) -> int:
+def _count_undone(rows: _Bucket, query: Wanted, undo: Undo) -> int:
     """How many fewer rows exist now than at the past revision."""
-    return count_past(undo, wanted) - sum(place in rows.rows for place in undo if wanted.covers(place))
+    return count_past(undo, query) - sum(place in rows.rows for place in undo if query.covers(place))
 
 
 class MemoryStore:
@@ -113,15 +113,15 @@ class MemoryStore:
 
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
-        wanted = Wanted(bucket, namespace, **options)
-        revision = wanted.revision
+        query = Wanted(bucket, namespace, **options)
+        revision = query.revision
         undo = self._log.undo(bucket, revision) if revision is not None else {}
         stored = self._buckets.get(bucket) or _Bucket()
-        begin, end = stored.span(namespace, wanted.after)
-        rows, more, last = cut(stored.scan(begin, end, meta_only=wanted.meta_only), wanted, undo)
+        begin, end = stored.span(namespace, query.after)
+        rows, more, last = cut(stored.scan(begin, end, meta_only=query.meta_only), query, undo)
         remaining = None
-        if wanted.counted and more and wanted.keep is None:
-            remaining = end - begin - len(rows) + _count_undone(stored, wanted, undo)
+        if query.counted and more and query.keep is None:
+            remaining = end - begin - len(rows) + _count_undone(stored, query, undo)
         return Page(rows, self.revision if revision is None else revision, more, remaining, last)
 
     async def count(self, bucket: str, namespace: str | None = None) -> int:

@@ -52,34 +52,34 @@ def _as_it_is(row: Row) -> Row:
 
 def cut(
     current: Iterator[Row],
-    wanted: Wanted,
+    query: Wanted,
     undo: Undo,
-    whole: Callable[[Row], Row | None] = _as_it_is,
+    complete: Callable[[Row], Row | None] = _as_it_is,
 ) -> Cut:
     """The page.
 
-    `current` yields the current rows in order of key, from after `wanted.after`; it is read no further than
-    needed. With `wanted.keep` they may lack their bodies: `whole` then completes the last of them that was
+    `current` yields the current rows in order of key, from after `query.after`; it is read no further than
+    needed. With `query.keep` they may lack their bodies: `complete` then adds the body of the last row that was
     read; None: it cannot be read.
     """
     if undo:
         unchanged = (row for row in current if row.key[1:] not in undo)
-        current = merge(unchanged, sorted(_past_rows(undo, wanted)))
-    if wanted.keep is None:
-        return _take(current, wanted)
-    return _choose(current, wanted, wanted.keep, lambda row: row if row.key[1:] in undo else whole(row))
+        current = merge(unchanged, sorted(_past_rows(undo, query)))
+    if query.keep is None:
+        return _take(current, query)
+    return _choose(current, query, query.keep, lambda row: row if row.key[1:] in undo else complete(row))
 
 
-def count_past(undo: Undo, wanted: Wanted) -> int:
+def count_past(undo: Undo, query: Wanted) -> int:
     """How many rows of the past remain to be read."""
-    return sum(row is not None and wanted.covers(place) for place, row in undo.items())
+    return sum(row is not None and query.covers(place) for place, row in undo.items())
 
 
-def _take(current: Iterator[Row], wanted: Wanted) -> Cut:
-    if wanted.max_bytes is None:
-        rows = list(islice(current, wanted.limit))
+def _take(current: Iterator[Row], query: Wanted) -> Cut:
+    if query.max_bytes is None:
+        rows = list(islice(current, query.limit))
     else:
-        rows = _take_bytes(islice(current, wanted.limit), wanted.max_bytes)
+        rows = _take_bytes(islice(current, query.limit), query.max_bytes)
     # A page that would be empty is never cut: it could not be continued.
     more = bool(rows) and next(current, None) is not None
     return Cut(rows, more, rows[-1].key[1:] if rows else None)
@@ -95,20 +95,22 @@ def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
     return rows
 
 
-def _choose(current: Iterator[Row], wanted: Wanted, keep: Choice, whole: Callable[[Row], Row | None]) -> Cut:
-    limit, rows = wanted.limit, list[Row]()
-    room = math.inf if wanted.max_bytes is None else wanted.max_bytes
+def _choose(
+    current: Iterator[Row], query: Wanted, keep: Choice, complete: Callable[[Row], Row | None]
+) -> Cut:
+    limit, rows = query.limit, list[Row]()
+    room = math.inf if query.max_bytes is None else query.max_bytes
     last: Row | None = None
     for examined, row in enumerate(current):
         if last is not None and (len(rows) == limit or examined == _MOST_EXAMINED or room <= 0):
             return Cut(rows, True, last.key[1:])
         last = row
-        if keep(row) and (completed := whole(row)) is not None:
+        if keep(row) and (completed := complete(row)) is not None:
             rows.append(completed)
             room -= size_of_row(rows[-1])
     return Cut(rows, False, last.key[1:] if last is not None else None)
 
 
-def _past_rows(undo: Undo, wanted: Wanted) -> list[Row]:
-    rows = [row for place, row in undo.items() if row is not None and wanted.covers(place)]
-    return [row._replace(body=b"") for row in rows] if wanted.meta_only else rows
+def _past_rows(undo: Undo, query: Wanted) -> list[Row]:
+    rows = [row for place, row in undo.items() if row is not None and query.covers(place)]
+    return [row._replace(body=b"") for row in rows] if query.meta_only else rows

@@ -153,13 +153,13 @@ class EtcdClient:
         calls = [
             self._unary.call(member, method.path, self._metadata(), data, timeout_s) for member in others
         ]
-        found = [(used, first)]
+        answers = [(used, first)]
         for member, answer in zip(others, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(answer, bytes):
-                found.append((member, method.response.FromString(answer)))
+                answers.append((member, method.response.FromString(answer)))
             elif not isinstance(answer, (OSError, CannotConnect, NoResponse, StreamBroken)):
                 raise answer
-        return found
+        return answers
 
     def _check_header(self, header: Any, seen: int) -> None:
         if self._cluster and header.cluster_id != self._cluster:

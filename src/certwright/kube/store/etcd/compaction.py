@@ -62,8 +62,8 @@ class Compaction:
             answer = await self._client.call(RANGE, RangeRequest(key=self._key))
         else:
             if not answer.succeeded:
-                found = answer.responses[0].response_range.kvs
-                self._version = found[0].version if found else 0
+                kvs = answer.responses[0].response_range.kvs
+                self._version = kvs[0].version if kvs else 0
                 self._revision = answer.header.revision
                 return 0
             self._version += 1

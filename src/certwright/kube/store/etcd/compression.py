@@ -66,8 +66,8 @@ def _with_base64(compressible: bytes) -> bytes:
     parts = _unpack(compressible)
     if len(parts) == 1 and isinstance(parts[0], bytes):
         return parts[0]
-    whole = [part if isinstance(part, bytes) else _join(part, _lines) for part in parts]
-    return _join(whole, _string)
+    encoded = [part if isinstance(part, bytes) else _join(part, _lines) for part in parts]
+    return _join(encoded, _string)
 
 
 def _blocks(text: bytes) -> bytes | list[bytes]:
@@ -77,14 +77,14 @@ def _blocks(text: bytes) -> bytes | list[bytes]:
 
 def _split(text: bytes, pattern: re.Pattern[bytes]) -> list[bytes]:
     parts, at = list[bytes](), 0
-    for found in pattern.finditer(text):
+    for match in pattern.finditer(text):
         try:
-            decoded = a2b_base64(found[1])
+            decoded = a2b_base64(match[1])
         except Error:
             continue
-        if _string(decoded) == found[1].replace(b"\n", b""):  # else it would not be restored
-            parts += text[at : found.start(1)], decoded
-            at = found.end(1)
+        if _string(decoded) == match[1].replace(b"\n", b""):  # else it would not be restored
+            parts += text[at : match.start(1)], decoded
+            at = match.end(1)
     return [*parts, text[at:]]
 
 

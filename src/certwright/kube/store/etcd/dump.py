@@ -71,8 +71,8 @@ async def _rows(
         page = await reader.page(Wanted(bucket, max_bytes=_PAGE_BYTES), revision)
         yield page.rows
         while page.more:
-            wanted = Wanted(bucket, after=page.last, max_bytes=_PAGE_BYTES)
-            page = await reader.page(wanted, revision)
+            query = Wanted(bucket, after=page.last, max_bytes=_PAGE_BYTES)
+            page = await reader.page(query, revision)
             yield page.rows
         begin = layout.spans(bucket, None, None)[0].end
 
@@ -85,5 +85,5 @@ async def first_row(
     request = RangeRequest(
         key=begin or layout.meta, range_end=end, limit=1, revision=revision, keys_only=True
     )
-    found = (await client.call(RANGE, request)).kvs
-    return found[0] if found else None
+    kvs = (await client.call(RANGE, request)).kvs
+    return kvs[0] if kvs else None

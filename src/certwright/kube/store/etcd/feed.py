@@ -73,8 +73,8 @@ class Feed:
         self._ticking: asyncio.Task[Any] | None = None
         self._runs = asyncio.create_task(self._run(), name="etcd feed")
         self.lost: asyncio.Future[StoreError] = asyncio.get_running_loop().create_future()
-        for one in (client, *overrides.clients):
-            one.on_lost = self._lose
+        for etcd_client in (client, *overrides.clients):
+            etcd_client.on_lost = self._lose
 
     @property
     def revision(self) -> int:
@@ -230,7 +230,7 @@ class Feed:
 
     def _find_unknown(self, parts: Iterable[Any]) -> dict[Key, int]:
         """The keys whose previous row is not in memory, and the revision of the first event of each."""
-        found, seen, layout = dict[Key, int](), set[bytes](), self._layout
+        unknown, seen, layout = dict[Key, int](), set[bytes](), self._layout
         for part in parts:
             kv = part.kv
             if not kv.key.startswith(layout.meta) or kv.mod_revision <= self.revision or kv.key in seen:
@@ -239,8 +239,8 @@ class Feed:
             if part.type == EVENT_DELETE or kv.version > 1:
                 key = layout.key_of(kv.key)
                 if key not in self._unreadable and self._fanout.log.row(key) is None:
-                    found[key] = kv.mod_revision
-        return found
+                    unknown[key] = kv.mod_revision
+        return unknown
 
     async def _read_before(self, unknown: Mapping[Key, int]) -> dict[Key, Row | None]:
         return await read_before(self._client, self._layout, self._overrides, unknown)
@@ -274,12 +274,12 @@ class Feed:
         """Publish the writes that these events are. `past`: see `read_before`; `bodies`: `_read_bodies`."""
         self._unreadable.update(key for key, row in past.items() if row is None)
         events, latest = list[Event](), dict[Key, Event]()
-        revision, whole = 0, True
+        revision, complete = 0, True
         for revision, group in itertools.groupby(parts, attrgetter("kv.mod_revision")):
             if revision <= self.revision:
                 continue
             event, known = self._read(revision, list(group), latest, past, bodies.get(revision, b""))
-            whole = whole and known
+            complete = complete and known
             if event is not None:
                 events.append(event)
                 latest[event.row.key] = event
@@ -289,7 +289,7 @@ class Feed:
             self._fanout.publish(events)
             self._layout.damage.forget(events)
         self._fanout.advance(revision)
-        if not whole:
+        if not complete:
             self._fanout.interrupt(self.revision)
         self._wake()
 
@@ -329,16 +329,16 @@ class Feed:
         self._unreadable.discard(key)
         is_new = meta.type != EVENT_DELETE and meta.kv.version == 1
         previous = self._previous(key, before, past) if known and not is_new else None
-        whole = previous is not None or is_new or not known
+        complete = previous is not None or is_new or not known
         if meta.type == EVENT_DELETE:
-            return self._deletion(meta, last, previous), whole
+            return self._deletion(meta, last, previous), complete
         try:
             row = self._row(meta.kv, key, elsewhere if body is None else body.kv.value)
         except DamagedRow as error:
             layout.damage.note(error)
             self._unreadable.add(key)
             return None, True
-        return Event(revision, row, previous), whole
+        return Event(revision, row, previous), complete
 
     def _row(self, kv: Any, key: Key, kept: bytes | None) -> Row:
         """The row that a write has put; `kept`: its body as stored. Raises `DamagedRow`."""

@@ -116,9 +116,9 @@ class UnaryConnection(FrameConnection):
             elif len(waiting[0].request) > self.send_window:
                 return
             else:
-                self._send_one(waiting.popleft())
+                self._send_next(waiting.popleft())
 
-    def _send_one(self, exchange: _Exchange) -> None:
+    def _send_next(self, exchange: _Exchange) -> None:
         stream = exchange.stream = self._next_stream
         self._next_stream += 2
         self._open[stream] = exchange
@@ -147,7 +147,7 @@ class UnaryConnection(FrameConnection):
         if kind == DATA:
             exchange.data += payload
         if kind == RST_STREAM or flags & END_STREAM:
-            _finish(exchange, is_whole=kind != RST_STREAM)
+            _finish(exchange, is_complete=kind != RST_STREAM)
             del self._open[stream]
 
     def handled(self) -> None:
@@ -167,12 +167,12 @@ class UnaryConnection(FrameConnection):
                 exchange.response.set_exception(StreamBroken(str(self.ended)))
 
 
-def _finish(exchange: _Exchange, *, is_whole: bool) -> None:
+def _finish(exchange: _Exchange, *, is_complete: bool) -> None:
     if exchange.response.done():
         return
     data = exchange.data
     # A gRPC server sends either a message or an error, so the trailers need not be decoded.
-    if is_whole and 0 < (end := message_end(data)) == len(data):
+    if is_complete and 0 < (end := message_end(data)) == len(data):
         exchange.response.set_result(message_in(data, end))
     else:
         exchange.response.set_exception(NoResponse())

@@ -89,10 +89,10 @@ class Reader:
         return await self._required(partial(self._layout.row, metas[0], bodies[0].value if bodies else b""))
 
     async def _required(self, read: Callable[[], Row]) -> Row:
-        found = await self._opened(read)
-        if isinstance(found, DamagedRow):
-            raise found
-        return found
+        row = await self._opened(read)
+        if isinstance(row, DamagedRow):
+            raise row
+        return row
 
     async def _overridden(self, key: Key) -> Row | None:
         """The committed row of an overridden bucket. Raises `DamagedRow`."""
@@ -118,8 +118,8 @@ class Reader:
 
     async def revision_of(self, key: Key) -> int:
         """The revision of a row, which need not be readable; 0: it does not exist."""
-        found = (await self._client.call(RANGE, RangeRequest(key=self._layout.keys(key)[0]))).kvs
-        return found[0].mod_revision if found else 0
+        kvs = (await self._client.call(RANGE, RangeRequest(key=self._layout.keys(key)[0]))).kvs
+        return kvs[0].mod_revision if kvs else 0
 
     async def _opened(self, read: Callable[[], Row]) -> Row | DamagedRow:
         try:
@@ -139,11 +139,11 @@ class Reader:
         """The rows that can be read, and the keys of the others."""
         rows, damaged = list[Row](), list[Key]()
         for read in reads:
-            found = await self._opened(read)
-            if isinstance(found, DamagedRow):
-                damaged.append(found.key)
+            row = await self._opened(read)
+            if isinstance(row, DamagedRow):
+                damaged.append(row.key)
             else:
-                rows.append(found)
+                rows.append(row)
         return rows, damaged
 
     async def count(self, span: Span) -> tuple[int, int]:
@@ -152,79 +152,79 @@ class Reader:
         answer = await self._client.call(RANGE, request)
         return answer.count, answer.header.revision
 
-    async def page(self, wanted: Wanted, revision: int | None) -> Page:
+    async def page(self, query: Wanted, revision: int | None) -> Page:
         """The requested rows, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
-        is_apart = wanted.bucket in self._overrides and not wanted.meta_only
-        if wanted.keep is not None:
-            return await self._chosen(wanted, wanted.keep, revision, referring=is_apart)
+        is_apart = query.bucket in self._overrides and not query.meta_only
+        if query.keep is not None:
+            return await self._chosen(query, query.keep, revision, referring=is_apart)
         if not is_apart:
-            return await self._page(wanted, revision)
-        limit = _MOST_ROWS if wanted.limit is None and wanted.max_bytes is not None else wanted.limit
-        bare = replace(wanted, meta_only=True, limit=limit, max_bytes=None)
+            return await self._page(query, revision)
+        limit = _MOST_ROWS if query.limit is None and query.max_bytes is not None else query.limit
+        bare = replace(query, meta_only=True, limit=limit, max_bytes=None)
         page = await self._page(bare, revision, referring=True)
-        whole = await self._with_bodies(wanted, page)
-        if whole.last is None or whole.last == page.last or (page.more and page.remaining is None):
-            return whole
-        cut = sum(row.key[1:] > whole.last for row in page.rows)
-        return replace(whole, remaining=cut + (page.remaining or 0))
+        complete = await self._with_bodies(query, page)
+        if complete.last is None or complete.last == page.last or (page.more and page.remaining is None):
+            return complete
+        cut = sum(row.key[1:] > complete.last for row in page.rows)
+        return replace(complete, remaining=cut + (page.remaining or 0))
 
-    async def _page(self, wanted: Wanted, revision: int | None, *, referring: bool = False) -> Page:
+    async def _page(self, query: Wanted, revision: int | None, *, referring: bool = False) -> Page:
         """As `page`, for all rows in a span. `referring`: see `_bare`."""
         rows, damaged = list[Row](), list[Key]()
-        room, more, seems, last = wanted.max_bytes, True, False, wanted.after
+        room, more, seems, last = query.max_bytes, True, False, query.after
         left: int | None = None
-        index = await self._index.current(wanted.bucket, revision or 0)
-        while more and (wanted.limit is None or len(rows) < wanted.limit) and (room is None or room > 0):
-            ask = self._how_many(wanted, len(rows), room)
-            counted = wanted.counted and left is None
+        index = await self._index.current(query.bucket, revision or 0)
+        while more and (query.limit is None or len(rows) < query.limit) and (room is None or room > 0):
+            ask = self._how_many(query, len(rows), room)
+            counted = query.counted and left is None
             piece = await self._piece(
-                wanted, last, ask, revision or 0, index, counted=counted, referring=referring
+                query, last, ask, revision or 0, index, counted=counted, referring=referring
             )
-            found, more, seems, revision = piece.rows, piece.more, piece.seems, piece.revision
+            batch, more, seems, revision = piece.rows, piece.more, piece.seems, piece.revision
             left = piece.left if piece.left is not None else left and left - piece.read
             last = piece.last or last
             damaged += piece.damaged
             if room is not None:
-                kept, room = _fitting(found, room)
-                if kept < len(found):
-                    left = left if left is None else left + len(found) - kept
-                    more, seems, found = True, False, found[:kept]
-                    last = found[-1].key[1:]
-            rows += found
+                kept, room = _fitting(batch, room)
+                if kept < len(batch):
+                    left = left if left is None else left + len(batch) - kept
+                    more, seems, batch = True, False, batch[:kept]
+                    last = batch[-1].key[1:]
+            rows += batch
             if index is None and more and (left or 0) > MANY:
-                index = await self._index.read(wanted.bucket)
+                index = await self._index.read(query.bucket)
         after = last
         while more and seems:
-            piece = await self._piece(replace(wanted, meta_only=True), after, 1, revision or 0, index)
+            piece = await self._piece(replace(query, meta_only=True), after, 1, revision or 0, index)
             more, seems = piece.more or piece.read > 0, piece.seems and not piece.read
             after = piece.last or after
         return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
 
-    async def _chosen(self, wanted: Wanted, keep: Choice, revision: int | None, *, referring: bool) -> Page:
+    async def _chosen(self, query: Wanted, keep: Choice, revision: int | None, *, referring: bool) -> Page:
         """Metadata first, then the bodies of those that are kept, all of one revision."""
-        most = max(wanted.limit or 0, _MOST_ROWS)
-        metas = replace(wanted, keep=None, meta_only=True, limit=most)
+        most = max(query.limit or 0, _MOST_ROWS)
+        metas = replace(query, keep=None, meta_only=True, limit=most)
         bare = await self._page(metas, revision, referring=referring)
-        page = bare.only(list(filter(keep, bare.rows)), wanted.limit)
-        if wanted.meta_only:
+        page = bare.only(list(filter(keep, bare.rows)), query.limit)
+        if query.meta_only:
             return page
-        return await self._with_bodies(wanted, page)
+        return await self._with_bodies(query, page)
 
-    async def _with_bodies(self, wanted: Wanted, page: Page) -> Page:
-        """The page's rows with their bodies: all of them, or the first ones that fill `wanted.max_bytes`."""
+    async def _with_bodies(self, query: Wanted, page: Page) -> Page:
+        """The page's rows with their bodies: all of them, or the first ones that fill `query.max_bytes`."""
         bare, rows, damaged = page.rows, list[Row](), list(page.damaged)
-        room, done = wanted.max_bytes, 0
+        room, done = query.max_bytes, 0
         while done < len(bare) and (room is None or room > 0):
-            some = bare[done:][: min(self._how_many(wanted, len(rows), room), MOST_OPERATIONS)]
+            some = bare[done:][: min(self._how_many(query, len(rows), room), MOST_OPERATIONS)]
             done += len(some)
-            whole, unreadable = await self._bodies_of(wanted.bucket, some, page.revision)
-            self._learn(wanted, whole)
+            complete, unreadable = await self._bodies_of(query.bucket, some, page.revision)
+            self._learn(query, complete)
             if room is not None:
-                kept, room = _fitting(whole, room)
-                if kept < len(whole):
-                    done += 1 - len(some) + [row.key for row in some].index(whole[kept - 1].key)
-                    whole = whole[:kept]
-            rows += whole
+                kept, room = _fitting(complete, room)
+                if kept < len(complete):
+                    done += 1 - len(some) + [row.key for row in some].index(complete[kept - 1].key)
+                    complete = complete[:kept]
+            rows += complete
             damaged += unreadable
         if done < len(bare):
             page = page.only(bare, done)
@@ -236,9 +236,11 @@ class Reader:
             return await self._referred(rows, revision)
         reads = [read_op(self._layout.keys(row.key)[1], revision=revision) for row in rows]
         answer = await self._client.call(TXN, TxnRequest(success=reads))
-        found = [next((kv.value for kv in one.response_range.kvs), b"") for one in answer.responses]
+        bodies = [
+            next((kv.value for kv in response.response_range.kvs), b"") for response in answer.responses
+        ]
         return await self._readable(
-            partial(self._layout.with_body, row, body) for row, body in zip(rows, found, strict=True)
+            partial(self._layout.with_body, row, body) for row, body in zip(rows, bodies, strict=True)
         )
 
     async def _referred(self, rows: list[Row], revision: int) -> tuple[list[Row], list[Key]]:
@@ -251,14 +253,14 @@ class Reader:
             await self._client.call(RANGE, RangeRequest(key=self._layout.format, revision=revision))
         for key in lacking:
             self._layout.damage.note(await self._overrides.missing(key))
-        whole, damaged = await self._readable(
+        readable, damaged = await self._readable(
             partial(self._layout.with_body, row, body) for row, body in pairs if body is not None
         )
-        return whole, sorted([*damaged, *lacking])
+        return readable, sorted([*damaged, *lacking])
 
     async def _piece(
         self,
-        wanted: Wanted,
+        query: Wanted,
         after: Place | None,
         limit: int,
         revision: int,
@@ -270,19 +272,19 @@ class Reader:
         """At most `limit` rows after a place; maybe fewer, even none, if `index` is given. `referring`: see
         `_bare`."""
         layout = self._layout
-        whole, _ = layout.spans(wanted.bucket, wanted.namespace, after)
-        end = index.end_of(whole.begin[len(layout.meta) :], limit) if index is not None else None
-        metas, bodies = layout.spans(wanted.bucket, wanted.namespace, after, end)
+        span, _ = layout.spans(query.bucket, query.namespace, after)
+        end = index.end_of(span.begin[len(layout.meta) :], limit) if index is not None else None
+        metas, bodies = layout.spans(query.bucket, query.namespace, after, end)
         reads = [read_op(metas.begin, metas.end, limit=limit, revision=revision)]
-        if not wanted.meta_only:
+        if not query.meta_only:
             reads.append(read_op(bodies.begin, bodies.end, limit=limit, revision=revision))
         if counted:
-            reads.append(count_op(whole.begin, whole.end, revision=revision))
+            reads.append(count_op(span.begin, span.end, revision=revision))
         answer = await self._client.call(TXN, TxnRequest(success=reads))
-        found = answer.responses[0].response_range
-        kept, values = list(found.kvs), dict[bytes, bytes]()
+        response = answer.responses[0].response_range
+        kept, values = list(response.kvs), dict[bytes, bytes]()
         skip, skip_body = len(layout.meta), len(layout.body)
-        if not wanted.meta_only:
+        if not query.meta_only:
             contents = answer.responses[1].response_range
             values = {body.key[skip_body:]: body.value for body in contents.kvs}
             if contents.more:
@@ -292,17 +294,17 @@ class Reader:
         rows, damaged = await self._readable(
             partial(self._bare, meta)
             if referring
-            else partial(layout.row, meta, None if wanted.meta_only else values.get(meta.key[skip:], b""))
+            else partial(layout.row, meta, None if query.meta_only else values.get(meta.key[skip:], b""))
             for meta in kept
         )
-        self._learn(wanted, rows)
+        self._learn(query, rows)
         if index is not None:
             self._index.add(index.missing(meta.key[skip:] for meta in kept))
-        more, bounded = found.more or len(kept) < len(found.kvs), metas.end < whole.end
+        more, bounded = response.more or len(kept) < len(response.kvs), metas.end < span.end
         last = layout.key_of(kept[-1].key)[1:] if kept else None
         if bounded and not more and end is not None:
             last = layout.key_of(layout.meta + end)[1:]
-        count = answer.responses[-1].response_range.count if counted else found.count
+        count = answer.responses[-1].response_range.count if counted else response.count
         left = count - len(kept) if counted or not bounded else None
         return _Piece(
             rows,
@@ -315,20 +317,20 @@ class Reader:
             left,
         )
 
-    def _how_many(self, wanted: Wanted, have: int, room: int | None) -> int:
+    def _how_many(self, query: Wanted, have: int, room: int | None) -> int:
         """How many rows to request, so that a response is neither much too large nor one of many."""
-        most = _MOST_METAS if wanted.meta_only else _MOST_ROWS
-        if wanted.limit is not None:
-            most = min(most, wanted.limit - have)
+        most = _MOST_METAS if query.meta_only else _MOST_ROWS
+        if query.limit is not None:
+            most = min(most, query.limit - have)
         if room is None:
             room = _ANSWER_BYTES
-        usual = self._row_bytes.get((wanted.bucket, wanted.meta_only))
+        usual = self._row_bytes.get((query.bucket, query.meta_only))
         return min(most, _FIRST_ROWS if usual is None else room // usual + 1)
 
-    def _learn(self, wanted: Wanted, rows: list[Row]) -> None:
+    def _learn(self, query: Wanted, rows: list[Row]) -> None:
         if rows:
             size = sum(len(row.meta) + len(row.body) for row in rows)
-            self._row_bytes[(wanted.bucket, wanted.meta_only)] = size // len(rows) + 1
+            self._row_bytes[(query.bucket, query.meta_only)] = size // len(rows) + 1
 
 
 def _fitting(rows: list[Row], room: int) -> tuple[int, int]:

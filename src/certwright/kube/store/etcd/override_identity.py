@@ -97,7 +97,7 @@ async def prepare_places(client: EtcdClient, layout: Layout, overrides: Override
     if not overrides.places:
         return
     answer = await client.call(TXN, TxnRequest(success=[read_op(layout.format), read_op(layout.upgrade)]))
-    formats, upgrades = (one.response_range.kvs for one in answer.responses)
+    formats, upgrades = (response.response_range.kvs for response in answer.responses)
     if formats and formats[0].value in (OVERRIDDEN_FORMAT, UNFINISHED):
         return
     if formats or upgrades:
@@ -119,8 +119,8 @@ async def empty_places(client: EtcdClient, layout: Layout, overrides: Overrides,
     store = (await identify(client, layout)).store
     for place in overrides.places:
         await _require_apart(client, place, layout)
-        found, _ = await _read(place, layout)
-        if not force and found is not None and found.store != store:
+        contents, _ = await _read(place, layout)
+        if not force and contents is not None and contents.store != store:
             raise Unavailable(
                 f"etcd at {place.client.access} holds the contents of another store below {layout.prefix};"
                 " --force replaces it, once no server uses it"
@@ -152,7 +152,7 @@ async def check_places(client: EtcdClient, layout: Layout, overrides: Overrides)
         return
     keys = (layout.overrides, layout.epoch, layout.store)
     answer = await client.call(TXN, TxnRequest(success=list(map(read_op, keys))))
-    records, epochs, stores = (one.response_range.kvs for one in answer.responses)
+    records, epochs, stores = (response.response_range.kvs for response in answer.responses)
     if not records:
         raise Damaged(f"etcd at {client.access} holds no store below {layout.prefix}")
     record = _decode_record(records[0].value)
@@ -160,8 +160,8 @@ async def check_places(client: EtcdClient, layout: Layout, overrides: Overrides)
         raise _other_options(client, layout, record)
     layout.epoch_revision, swept = decode_epoch(epochs)
     for place in overrides.places:
-        found, revision = await _read(place, layout)
-        _check(place, layout, stores[0].value.decode(), found)
+        contents, revision = await _read(place, layout)
+        _check(place, layout, stores[0].value.decode(), contents)
         if revision < (least := swept.get(place.name, 0)):
             raise Damaged(
                 f"etcd at {place.client.access} is at revision {revision}, and the store has seen {least}: an"
@@ -174,27 +174,29 @@ async def _read(place: Place, layout: Layout) -> tuple[Contents | None, int]:
     return (_decode_contents(answer.kvs[0].value) if answer.kvs else None), answer.header.revision
 
 
-def _check(place: Place, layout: Layout, store: str, found: Contents | None) -> None:
+def _check(place: Place, layout: Layout, store: str, contents: Contents | None) -> None:
     where = f"{_FLAG}: etcd at {place.client.access}, below {layout.prefix},"
-    if found is None:
+    if contents is None:
         raise Damaged(
             f"{where} does not have the contents of {place.name}: it was emptied or replaced; name the right"
             " etcd, restore a snapshot of it, or a backup with `certwright restore`"
         )
-    if found.store != store:
+    if contents.store != store:
         raise Damaged(
             f"{where} has the contents of another store: name another etcd or another --etcd-prefix, or"
             " remove them (etcdctl del --prefix) if that store does not exist any more"
         )
-    if found.buckets != place.name:
-        raise Damaged(f"{where} has the contents of {found.buckets}, not of {place.name}: name it for those")
+    if contents.buckets != place.name:
+        raise Damaged(
+            f"{where} has the contents of {contents.buckets}, not of {place.name}: name it for those"
+        )
 
 
 async def refuse_format(client: EtcdClient, layout: Layout, overrides: Overrides) -> Damaged:
     """The error for options that do not fit the format of the store."""
-    found = (await client.call(RANGE, RangeRequest(key=layout.overrides))).kvs
-    if found:
-        return _other_options(client, layout, _decode_record(found[0].value))
+    kvs = (await client.call(RANGE, RangeRequest(key=layout.overrides))).kvs
+    if kvs:
+        return _other_options(client, layout, _decode_record(kvs[0].value))
     return Damaged(
         f"the store in etcd at {client.access}, below {layout.prefix}, has all its contents there: start"
         f" without {_FLAG} {_resources(overrides)}; `certwright backup`, and `restore` with the option, move"

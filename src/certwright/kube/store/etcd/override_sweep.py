@@ -162,13 +162,13 @@ class OverrideSweep:
                     self._compacted = (await compacted(self._client, layout)).oldest
             else:
                 break
-        found = dict[bytes, bytes | None]()
-        for name, one in zip(names, answers, strict=True):
-            kvs = one.response_range.kvs
+        body_keys = dict[bytes, bytes | None]()
+        for name, response in zip(names, answers, strict=True):
+            kvs = response.response_range.kvs
             with suppress(DamagedRow):
                 key = layout.content_key(layout.key_of(kvs[0].key), layout.writer_of(kvs[0])) if kvs else None
-                found[name] = key
-        return found
+                body_keys[name] = key
+        return body_keys
 
 
 def _keys_op(begin: bytes, end: bytes) -> Any:

@@ -157,30 +157,34 @@ class Overrides:
         """The bodies as stored; None: it does not exist. Raises `Unavailable`."""
         if not references:
             return []
-        found = {
+        bodies = {
             reference.writer: kept
             for reference in references
             if (kept := self._written.get(reference.writer)) is not None
         }
-        missing = [one for one in references if one.writer not in found]
+        missing = [reference for reference in references if reference.writer not in bodies]
         batches = [
             (place.client, batch)
             for place in self.places
-            for batch in _batches([one for one in missing if one.key.bucket in place.buckets])
+            for batch in _batches(
+                [reference for reference in missing if reference.key.bucket in place.buckets]
+            )
         ]
         for read in await asyncio.gather(*(self._read_some(*batch) for batch in batches)):
-            found |= read
-        return [found.get(reference.writer) for reference in references]
+            bodies |= read
+        return [bodies.get(reference.writer) for reference in references]
 
     async def _read_some(self, client: EtcdClient, some: Sequence[Reference]) -> dict[bytes, bytes]:
         answers = await self.entries(client, some)
-        return {one.writer: kv.value for one, kv in zip(some, answers, strict=True) if kv is not None}
+        return {
+            reference.writer: kv.value for reference, kv in zip(some, answers, strict=True) if kv is not None
+        }
 
     async def entries(self, client: EtcdClient, some: Sequence[Reference]) -> list[Any]:
         """The keys and values of some bodies, 100 at most; None: it does not exist. Raises `Unavailable`."""
         reads = [read_op(self._layout.content_key(*reference)) for reference in some]
         answer = await client.call(TXN, TxnRequest(success=reads))
-        return [next(iter(one.response_range.kvs), None) for one in answer.responses]
+        return [next(iter(response.response_range.kvs), None) for response in answer.responses]
 
     def client_of(self, bucket: str) -> EtcdClient:
         """The client of the etcd that has the bodies of an overridden bucket."""

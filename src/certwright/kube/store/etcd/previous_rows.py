@@ -21,11 +21,11 @@ _MOST_ROWS = MOST_OPERATIONS // 2
 
 
 async def read_before(
-    client: EtcdClient, layout: Layout, overrides: Overrides, wanted: Mapping[Key, int]
+    client: EtcdClient, layout: Layout, overrides: Overrides, revisions: Mapping[Key, int]
 ) -> dict[Key, Row | None]:
     """The rows that keys had just before a revision each. None: it cannot be read. A row that was compacted
     is left out. Raises `Unavailable`."""
-    found, pairs = dict[Key, Row | None](), list(wanted.items())
+    rows, pairs = dict[Key, Row | None](), list(revisions.items())
     for begin in range(0, len(pairs), _MOST_ROWS):
         some = pairs[begin : begin + _MOST_ROWS]
         reads = [read_op(part, revision=revision - 1) for key, revision in some for part in layout.keys(key)]
@@ -35,14 +35,14 @@ async def read_before(
             continue
         apart = list[Any]()
         for at, (key, _) in enumerate(some):
-            metas, bodies = (one.response_range.kvs for one in responses[2 * at : 2 * at + 2])
+            metas, bodies = (response.response_range.kvs for response in responses[2 * at : 2 * at + 2])
             if metas and key.bucket in overrides:
                 apart.append(metas[0])
             elif metas:
-                found[key] = _row(layout, metas[0], bodies[0].value if bodies else b"")
+                rows[key] = _row(layout, metas[0], bodies[0].value if bodies else b"")
         for meta, body in zip(apart, await read_bodies(client, overrides, layout, apart), strict=True):
-            found[layout.key_of(meta.key)] = _row(layout, meta, body)
-    return found
+            rows[layout.key_of(meta.key)] = _row(layout, meta, body)
+    return rows
 
 
 def _row(layout: Layout, meta: Any, body: bytes | None) -> Row | None:
@@ -61,11 +61,11 @@ async def read_bodies(
     for at, meta in enumerate(metas):
         with suppress(DamagedRow):
             references[at] = Reference(layout.key_of(meta.key), layout.writer_of(meta))
-    found = dict(zip(references, await overrides.read(list(references.values())), strict=True))
-    if any(body is not None and layout.is_unknown(references[at].key, body) for at, body in found.items()):
+    bodies = dict(zip(references, await overrides.read(list(references.values())), strict=True))
+    if any(body is not None and layout.is_unknown(references[at].key, body) for at, body in bodies.items()):
         # Bodies of the past are re-sealed, too, with a data key that this server's feed may not have yet.
         await adopt_ring(client, layout)
-    return [found.get(at) for at in range(len(metas))]
+    return [bodies.get(at) for at in range(len(metas))]
 
 
 async def adopt_ring(client: EtcdClient, layout: Layout) -> None:

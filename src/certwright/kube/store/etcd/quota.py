@@ -56,7 +56,7 @@ class QuotaWatch:
         statuses = list(chain.from_iterable(await asyncio.gather(*calls)))
         is_full = any("NOSPACE" in alarm for _, status in statuses for alarm in status.errors)
         usages = [self._usage(member, status, is_full=is_full) for member, status in statuses]
-        self.usage = usage = max(usages, key=lambda one: one.size / one.quota)
+        self.usage = usage = max(usages, key=lambda member_usage: member_usage.size / member_usage.quota)
         if usage.warning and not self._warned:
             _log.warning("%s", usage.warning)
         self._warned = bool(usage.warning)

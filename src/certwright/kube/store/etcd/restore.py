@@ -58,7 +58,7 @@ def _transactions(groups: Sequence[list[Any]]) -> Iterator[list[Any]]:
     """The writes of rows, as many together as etcd takes."""
     writes, size = list[Any](), 0
     for row in groups:
-        bytes_of_row = sum(one.ByteSize() for one in row)
+        bytes_of_row = sum(write.ByteSize() for write in row)
         if writes and (len(writes) + len(row) > _MOST_OPERATIONS or size + bytes_of_row > _MOST_BYTES):
             yield writes
             writes, size = [], 0

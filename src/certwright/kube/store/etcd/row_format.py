@@ -75,10 +75,10 @@ async def check_format(client: EtcdClient, layout: Layout, overrides: Overrides)
         await _check(client, layout, overrides, kept.value)
 
 
-async def _check(client: EtcdClient, layout: Layout, overrides: Overrides, found: bytes) -> None:
-    if found not in (FORMAT, PLAIN_FORMAT, OVERRIDDEN_FORMAT):
-        raise _refusal(layout, found)
-    if (found == OVERRIDDEN_FORMAT) != bool(overrides.places):
+async def _check(client: EtcdClient, layout: Layout, overrides: Overrides, stored_format: bytes) -> None:
+    if stored_format not in (FORMAT, PLAIN_FORMAT, OVERRIDDEN_FORMAT):
+        raise _refusal(layout, stored_format)
+    if (stored_format == OVERRIDDEN_FORMAT) != bool(overrides.places):
         raise await refuse_format(client, layout, overrides)
 
 
@@ -105,13 +105,13 @@ def follow_format(layout: Layout, group: Iterable[Any], part: Any) -> str:
     return ""
 
 
-def _refusal(layout: Layout, found: bytes) -> Damaged:
+def _refusal(layout: Layout, stored_format: bytes) -> Damaged:
     where = layout.root.begin.decode()
-    if found == UNFINISHED:
+    if stored_format == UNFINISHED:
         return Damaged(
             f"a backup was not restored to the end into etcd below {where}: restore it again, with --force"
         )
     return Damaged(
         f"what lies in etcd below {where} was written by a newer certwright"
-        f" (format {found.decode(errors='replace')}): run that, or name another --etcd-prefix"
+        f" (format {stored_format.decode(errors='replace')}): run that, or name another --etcd-prefix"
     )

@@ -259,12 +259,12 @@ class Layout:
     def conditions(self, key: Key, revision: int) -> list[Any]:
         """The conditions that the row is at a revision, and that the ring it was sealed with is current; and
         that the epoch is, if its body is stored on another etcd."""
-        found = [at_revision(self.keys(key)[0], revision)]
+        conditions = [at_revision(self.keys(key)[0], revision)]
         if key.bucket in self.overridden:
-            found.append(at_revision(self.epoch, self.epoch_revision))
+            conditions.append(at_revision(self.epoch, self.epoch_revision))
         if self.seal is not None and key.bucket in self.seal.buckets:
-            found.append(at_revision(self.ring, self.seal.version))
-        return found
+            conditions.append(at_revision(self.ring, self.seal.version))
+        return conditions
 
     def damaged(self, key: bytes) -> Damaged:
         """The error for a value that certwright did not write."""

@@ -51,8 +51,8 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
     """Load the stored ring, or store one. Raises `Damaged` (`WrongKey`), `Unavailable`."""
     seal = layout.seal
     while True:
-        found = (await client.call(RANGE, RangeRequest(key=layout.ring))).kvs
-        blob, version = (found[0].value, found[0].mod_revision) if found else (None, 0)
+        kvs = (await client.call(RANGE, RangeRequest(key=layout.ring))).kvs
+        blob, version = (kvs[0].value, kvs[0].mod_revision) if kvs else (None, 0)
         if seal is None:
             if blob is not None:
                 raise Damaged("rows in etcd are encrypted, and no encryption key is configured")
@@ -73,8 +73,8 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
 
 def _value_read(answer: Any) -> bytes | None:
     """The value in the one read of a transaction."""
-    found = answer.responses[0].response_range.kvs
-    return bytes(found[0].value) if found else None
+    kvs = answer.responses[0].response_range.kvs
+    return bytes(kvs[0].value) if kvs else None
 
 
 async def _count(client: EtcdClient, layout: Layout, seal: Seal, after: Key | None) -> tuple[int, int]:
@@ -136,17 +136,17 @@ class EtcdSweeping:
         metas, bodies = self._layout.spans(bucket, None, place)
         reads = [read_op(span.begin, span.end, limit=_ROWS) for span in (metas, bodies)]
         answer = await self._client.call(TXN, TxnRequest(success=reads))
-        found = answer.responses[0].response_range
+        response = answer.responses[0].response_range
         if bucket in self._overrides:
-            good = await asyncio.gather(*map(self._rewrite_apart, found.kvs))
+            good = await asyncio.gather(*map(self._rewrite_apart, response.kvs))
         else:
-            pairs = zip(found.kvs, answer.responses[1].response_range.kvs, strict=True)
+            pairs = zip(response.kvs, answer.responses[1].response_range.kvs, strict=True)
             good = await asyncio.gather(*(self._rewrite(meta, body) for meta, body in pairs))
-        if found.more:
-            last: Key | None = self._layout.key_of(found.kvs[-1].key)
+        if response.more:
+            last: Key | None = self._layout.key_of(response.kvs[-1].key)
         else:
             last = next((Key(other, "", "") for other in buckets if other > bucket), None)
-        return Swept(last, len(found.kvs), good.count(False))
+        return Swept(last, len(response.kvs), good.count(False))
 
     async def _rewrite_apart(self, meta: Any) -> bool:
         """Re-seal a row of an overridden bucket: its body first, then its metadata."""

@@ -63,8 +63,8 @@ class SparseIndex:
     async def current(self, bucket: str, revision: int) -> BucketIndex | None:
         """The index of a bucket, at a revision or later (0: now); None: it has not been read, because the
         bucket was not large. Raises `Unavailable`."""
-        found = self._buckets.get(bucket)
-        return found if found is None or 0 < revision <= found.revision else await self.read(bucket)
+        index = self._buckets.get(bucket)
+        return index if index is None or 0 < revision <= index.revision else await self.read(bucket)
 
     async def read(self, bucket: str) -> BucketIndex:
         """The index of a bucket as it is now. Raises `Unavailable`."""
@@ -73,9 +73,9 @@ class SparseIndex:
             RANGE, RangeRequest(key=span.begin, range_end=span.end, keys_only=True)
         )
         skip = len(self._layout.index)
-        found = BucketIndex([kv.key[skip:] for kv in answer.kvs], answer.header.revision)
-        self._buckets[bucket] = found
-        return found
+        index = BucketIndex([kv.key[skip:] for kv in answer.kvs], answer.header.revision)
+        self._buckets[bucket] = index
+        return index
 
     def add(self, names: Iterable[bytes]) -> None:
         """Add keys of rows that an earlier version of certwright has written, in the background."""

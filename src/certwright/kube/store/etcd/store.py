@@ -90,8 +90,8 @@ async def open_etcd(
     layout = Layout(prefix, seal, check)
     elsewhere = Overrides(layout, overrides or {})
     try:
-        for one in (client, *elsewhere.clients):
-            await _check_version(one)
+        for etcd_client in (client, *elsewhere.clients):
+            await _check_version(etcd_client)
         if marks is not None:
             await check_mark(client, layout, marks)
         await prepare_places(client, layout, elsewhere)
@@ -241,9 +241,9 @@ class EtcdStore:
 
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
-        wanted = Wanted(bucket, namespace, **options)
+        query = Wanted(bucket, namespace, **options)
         try:
-            page = await self._reader.page(wanted, wanted.revision)
+            page = await self._reader.page(query, query.revision)
         except Compacted:
             raise await compacted(self._client, self._layout) from None
         await self._feed.reach(page.revision)
@@ -310,12 +310,12 @@ class EtcdStore:
         return row
 
     async def _delete(self, key: Key, content: Content | None, writer: bytes, expect: int | None) -> Row:
-        found = self._fanout.log.row(key) if expect is not None else None
+        row = self._fanout.log.row(key) if expect is not None else None
         while True:
-            if found is None or found.revision != expect:
-                found = await self._reader.row(key)
-                await self._feed.reach(_revision_of(found))
-            current, found = check_delete(found, expect), None
+            if row is None or row.revision != expect:
+                row = await self._reader.row(key)
+                await self._feed.reach(_revision_of(row))
+            current, row = check_delete(row, expect), None
             last = _last_words(current, content, writer)
             if revision := await self._remove(key, current.revision, last):
                 return last.row(revision, current.body)
@@ -342,11 +342,11 @@ class EtcdStore:
         with self._feed.seeking(last.writer):
             async with self._turns.take(key):
                 while True:
-                    found = await self._reader.revision_of(key)
+                    current_revision = await self._reader.revision_of(key)
                     try:
                         raise Changed(check_delete(await self._reader.row(key), None))
                     except DamagedRow:
-                        revision = await self._remove(key, found, last)
+                        revision = await self._remove(key, current_revision, last)
                     if revision:
                         await self._feed.reach(revision)
                         return last.row(revision, b"")

@@ -28,13 +28,13 @@ class KeyFilter:
         """Add keys; plain tuples of a `Key`'s fields are accepted."""
         self.added += len(keys)
         bits, mask = self._bits, self._mask
-        for found in map(hash, keys):
-            one, other = found & mask, (found >> 32) & mask
-            bits[one >> 3] |= 1 << (one & 7)
+        for hashed in map(hash, keys):
+            first, other = hashed & mask, (hashed >> 32) & mask
+            bits[first >> 3] |= 1 << (first & 7)
             bits[other >> 3] |= 1 << (other & 7)
 
     def __contains__(self, key: Key) -> bool:
         """False: the key was certainly not added."""
-        found, mask, bits = hash(key), self._mask, self._bits
-        one, other = found & mask, (found >> 32) & mask
-        return bool(bits[one >> 3] >> (one & 7) & bits[other >> 3] >> (other & 7) & 1)
+        hashed, mask, bits = hash(key), self._mask, self._bits
+        first, other = hashed & mask, (hashed >> 32) & mask
+        return bool(bits[first >> 3] >> (first & 7) & bits[other >> 3] >> (other & 7) & 1)

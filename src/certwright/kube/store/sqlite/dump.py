@@ -51,9 +51,9 @@ def _is_there(path: Path) -> bool:
 
 async def _rows(connection: sqlite3.Connection, opener: Opener) -> AsyncGenerator[list[Row], None]:
     with closing(connection.execute(_SELECT)) as cursor:
-        while found := cursor.fetchmany(_ROWS):
+        while batch := cursor.fetchmany(_ROWS):
             rows: list[Row] = []
-            for row in found:
+            for row in batch:
                 with suppress(DamagedRow):
                     rows.append(opener.row(Row(Key(*row[:3]), *row[3:])))
             yield rows

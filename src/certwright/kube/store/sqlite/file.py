@@ -172,11 +172,11 @@ def _check_present(path: Path, marks: MarkFile, known: Mark) -> None:
 
 def _identify(connection: sqlite3.Connection, marks: MarkFile, known: Mark | None, revision: int) -> str:
     """The id of the store; a new store, or one of a version without marks, gets one. Raises `Damaged`."""
-    found: tuple[str] | None = connection.execute(_SELECT_ID).fetchone()
+    row: tuple[str] | None = connection.execute(_SELECT_ID).fetchone()
     if known is not None:
-        marks.check(known, found[0] if found is not None else None, revision)
-    if found is not None:
-        return found[0]
+        marks.check(known, row[0] if row is not None else None, revision)
+    if row is not None:
+        return row[0]
     store = new_id()
     connection.execute(_INSERT_ID, (store.encode(),))
     return store
@@ -240,9 +240,9 @@ def _check_header(path: Path) -> None:
         raise Damaged(f"{path} is not a store of certwright's: name another file, or move this one away")
     # Bytes 16-17 hold the page size, 28-31 the number of pages (SQLite file format, 1.3). While a log exists,
     # pages may still be in it.
-    wanted = int.from_bytes(head[16:18], "big") * int.from_bytes(head[28:32], "big")
-    if size < wanted and not _has_log(path):
-        raise damaged(path, f"it ends after {size} of {wanted} bytes")
+    expected = int.from_bytes(head[16:18], "big") * int.from_bytes(head[28:32], "big")
+    if size < expected and not _has_log(path):
+        raise damaged(path, f"it ends after {size} of {expected} bytes")
 
 
 def _has_log(path: Path) -> bool:
@@ -256,15 +256,15 @@ def _has_log(path: Path) -> bool:
 def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     """Make an empty database a store. Raises `Damaged` for another program's, or a newer one's."""
     (identity,) = connection.execute("PRAGMA application_id").fetchone()
-    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if not (identity or found or tables):
+    if not (identity or version or tables):
         _create(connection)
     elif identity != APPLICATION_ID:
         raise Damaged(f"{path} is a database of another program: name another file")
-    elif found > NEWEST:
+    elif version > NEWEST:
         raise Damaged(
-            f"{path} was written by a newer certwright (format {found}; this one reads {NEWEST}):"
+            f"{path} was written by a newer certwright (format {version}; this one reads {NEWEST}):"
             " run the newer version, or restore a backup of the older"
         )
 

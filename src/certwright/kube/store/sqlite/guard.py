@@ -49,10 +49,10 @@ class OpenFiles:
             # A failing disk may recover; until then SQLite reports its errors.
             _log.debug("%s", error)
             return ""
-        for file, found in stats.items():
-            if _inode(found) != self._inodes[file]:
+        for file, stat in stats.items():
+            if _inode(stat) != self._inodes[file]:
                 return f"{file} was replaced while it was in use"
-        size, log = (found.st_size for found in stats.values())
+        size, log = (stat.st_size for stat in stats.values())
         # The database file never shrinks, because nothing here vacuums an open store.
         if size < known:
             return f"{self._path} was cut short while it was in use"
@@ -65,8 +65,8 @@ class OpenFiles:
         return ""
 
 
-def _inode(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+def _inode(stat: os.stat_result) -> tuple[int, int]:
+    return stat.st_dev, stat.st_ino
 
 
 class Guard:

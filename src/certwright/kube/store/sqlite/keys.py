@@ -94,6 +94,6 @@ class AbsentKeys:
     def _empty(self) -> KeyFilter:
         """A filter with capacity for twice the number of rows; it has the keys under way."""
         (rows,) = self._reader.execute(_MOST_ROWS).fetchone()
-        found = KeyFilter(min(max(1 << (2 * rows).bit_length(), self._smallest), LARGEST))
-        found.add_all(tuple(self._pending()))
-        return found
+        key_filter = KeyFilter(min(max(1 << (2 * rows).bit_length(), self._smallest), LARGEST))
+        key_filter.add_all(tuple(self._pending()))
+        return key_filter

@@ -29,16 +29,16 @@ class Scan:
     Methods raise `sqlite3.Error`.
     """
 
-    def __init__(self, reader: sqlite3.Connection, wanted: Wanted, opener: Opener) -> None:
+    def __init__(self, reader: sqlite3.Connection, query: Wanted, opener: Opener) -> None:
         self._reader = reader
-        self._wanted = wanted
+        self._query = query
         self._opener = opener
         self.damaged: list[Key] = []
         """The rows that were skipped because they cannot be read."""
         self._at: tuple[int, bytes | None] = (0, None)
-        where, values = where_of(wanted)
-        self._has_bodies = wanted.keep is None and not wanted.meta_only
-        body = "body" if self._has_bodies else "NULL" if wanted.meta_only else _SMALL_BODY
+        where, values = where_of(query)
+        self._has_bodies = query.keep is None and not query.meta_only
+        body = "body" if self._has_bodies else "NULL" if query.meta_only else _SMALL_BODY
         self._cursor = reader.execute(
             f"SELECT rowid, namespace, name, revision, meta, {body} FROM rows"  # noqa: S608 - constants
             f" WHERE {where} ORDER BY namespace, name",
@@ -46,11 +46,11 @@ class Scan:
         )
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows, without bodies if `wanted` has `keep` or `meta_only`."""
-        return self._whole_rows() if self._has_bodies else self._bare_rows()
+        """The rows, without bodies if the query has `keep` or `meta_only`."""
+        return self._full_rows() if self._has_bodies else self._bare_rows()
 
-    def _whole_rows(self) -> Iterator[Row]:
-        bucket, opened = self._wanted.bucket, self._opener.row
+    def _full_rows(self) -> Iterator[Row]:
+        bucket, opened = self._query.bucket, self._opener.row
         for _, namespace, name, revision, meta, body in self._cursor:
             try:
                 row = opened(Row(Key(bucket, namespace, name), revision, meta, body))
@@ -60,7 +60,7 @@ class Scan:
             yield row
 
     def _bare_rows(self) -> Iterator[Row]:
-        bucket, opened = self._wanted.bucket, self._opener.bare
+        bucket, opened = self._query.bucket, self._opener.bare
         for rowid, namespace, name, revision, meta, body in self._cursor:
             self._at = (rowid, body)
             try:
@@ -72,7 +72,7 @@ class Scan:
 
     def whole(self, row: Row) -> Row | None:
         """The last row read, with its body if that is wanted; None if the body cannot be read."""
-        if self._wanted.meta_only:
+        if self._query.meta_only:
             return row
         rowid, body = self._at
         if body is None:
@@ -89,9 +89,9 @@ class Scan:
         self._cursor.close()
 
 
-def where_of(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
-    """The condition for the rows that come after `wanted.after`, and its values."""
-    bucket, namespace, after = wanted.bucket, wanted.namespace, wanted.after
+def where_of(query: Wanted) -> tuple[str, tuple[str, ...]]:
+    """The condition for the rows that come after `query.after`, and its values."""
+    bucket, namespace, after = query.bucket, query.namespace, query.after
     if namespace is None:
         if after is None:
             return "bucket = ?", (bucket,)
@@ -103,22 +103,22 @@ def where_of(wanted: Wanted) -> tuple[str, tuple[str, ...]]:
     return "bucket = ? AND namespace = ? AND name > ?", (bucket, *after)
 
 
-def count_rows(reader: sqlite3.Connection, wanted: Wanted, undo: Undo) -> int | None:
-    """How many rows `wanted` covers, with later changes undone; None if they are too many to be counted.
+def count_rows(reader: sqlite3.Connection, query: Wanted, undo: Undo) -> int | None:
+    """How many rows `query` covers, with later changes undone; None if they are too many to be counted.
     `undo` must include the writes of a commit under way."""
-    where, values = where_of(wanted)
+    where, values = where_of(query)
     counted = f"SELECT count(*) FROM (SELECT 1 FROM rows WHERE {where} LIMIT ?)"  # noqa: S608 - constants
     if not undo:
-        (found,) = reader.execute(counted, (*values, _COUNTED + 1)).fetchone()
-        return None if found > _COUNTED else int(found)
+        (total,) = reader.execute(counted, (*values, _COUNTED + 1)).fetchone()
+        return None if total > _COUNTED else int(total)
     changed = (
         "SELECT count(*) FROM json_each(?) AS place CROSS JOIN rows ON rows.bucket = ?"
         " AND rows.namespace = json_extract(place.value, '$[0]')"
         " AND rows.name = json_extract(place.value, '$[1]')"
     )
-    places = msgspec.json.encode([place for place in undo if wanted.covers(place)]).decode()
+    places = msgspec.json.encode([place for place in undo if query.covers(place)]).decode()
     # In one statement, so that both counts are of one snapshot.
-    found, now = reader.execute(
-        f"SELECT ({counted}), ({changed})", (*values, _COUNTED + 1, places, wanted.bucket)
+    total, now = reader.execute(
+        f"SELECT ({counted}), ({changed})", (*values, _COUNTED + 1, places, query.bucket)
     ).fetchone()
-    return None if found > _COUNTED else int(found - now) + count_past(undo, wanted)
+    return None if total > _COUNTED else int(total - now) + count_past(undo, query)

@@ -35,8 +35,8 @@ _START = Key("", "", "")
 
 def read_ring(connection: sqlite3.Connection) -> bytes | None:
     """The ring as stored. Raises `sqlite3.Error`."""
-    found = connection.execute(_SELECT_RING).fetchone()
-    return None if found is None else bytes(found[0])
+    row = connection.execute(_SELECT_RING).fetchone()
+    return None if row is None else bytes(row[0])
 
 
 def begin(connection: sqlite3.Connection, seal: Seal | None, path: Path, *, is_new: bool) -> None:
@@ -105,8 +105,8 @@ def sweep(connection: sqlite3.Connection, seal: Seal, after: Key | None) -> Swep
     )
     unreadable = 0
     with transaction(connection):
-        found = connection.execute(statement, (*sorted(seal.buckets), *(after or _START), _ROWS)).fetchall()
-        rows = [Row(Key(*row[:3]), *row[3:]) for row in found]
+        records = connection.execute(statement, (*sorted(seal.buckets), *(after or _START), _ROWS)).fetchall()
+        rows = [Row(Key(*row[:3]), *row[3:]) for row in records]
         for row in rows:
             if not seal.is_current(row.meta, row.body):
                 unreadable += not _rewrite(connection, seal, row)

@@ -150,29 +150,29 @@ class SqliteStore:
         if self._absent.lacks(key):
             return None
         try:
-            found = self._reader.execute(_GET, key).fetchone()
+            row = self._reader.execute(_GET, key).fetchone()
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
-        if found is None:
+        if row is None:
             return None
-        return self._opener.row(Row(key, *found))
+        return self._opener.row(Row(key, *row))
 
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
         self._guard.require()
-        wanted = Wanted(bucket, namespace, **options)
-        revision = wanted.revision
+        query = Wanted(bucket, namespace, **options)
+        revision = query.revision
         # The commit under way may or may not be in the database yet; for the reader it is not.
         unsure = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
         undo = unsure if revision is None else unsure | self._log.undo(bucket, revision)
         try:
-            with closing(Scan(self._reader, wanted, self._opener)) as scan:
-                rows, more, last = cut(iter(scan), wanted, undo, scan.whole)
-            countable = wanted.counted and more and wanted.keep is None
-            found = count_rows(self._reader, wanted, undo) if countable else None
+            with closing(Scan(self._reader, query, self._opener)) as scan:
+                rows, more, last = cut(iter(scan), query, undo, scan.whole)
+            countable = query.counted and more and query.keep is None
+            count = count_rows(self._reader, query, undo) if countable else None
         except sqlite3.Error as error:
             raise explain(error, self._path) from error
-        remaining = found - len(rows) if found is not None else None
+        remaining = count - len(rows) if count is not None else None
         of = self.revision if revision is None else revision
         return Page(rows, of, more, remaining, last, tuple(scan.damaged))
 
