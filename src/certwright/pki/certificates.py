@@ -113,17 +113,17 @@ def read_certificate(pem: bytes) -> CertificateFacts:
 def read_der(der: bytes) -> CertificateFacts:
     """Parse one certificate in DER. Raises `BadCertificate`."""
     with border(BadCertificate, "not a certificate that can be read (expected is DER)", detail=True):
-        found = _facts(bytes(der))
-    _check_keys([found])
-    return found
+        facts = _facts(bytes(der))
+    _check_keys([facts])
+    return facts
 
 
 def known_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
     """As `read_chain`, for a first certificate whose public key is known to be valid: parsing that too would
     double the time."""
-    found = _read(bytes(pem))
-    _check_keys(found[1:])
-    return found
+    chain = _read(bytes(pem))
+    _check_keys(chain[1:])
+    return chain
 
 
 def known_certificate(pem: bytes) -> CertificateFacts:
@@ -133,15 +133,15 @@ def known_certificate(pem: bytes) -> CertificateFacts:
 
 @lru_cache(maxsize=REMEMBERED)
 def _checked(pem: bytes) -> tuple[CertificateFacts, ...]:
-    found = _read(pem)
-    _check_keys(found)
-    return found
+    chain = _read(pem)
+    _check_keys(chain)
+    return chain
 
 
-def _check_keys(found: Iterable[CertificateFacts]) -> None:
+def _check_keys(certificates: Iterable[CertificateFacts]) -> None:
     try:
-        for one in found:
-            spki.check(one.spki)
+        for certificate in certificates:
+            spki.check(certificate.spki)
     except BadKey as error:
         raise BadCertificate(f"the certificate cannot be read: {error}") from None
 
@@ -149,19 +149,22 @@ def _check_keys(found: Iterable[CertificateFacts]) -> None:
 @lru_cache(maxsize=REMEMBERED)
 def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
     with border(BadCertificate, "not a certificate that can be read (expected is PEM)", detail=True):
-        found = [der for label, der in blocks(pem) if label == _LABEL] or _blocks_between_text(pem)
-        if len(found) > MAX_CHAIN:
-            raise BadCertificate(f"{len(found)} certificates in one PEM are too many (limit {MAX_CHAIN})")
-        if (size := sum(map(len, found))) > MAX_CHAIN_BYTES:
+        encoded = [der for label, der in blocks(pem) if label == _LABEL] or _blocks_between_text(pem)
+        if len(encoded) > MAX_CHAIN:
+            raise BadCertificate(f"{len(encoded)} certificates in one PEM are too many (limit {MAX_CHAIN})")
+        if (size := sum(map(len, encoded))) > MAX_CHAIN_BYTES:
             raise BadCertificate(
                 f"certificates of {size} bytes in one PEM are too large (limit {MAX_CHAIN_BYTES})"
             )
         # CA certificates are the same for all certificates that one CA issues.
-        return tuple(_facts_above(der) if number else _facts(der) for number, der in enumerate(found))
+        return tuple(_facts_above(der) if number else _facts(der) for number, der in enumerate(encoded))
 
 
 def _blocks_between_text(pem: bytes) -> list[bytes]:
-    return [one.public_bytes(serialization.Encoding.DER) for one in x509.load_pem_x509_certificates(pem)]
+    return [
+        certificate.public_bytes(serialization.Encoding.DER)
+        for certificate in x509.load_pem_x509_certificates(pem)
+    ]
 
 
 @lru_cache(maxsize=REMEMBERED // 16)
@@ -172,10 +175,10 @@ def _facts_above(der: bytes) -> CertificateFacts:
 def _facts(der: bytes) -> CertificateFacts:
     parsed = x509.load_der_x509_certificate(der)
     with border(BadCertificate, "the certificate cannot be read", detail=True):
-        found = extensions_of(parsed)
-        authority = value_of(found, x509.AuthorityKeyIdentifier)
+        extensions = extensions_of(parsed)
+        authority = value_of(extensions, x509.AuthorityKeyIdentifier)
         return CertificateFacts(
-            **identity_of(parsed, found),
+            **identity_of(parsed, extensions),
             spki=spki.of_certificate(der),
             not_before=parsed.not_valid_before_utc,
             not_after=parsed.not_valid_after_utc,
@@ -198,26 +201,26 @@ class _Powers(NamedTuple):
 def _powers(der: bytes) -> _Powers:
     with border(BadCertificate, "the certificate cannot be read", detail=True):
         parsed = x509.load_der_x509_certificate(der)
-        found = extensions_of(parsed)
-        is_ca, key_id = _is_ca(found), value_of(found, x509.SubjectKeyIdentifier)
+        extensions = extensions_of(parsed)
+        is_ca, key_id = _is_ca(extensions), value_of(extensions, x509.SubjectKeyIdentifier)
         return _Powers(
-            usages=usages_of(found) or (),
+            usages=usages_of(extensions) or (),
             is_ca=is_ca,
-            may_sign=_may_sign(parsed, found, is_ca=is_ca),
+            may_sign=_may_sign(parsed, extensions, is_ca=is_ca),
             subject_key_id=key_id.digest if key_id is not None else b"",
         )
 
 
-def _is_ca(found: Extensions) -> bool:
-    basic = value_of(found, x509.BasicConstraints)
+def _is_ca(extensions: Extensions) -> bool:
+    basic = value_of(extensions, x509.BasicConstraints)
     return basic is not None and basic.ca
 
 
-def _may_sign(parsed: x509.Certificate, found: Extensions, *, is_ca: bool) -> bool:
+def _may_sign(parsed: x509.Certificate, extensions: Extensions, *, is_ca: bool) -> bool:
     # Version 1 certificates have no extensions for this; old roots are of that version.
     if parsed.version is x509.Version.v1:
         return True
-    key_usage = value_of(found, x509.KeyUsage)
+    key_usage = value_of(extensions, x509.KeyUsage)
     # RFC 5280 §4.2.1.9: "If the cA boolean is not asserted, then the keyCertSign bit in the key usage
     # extension MUST NOT be asserted." And §4.2.1.3: without the extension the key is not restricted.
     return is_ca and (key_usage is None or key_usage.key_cert_sign)

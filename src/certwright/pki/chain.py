@@ -137,7 +137,7 @@ def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
         return end
     top = chain[-1]
     anchors = [ca.not_after for ca in bundle if ca.der == top.der or is_issued_by(top, ca)]
-    return min(*(one.not_after for one in chain), max(anchors, default=end))
+    return min(*(certificate.not_after for certificate in chain), max(anchors, default=end))
 
 
 @lru_cache(maxsize=256)

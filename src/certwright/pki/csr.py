@@ -84,10 +84,10 @@ class CsrFacts(Identity):
     def signature_valid(self) -> bool:
         """Whether the request was signed with its own key; verified on first use (70 µs), unless this process
         has built the request."""
-        found = _signature(self.der)
-        if found.is_valid is None:
-            found.is_valid = self.parsed.is_signature_valid
-        return found.is_valid
+        signature = _signature(self.der)
+        if signature.is_valid is None:
+            signature.is_valid = self.parsed.is_signature_valid
+        return signature.is_valid
 
     @property
     def subject_text(self) -> str:
@@ -99,8 +99,8 @@ def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
     """Build a PEM request for `plan`, signed with `key`. Raises `BadName`, `BadUsage`, `BadKey`."""
     subject = names.subject_name(plan.subject, plan.common_name, plan.literal_subject)
     extensions = _extensions(plan, subject, plan_of(key))
-    found = [x509.Extension(value.oid, critical, value) for value, critical in extensions]
-    builder = x509.CertificateSigningRequestBuilder(subject, found)
+    x509_extensions = [x509.Extension(value.oid, critical, value) for value, critical in extensions]
+    builder = x509.CertificateSigningRequestBuilder(subject, x509_extensions)
     algorithm = request_hash(key, plan.signature_algorithm)
     with border(BadName, "the request cannot be encoded", detail=True):
         pem = builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
@@ -117,27 +117,27 @@ def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
 def _extensions(
     plan: CsrPlan, subject: x509.Name, key: KeyPlan | None
 ) -> list[tuple[x509.ExtensionType, bool]]:
-    found: list[tuple[x509.ExtensionType, bool]] = []
+    extensions: list[tuple[x509.ExtensionType, bool]] = []
     if plan.is_ca:
         # RFC 5280 §4.2.1.9: "Conforming CAs […] MUST mark the extension as critical in such certificates."
-        found.append((x509.BasicConstraints(ca=True, path_length=None), True))
+        extensions.append((x509.BasicConstraints(ca=True, path_length=None), True))
     alternative = sans.extension(plan.alt_names)
     if alternative is not None:
         # RFC 5280 §4.1.2.6: "If subject naming information is present only in the subjectAltName extension
         # […], then the subject name MUST be an empty sequence and the subjectAltName extension MUST be
         # critical."
-        found.append((alternative, not subject.rdns))
+        extensions.append((alternative, not subject.rdns))
     if plan.encode_usages:
         only_signs = key is not None and key.is_ml_dsa
         effective = usages.complete(plan.usages, is_ca=plan.is_ca, only_signs=only_signs)
         key_usage, extended = usages.extensions(effective)
         # RFC 5280 §4.2.1.3: "When present, conforming CAs SHOULD mark this extension as critical."
-        found += [(key_usage, True)] if key_usage else []
-        found += [(extended, False)] if extended else []
+        extensions += [(key_usage, True)] if key_usage else []
+        extensions += [(extended, False)] if extended else []
     if plan.name_constraints is not None:
         constraints = sans.constraints_extension(plan.name_constraints)
-        found.append((constraints, plan.name_constraints.critical))
-    return found
+        extensions.append((constraints, plan.name_constraints.critical))
+    return extensions
 
 
 def read_csr(pem: bytes) -> CsrFacts:
@@ -145,12 +145,12 @@ def read_csr(pem: bytes) -> CsrFacts:
 
     Raises `BadCsr`. Takes 60 µs the first time; the same bytes are cached.
     """
-    found = _read(_block(bytes(pem)))
+    facts = _read(_block(bytes(pem)))
     try:
-        spki.check(found.spki)
+        spki.check(facts.spki)
     except BadKey as error:
         raise BadCsr(f"{_EXPECTED}: {error}") from None
-    return found
+    return facts
 
 
 def read_any_csr(request: bytes) -> CsrFacts:
@@ -199,12 +199,12 @@ def _read(der: bytes) -> CsrFacts:
         raise BadCsr(f"the certificate request has {len(der)} bytes, and may have {MAX_BYTES}")
     with border(BadCsr, _EXPECTED, detail=True):
         parsed = x509.load_der_x509_csr(der)
-        found = extensions_of(parsed)
-        basic = value_of(found, x509.BasicConstraints)
+        extensions = extensions_of(parsed)
+        basic = value_of(extensions, x509.BasicConstraints)
         return CsrFacts(
-            **identity_of(parsed, found),
+            **identity_of(parsed, extensions),
             spki=spki.of_request(der),
-            usages=usages_of(found),
+            usages=usages_of(extensions),
             is_ca=basic.ca if basic is not None else None,
             der=der,
         )

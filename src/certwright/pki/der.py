@@ -63,12 +63,12 @@ def _base128(arc: int) -> bytes:
 
 def read(data: bytes) -> list[Element]:
     """The elements of `data`, one level deep. Raises `ValueError` for invalid DER."""
-    found, at = [], 0
+    elements, at = [], 0
     while at < len(data):
         end = behind(data, at)
-        found.append(Element(data[at], data[inside(data, at) : end], data[at:end]))
+        elements.append(Element(data[at], data[inside(data, at) : end], data[at:end]))
         at = end
-    return found
+    return elements
 
 
 def inside(data: bytes, at: int) -> int:

@@ -51,12 +51,12 @@ class Identity:
 
 
 def identity_of(
-    parsed: x509.Certificate | x509.CertificateSigningRequest, found: Extensions
+    parsed: x509.Certificate | x509.CertificateSigningRequest, extensions: Extensions
 ) -> dict[str, Any]:
     """The fields of `Identity` except the public key. Raises whatever `cryptography` raises: call it inside
     a `border`."""
     subject, common_name = names.read_subject(parsed.subject)
-    alternative = sans.read(value_of(found, x509.SubjectAlternativeName))
+    alternative = sans.read(value_of(extensions, x509.SubjectAlternativeName))
     return {
         "subject": subject,
         "common_name": common_name,
@@ -65,12 +65,12 @@ def identity_of(
         "uris": alternative.uris,
         "email_addresses": alternative.email_addresses,
         "other_names": alternative.other_names,
-        "name_constraints": _constraints_of(found),
+        "name_constraints": _constraints_of(extensions),
     }
 
 
-def _constraints_of(found: Extensions) -> NameConstraints | None:
-    extension = found.get(x509.NameConstraints.oid)
+def _constraints_of(extensions: Extensions) -> NameConstraints | None:
+    extension = extensions.get(x509.NameConstraints.oid)
     if extension is None or not isinstance(extension.value, x509.NameConstraints):
         return None
     return sans.read_constraints(extension.value, critical=extension.critical)
@@ -81,15 +81,15 @@ def extensions_of(parsed: x509.Certificate | x509.CertificateSigningRequest) -> 
     return {extension.oid: extension for extension in parsed.extensions}
 
 
-def value_of(found: Extensions, kind: type[E]) -> E | None:
+def value_of(extensions: Extensions, kind: type[E]) -> E | None:
     """The value of the extension of that type, if it exists."""
-    extension = found.get(kind.oid)
+    extension = extensions.get(kind.oid)
     return extension.value if extension is not None and isinstance(extension.value, kind) else None
 
 
-def usages_of(found: Extensions) -> tuple[str, ...] | None:
+def usages_of(extensions: Extensions) -> tuple[str, ...] | None:
     """Key usages and extended key usages by their wire names; None if both extensions are missing."""
-    key_usage, extended = value_of(found, x509.KeyUsage), value_of(found, x509.ExtendedKeyUsage)
+    key_usage, extended = value_of(extensions, x509.KeyUsage), value_of(extensions, x509.ExtendedKeyUsage)
     if key_usage is None and extended is None:
         return None
     return usages.names_of(key_usage, extended)

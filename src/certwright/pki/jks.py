@@ -113,8 +113,8 @@ def open_store(data: bytes, *, password: str) -> Opened:
     Raises `ValueError` for another type of file, or a wrong password.
     """
     content, digest = data[:-_DIGEST], data[-_DIGEST:]
-    whole = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + content).digest()  # noqa: S324 - the format's
-    if not hmac.compare_digest(whole, digest):
+    computed = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + content).digest()  # noqa: S324 - the format's
+    if not hmac.compare_digest(computed, digest):
         raise ValueError("the file is damaged, or the password is wrong")
     reader = _Reader(content)
     magic, version, count = reader.number(4), reader.number(4), reader.number(4)
@@ -140,11 +140,11 @@ class _Reader:
         self._at = 0
 
     def take(self, size: int) -> bytes:
-        found = self._content[self._at : self._at + size]
-        if len(found) < size:
+        data = self._content[self._at : self._at + size]
+        if len(data) < size:
             raise ValueError("the file ends too early")
         self._at += size
-        return found
+        return data
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")

@@ -235,13 +235,13 @@ _ALGORITHMS: dict[str, tuple[type, type[Hash] | None]] = {
 """The values of `spec.signatureAlgorithm`: key algorithm and hash."""
 
 
-def uses_hash_of(signature_algorithm: str, found: object) -> bool:
-    """Whether `found`, the hash of a signature (None for Ed25519 and ML-DSA), is the one of a value of
+def uses_hash_of(signature_algorithm: str, hash_used: object) -> bool:
+    """Whether `hash_used`, the hash of a signature (None for Ed25519 and ML-DSA), is the one of a value of
     `spec.signatureAlgorithm`. An unknown value matches every hash."""
     if signature_algorithm not in _ALGORITHMS:
         return True
     chosen = _ALGORITHMS[signature_algorithm][1]
-    return found is None if chosen is None else isinstance(found, chosen)
+    return hash_used is None if chosen is None else isinstance(hash_used, chosen)
 
 
 def request_hash(key: PrivateKey, signature_algorithm: str = "") -> Hash | None:

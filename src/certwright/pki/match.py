@@ -65,14 +65,14 @@ def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str
 
 
 def _name_differences(facts: CertificateFacts, plan: CsrPlan) -> Iterable[str]:
-    wanted, wanted_cn = _canonical(plan.dns_names), _canonical((_wanted_common_name(plan),))
-    found, found_cn = _canonical(facts.dns_names), _canonical((facts.common_name,))
-    wanted_all, found_all = wanted | wanted_cn, found | found_cn
-    if wanted_all == found_all:
+    expected, expected_cn = _canonical(plan.dns_names), _canonical((_wanted_common_name(plan),))
+    actual, actual_cn = _canonical(facts.dns_names), _canonical((facts.common_name,))
+    expected_all, actual_all = expected | expected_cn, actual | actual_cn
+    if expected_all == actual_all:
         return
-    if not (wanted_cn <= found_all and found_cn <= wanted_all):
+    if not (expected_cn <= actual_all and actual_cn <= expected_all):
         yield "commonName"
-    if not (wanted <= found_all and found <= wanted_all):
+    if not (expected <= actual_all and actual <= expected_all):
         yield "dnsNames"
 
 
@@ -105,8 +105,8 @@ def _address_differences(facts: Identity, plan: CsrPlan) -> Iterable[str]:
         yield "emailAddresses"
 
 
-def _unlike(convert: Callable[[str], str], wanted: Iterable[str], found: Iterable[str]) -> bool:
-    return frozenset(_converted(convert, text) for text in wanted) != frozenset(found)
+def _unlike(convert: Callable[[str], str], expected: Iterable[str], actual: Iterable[str]) -> bool:
+    return frozenset(_converted(convert, text) for text in expected) != frozenset(actual)
 
 
 def _subject_differences(facts: CsrFacts, plan: CsrPlan) -> list[str]:
@@ -120,9 +120,9 @@ def _subject_differences(facts: CsrFacts, plan: CsrPlan) -> list[str]:
     return differing
 
 
-def _same_name(found: x509.Name, literal_subject: str) -> bool:
+def _same_name(subject: x509.Name, literal_subject: str) -> bool:
     try:
-        return found == names.literal_name(literal_subject)
+        return subject == names.literal_name(literal_subject)
     except PkiError:
         return False
 

@@ -51,7 +51,11 @@ _DAMAGED: Final = "the seed and the expanded form of the ML-DSA private key do n
 
 def size_of(key: PrivateKey | PublicKey) -> int:
     """The number of the key's parameter set."""
-    return next(size for size, one in PARAMETER_SETS.items() if isinstance(key, one.private | one.public))
+    return next(
+        size
+        for size, parameters in PARAMETER_SETS.items()
+        if isinstance(key, parameters.private | parameters.public)
+    )
 
 
 def load_expanded(pem: bytes) -> PrivateKey | None:
@@ -59,11 +63,11 @@ def load_expanded(pem: bytes) -> PrivateKey | None:
 
     Raises `BadKey` without a seed, and for a seed that does not match the expanded form.
     """
-    found = _PKCS8.search(pem)
-    if found is None:
+    match = _PKCS8.search(pem)
+    if match is None:
         return None
     try:
-        _, algorithm, key, *_ = der.read(der.read(a2b_base64(found[1]))[0].content)
+        _, algorithm, key, *_ = der.read(der.read(a2b_base64(match[1]))[0].content)
         chosen = next((s for s in PARAMETER_SETS.values() if algorithm.content == der.oid(s.oid)), None)
         inner = der.read(key.content)[0]
         parts = der.read(inner.content) if inner.tag == der.SEQUENCE else []

@@ -22,10 +22,10 @@ def blocks(text: bytes) -> list[Block]:
     if not text.startswith(_BEGIN):
         return []
     try:
-        found = [_block(part) for part in text.split(_BEGIN)[1:]]
+        parsed = [_block(part) for part in text.split(_BEGIN)[1:]]
     except ValueError:
         return []
-    return found if join(found) == text else []
+    return parsed if join(parsed) == text else []
 
 
 def certificates_in(text: bytes) -> Iterator[bytes]:
@@ -35,9 +35,9 @@ def certificates_in(text: bytes) -> Iterator[bytes]:
         yield match[0].replace(b"\r", b"") + b"\n"
 
 
-def join(found: Iterable[Block]) -> bytes:
+def join(items: Iterable[Block]) -> bytes:
     """The text of these blocks in sequence."""
-    return b"".join([_text(label, content) for label, content in found])
+    return b"".join([_text(label, content) for label, content in items])
 
 
 def _block(part: bytes) -> Block:

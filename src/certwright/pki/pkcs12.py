@@ -64,13 +64,13 @@ class Opened(NamedTuple):
 def open_store(pfx: bytes, *, password: str) -> Opened:
     """Parse a file of any profile. Raises `ValueError` if it is unreadable, or for a wrong password."""
     try:
-        found = pkcs12.load_pkcs12(pfx, password.encode())
+        store = pkcs12.load_pkcs12(pfx, password.encode())
     except UnsupportedAlgorithm as error:
         raise ValueError(str(error)) from None
-    key = found.key
+    key = store.key
     public = key.public_key().public_bytes(*_PUBLIC) if key is not None else b""
-    leaf = found.cert.certificate if found.cert is not None else None
-    return Opened(public, leaf, frozenset(item.certificate for item in found.additional_certs) - {leaf})
+    leaf = store.cert.certificate if store.cert is not None else None
+    return Opened(public, leaf, frozenset(item.certificate for item in store.additional_certs) - {leaf})
 
 
 def profile_of(pfx: bytes) -> Profile | None:

@@ -30,10 +30,10 @@ def renewal_time(
     as missing. The result is never before `not_before`, nor after `not_after`.
     """
     lifetime = max(not_after - not_before, timedelta(0))
-    wanted = _wanted(lifetime, renew_before, renew_before_percentage)
-    if wanted is None or not timedelta(0) < wanted < lifetime:
-        wanted = lifetime / 3
-    return max((not_after - wanted).replace(microsecond=0), min(not_before, not_after))
+    before_expiry = _wanted(lifetime, renew_before, renew_before_percentage)
+    if before_expiry is None or not timedelta(0) < before_expiry < lifetime:
+        before_expiry = lifetime / 3
+    return max((not_after - before_expiry).replace(microsecond=0), min(not_before, not_after))
 
 
 def _wanted(

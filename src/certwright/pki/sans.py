@@ -107,13 +107,13 @@ def canonical_ip(text: str) -> str:
 
 def extension(names: AltNames) -> x509.SubjectAlternativeName | None:
     """The extension for these names; None without names. Raises `BadName`."""
-    found: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(name)) for name in names.dns_names]
-    found += [x509.IPAddress(parse_ip(address)) for address in names.ip_addresses]
-    found += [_ascii(x509.UniformResourceIdentifier, uri, "a URI") for uri in names.uris]
-    found += [_ascii(x509.RFC822Name, email, "an email address") for email in names.email_addresses]
-    found += [_other_name(name) for name in names.other_names]
+    entries: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(name)) for name in names.dns_names]
+    entries += [x509.IPAddress(parse_ip(address)) for address in names.ip_addresses]
+    entries += [_ascii(x509.UniformResourceIdentifier, uri, "a URI") for uri in names.uris]
+    entries += [_ascii(x509.RFC822Name, email, "an email address") for email in names.email_addresses]
+    entries += [_other_name(name) for name in names.other_names]
     # Duplicates are dropped.
-    return x509.SubjectAlternativeName(list(dict.fromkeys(found))) if found else None
+    return x509.SubjectAlternativeName(list(dict.fromkeys(entries))) if entries else None
 
 
 def _ascii(kind: Callable[[str], x509.GeneralName], text: str, what: str) -> x509.GeneralName:
@@ -196,11 +196,11 @@ def constraints_extension(constraints: NameConstraints) -> x509.NameConstraints:
 def _subtrees(names: NameSet | None) -> list[x509.GeneralName]:
     if names is None:
         return []
-    found: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(domain)) for domain in names.dns_domains]
-    found += [x509.IPAddress(_network(text)) for text in names.ip_ranges]
-    found += [_ascii(x509.RFC822Name, text, "an email address or domain") for text in names.email_addresses]
-    found += [_ascii(x509.UniformResourceIdentifier, text, "a domain") for text in names.uri_domains]
-    return found
+    entries: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(domain)) for domain in names.dns_domains]
+    entries += [x509.IPAddress(_network(text)) for text in names.ip_ranges]
+    entries += [_ascii(x509.RFC822Name, text, "an email address or domain") for text in names.email_addresses]
+    entries += [_ascii(x509.UniformResourceIdentifier, text, "a domain") for text in names.uri_domains]
+    return entries
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -224,10 +224,10 @@ def read_constraints(value: x509.NameConstraints | None, *, critical: bool) -> N
 def _read_subtrees(names: Iterable[x509.GeneralName] | None) -> NameSet | None:
     if names is None:
         return None
-    found = list(names)
+    entries = list(names)
     return NameSet(
-        dns_domains=tuple(name.value for name in found if isinstance(name, x509.DNSName)),
-        ip_ranges=tuple(str(name.value) for name in found if isinstance(name, x509.IPAddress)),
-        email_addresses=tuple(name.value for name in found if isinstance(name, x509.RFC822Name)),
-        uri_domains=tuple(name.value for name in found if isinstance(name, x509.UniformResourceIdentifier)),
+        dns_domains=tuple(name.value for name in entries if isinstance(name, x509.DNSName)),
+        ip_ranges=tuple(str(name.value) for name in entries if isinstance(name, x509.IPAddress)),
+        email_addresses=tuple(name.value for name in entries if isinstance(name, x509.RFC822Name)),
+        uri_domains=tuple(name.value for name in entries if isinstance(name, x509.UniformResourceIdentifier)),
     )

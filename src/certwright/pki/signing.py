@@ -136,8 +136,8 @@ def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
     if csr.usages is not None:
         expected = key_usages.canonical(_effective(csr, usages, is_ca=is_ca))
         if frozenset(csr.usages) != expected:
-            asked, wanted = _list(csr.usages), _list(sorted(expected))
-            raise BadCsr(f"the signing request has the usages {asked}, but {wanted} were expected")
+            asked, needed = _list(csr.usages), _list(sorted(expected))
+            raise BadCsr(f"the signing request has the usages {asked}, but {needed} were expected")
     # RFC 5280 §4.2.1.10: "The name constraints extension […] MUST be used only in a CA certificate".
     if csr.name_constraints is not None and not is_ca:
         raise BadCsr("the signing request has name constraints, which only a CA certificate may have")
@@ -177,32 +177,32 @@ def _extensions(
 ) -> list[_Extension]:
     # RFC 5280 §4.2.1.9 requires BasicConstraints, critical, in CA certificates; like cert-manager we include
     # it in all, so that it is always explicit.
-    found: list[_Extension] = [(x509.BasicConstraints(ca=is_ca, path_length=None), True)]
+    extensions: list[_Extension] = [(x509.BasicConstraints(ca=is_ca, path_length=None), True)]
     key_usage, extended = key_usages.extensions(usages)
-    found += [(key_usage, True)] if key_usage is not None else []
-    found += [(extended, False)] if extended is not None else []
+    extensions += [(key_usage, True)] if key_usage is not None else []
+    extensions += [(extended, False)] if extended is not None else []
     # §4.2.1.2, method (1): "the 160-bit SHA-1 hash of the value of the BIT STRING subjectPublicKey".
-    found.append((x509.SubjectKeyIdentifier.from_public_key(public_key), False))
+    extensions.append((x509.SubjectKeyIdentifier.from_public_key(public_key), False))
     for extension in csr.extensions:
         if isinstance(extension.value, x509.SubjectAlternativeName):
             # §4.1.2.6: critical if there is no other name, and §4.2.1.6: otherwise not critical.
-            found.append((extension.value, not csr.subject.rdns))
+            extensions.append((extension.value, not csr.subject.rdns))
         elif isinstance(extension.value, x509.NameConstraints):
-            found.append((extension.value, extension.critical))
-    return found + _address_extensions(addresses)
+            extensions.append((extension.value, extension.critical))
+    return extensions + _address_extensions(addresses)
 
 
 def _address_extensions(addresses: Addresses) -> list[_Extension]:
-    found: list[_Extension] = []
+    extensions: list[_Extension] = []
     if points := addresses.crl_distribution_points:
         names = [x509.DistributionPoint([_url(url)], None, None, None) for url in points]
-        found.append((x509.CRLDistributionPoints(names), False))
+        extensions.append((x509.CRLDistributionPoints(names), False))
     oids = AuthorityInformationAccessOID
     access = [x509.AccessDescription(oids.OCSP, _url(url)) for url in addresses.ocsp_servers]
     access += [
         x509.AccessDescription(oids.CA_ISSUERS, _url(url)) for url in addresses.issuing_certificate_urls
     ]
-    return [*found, (x509.AuthorityInformationAccess(access), False)] if access else found
+    return [*extensions, (x509.AuthorityInformationAccess(access), False)] if access else extensions
 
 
 def _url(text: str) -> x509.UniformResourceIdentifier:

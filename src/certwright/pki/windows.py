@@ -46,9 +46,13 @@ def slot(windows: tuple[Window, ...], moment: datetime, end: datetime) -> Slot |
 
     Raises `ValueError` for an unknown zone. Takes some 100 µs; results are cached.
     """
-    found = [one for window in windows if (one := _slot(window, moment)) is not None and one.moment < end]
+    slots = [
+        candidate
+        for window in windows
+        if (candidate := _slot(window, moment)) is not None and candidate.moment < end
+    ]
     # Of several open windows, the one that stays open longest.
-    return min(found, key=lambda one: (one.moment, -one.room), default=None)
+    return min(slots, key=lambda opening: (opening.moment, -opening.room), default=None)
 
 
 def _slot(window: Window, moment: datetime) -> Slot | None:

@@ -62,12 +62,12 @@ _MOST_SHARED = 4096
 
 
 def _shared(fields: bytes) -> msgspec.Raw:
-    found = _SHARED.get(fields)
-    if found is None:
+    shared = _SHARED.get(fields)
+    if shared is None:
         if len(_SHARED) >= _MOST_SHARED:
             _SHARED.clear()
-        found = _SHARED[fields] = msgspec.Raw(fields)
-    return found
+        shared = _SHARED[fields] = msgspec.Raw(fields)
+    return shared
 
 
 class SecretMeta(ObjectMeta, frozen=True, kw_only=True):

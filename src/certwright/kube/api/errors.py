@@ -347,10 +347,10 @@ def too_long(field: str, limit: int) -> FieldError:
     return FieldError(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
 
 
-def too_many(field: str, found: int, limit: int) -> FieldError:
+def too_many(field: str, count: int, limit: int) -> FieldError:
     """`Too many: 3: must have at most 2 items`."""
     noun = "item" if limit == 1 else "items"
-    return FieldError(field, "FieldValueTooMany", f"Too many: {found}: must have at most {limit} {noun}")
+    return FieldError(field, "FieldValueTooMany", f"Too many: {count}: must have at most {limit} {noun}")
 
 
 MAX_CAUSES = 1_000

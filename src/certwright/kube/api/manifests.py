@@ -58,13 +58,13 @@ def read_documents(text: str | bytes, *, source: str) -> Iterator[Document | Doc
         raw = raw.decode("utf-16", errors="replace").encode()
     index = 0
     for first_line, chunk in _chunks(raw.removeprefix(b"\xef\xbb\xbf")):
-        for found in _read_chunk(chunk):
+        for item in _read_chunk(chunk):
             index += 1
-            line = found.line + first_line - 1 if found.line else first_line
-            if isinstance(found, YamlError):
-                yield DocumentError(source, index, line, found.column, found.message)
+            line = item.line + first_line - 1 if item.line else first_line
+            if isinstance(item, YamlError):
+                yield DocumentError(source, index, line, item.column, item.message)
             else:
-                yield Document(source, index, line, found.content)
+                yield Document(source, index, line, item.content)
 
 
 def read_value(text: str | bytes) -> Any:
@@ -86,8 +86,8 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
     wins. Raises `ValueError` with a sentence.
     """
     text = text.removeprefix(b"\xef\xbb\xbf")
-    if (found := _as_programs_write(text)) is not None:
-        return found, []
+    if (value := _as_programs_write(text)) is not None:
+        return value, []
     decoded, repeats = _decoded(text), list[Repeat]()
     if decoded.lstrip()[:1] == "{":
         try:

@@ -91,14 +91,14 @@ def label_key_problems(key: str) -> list[str]:
             f"a valid label key {_QUALIFIED_MESSAGE} with an optional DNS subdomain prefix and '/' "
             "(e.g. 'example.com/MyName')"
         ]
-    found: list[str] = []
+    problems: list[str] = []
     if slash and not prefix:
-        found.append("prefix part must be non-empty")
+        problems.append("prefix part must be non-empty")
     elif slash:
-        found += [f"prefix part {text}" for text in _problems(prefix, _SUBDOMAIN_RULE)]
+        problems += [f"prefix part {text}" for text in _problems(prefix, _SUBDOMAIN_RULE)]
     if not name:
-        found.append("name part must be non-empty")
-    return found + [f"name part {text}" for text in _problems(name, _QUALIFIED_RULE)]
+        problems.append("name part must be non-empty")
+    return problems + [f"name part {text}" for text in _problems(name, _QUALIFIED_RULE)]
 
 
 def check_label_key(key: str) -> str | None:
@@ -125,11 +125,11 @@ _LABEL_VALUE_RULE: Final[_Rule] = (_label_value_re, _LABEL_VALUE_MESSAGE, MAX_LA
 def _problems(text: str, rule: _Rule) -> list[str]:
     pattern, message, limit = rule
     size = len(text.encode(errors="surrogatepass"))
-    found = [f"must be no more than {limit} bytes"] if size > limit else []
+    problems = [f"must be no more than {limit} bytes"] if size > limit else []
     # A failing match takes time in proportion to the text: no two repetitions can take the same character.
     if not pattern.fullmatch(text):
-        found.append(message)
-    return found
+        problems.append(message)
+    return problems
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:

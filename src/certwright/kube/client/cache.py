@@ -75,8 +75,8 @@ class _PlainObjects(Generic[T]):
         return iter(self._objects)
 
     def revision(self, key: ObjectKey) -> int | None:
-        found = self._objects.get(key)
-        return None if found is None else revision_of(found)
+        obj = self._objects.get(key)
+        return None if obj is None else revision_of(obj)
 
     def note(self, _key: ObjectKey) -> int:
         return 0
@@ -231,15 +231,15 @@ class Cache(Generic[T]):
                     _enter(index, value, key)
 
     def _places(self, key: ObjectKey, obj: T) -> _Places:
-        found: _Places = []
+        places: _Places = []
         for name, indexer in self._indexers.items():
             try:
-                found.append(tuple(indexer(obj)))
+                places.append(tuple(indexer(obj)))
             except Exception:
                 # A bug there must not stop the cache from following the server.
                 _log.exception("index %s: cannot place %s", name, key)
-                found.append(())
-        return found
+                places.append(())
+        return places
 
 
 def _keys(bucket: _Bucket) -> Sequence[ObjectKey]:

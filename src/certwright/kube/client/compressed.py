@@ -69,15 +69,15 @@ class PackedObjects(Generic[T]):
         fresh = self._fresh.get(key)
         if fresh is not None:
             return fresh[0]
-        found = self._read.get(key)
-        if found is None:
+        obj = self._read.get(key)
+        if obj is None:
             packed = self._packed.get(key)
             if packed is None:
                 return None
-            found = self._read[key] = self._unpack(packed)
+            obj = self._read[key] = self._unpack(packed)
             if len(self._read) > self._most_read:
                 self._read.popitem(last=False)
-        return found
+        return obj
 
     def revision(self, key: ObjectKey) -> int | None:
         """The revision of the object, None on a miss."""
@@ -115,14 +115,14 @@ class PackedObjects(Generic[T]):
     def freeze(self) -> Callable[[], Iterator[T]]:
         """A snapshot, which can be iterated repeatedly, in another thread, too."""
         fresh = [obj for obj, _ in self._fresh.values()]
-        packed = [one for one in self._packed.values() if one]
+        packed = [entry for entry in self._packed.values() if entry]
 
         def objects() -> Iterator[T]:
             yield from fresh
             # Not the reader of `get`, which may be called at the same time.
             restore = self._press.reader().restore
-            for one in packed:
-                yield self._packing.decode(restore(one[one[0] :]))
+            for entry in packed:
+                yield self._packing.decode(restore(entry[entry[0] :]))
 
         return objects
 

@@ -105,10 +105,12 @@ async def all_resources(client: Client) -> list[DictKind]:
 async def _aggregated(client: Client, path: str) -> list[DictKind] | None:
     """The kinds of all groups in one response; None from a server before Kubernetes 1.26."""
     response = await client.raw("GET", path, headers={"accept": _AGGREGATED})
-    found = _decode(await whole_body(response), _Discovered)
-    if found.kind != "APIGroupDiscoveryList":
+    discovered = _decode(await whole_body(response), _Discovered)
+    if discovered.kind != "APIGroupDiscoveryList":
         return None
-    preferred = [(group.metadata.name, group.versions[0]) for group in found.items or () if group.versions]
+    preferred = [
+        (group.metadata.name, group.versions[0]) for group in discovered.items or () if group.versions
+    ]
     return [
         _discovered_kind(resource, group, version.version)
         for group, version in preferred
@@ -135,8 +137,8 @@ async def _all_resources_one_by_one(client: Client) -> list[DictKind]:
     groups, core = await asyncio.gather(_groups(client), _resources(client, "v1"))
     asked = [group.preferred_version or _GroupVersion() for group in groups]
     names = [preferred.group_version for preferred in asked if preferred.group_version]
-    found = await asyncio.gather(*(_resources_or_none(client, name) for name in names))
-    return [*core, *(kind for kinds in found for kind in kinds)]
+    kind_lists = await asyncio.gather(*(_resources_or_none(client, name) for name in names))
+    return [*core, *(kind for kinds in kind_lists for kind in kinds)]
 
 
 async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = None) -> DictKind:
@@ -147,28 +149,28 @@ async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = 
     `Unreachable`.
     """
     kinds = await all_resources(client) if kinds is None else kinds
-    wanted = word.lower()
+    lowered = word.lower()
     for matches in (_is_named, _is_short_for):
         for kind in kinds:
-            if matches(kind, wanted):
+            if matches(kind, lowered):
                 return kind
-    name, _, rest = wanted.partition(".")
+    name, _, rest = lowered.partition(".")
     version, _, group = rest.partition(".")
     if group:
         for kind in await _of_version(client, f"{group}/{version}"):
             if name in _names(kind):
                 return kind
-    raise UnknownKind(f'the server has no kind "{word}"{_hint(wanted, _words(kinds))}')
+    raise UnknownKind(f'the server has no kind "{word}"{_hint(lowered, _words(kinds))}')
 
 
 async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
     """The kind that a manifest names. Raises `UnknownKind`, `ApiError`, `Unreachable`."""
-    found = await _of_version(client, api_version)
-    for candidate in found:
+    candidates = await _of_version(client, api_version)
+    for candidate in candidates:
         if candidate.kind == kind:
             return candidate
-    hint = _hint(kind, (candidate.kind for candidate in found))
-    if not found:
+    hint = _hint(kind, (candidate.kind for candidate in candidates))
+    if not candidates:
         hint = await _version_hint(client, api_version)
     raise UnknownKind(f'the server has no kind "{kind}" in {api_version}{hint}')
 

@@ -136,12 +136,12 @@ class HttpsTransport:
                 await self._room.acquire()
                 lease, streams = _Lease(self), False
                 try:
-                    status, found = await self._send(lease, check, method, message)
+                    status, fields = await self._send(lease, check, method, message)
                     if is_watch and status == 200:
                         streams = True
-                        beat_s = self._heartbeat_s if HEARTBEAT in found else None
-                        return Response(200, found, stream=_Stream(lease, self._server, beat_s))
-                    return Response(status, found, await lease.connection.read_all())
+                        beat_s = self._heartbeat_s if HEARTBEAT in fields else None
+                        return Response(200, fields, stream=_Stream(lease, self._server, beat_s))
+                    return Response(status, fields, await lease.connection.read_all())
                 finally:
                     if not streams:
                         lease.end()

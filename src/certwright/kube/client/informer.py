@@ -121,7 +121,7 @@ class Informer(Generic[T]):
         self._listed: set[ObjectKey] = set()
         self._watch: AsyncGenerator[list[RawEvent], None] | None = None
         self._read_until = 0
-        self._found = 0
+        self._cached_in_list = 0
 
     def add_handler(self, handler: Handler[T]) -> None:
         """Notify `handler` of every change, and immediately of every object in the cache."""
@@ -207,16 +207,16 @@ class Informer(Generic[T]):
 
     async def _compare_page(self, step: ComparePage) -> Answer:
         if not step.continue_token:
-            self._found = 0
+            self._cached_in_list = 0
         page = await self._fetch_page(step.continue_token, step.limit, metadata_only=True)
         if not isinstance(page, RawPage):
             return page
         # Newer objects were written after the list.
         until = parse_revision(page.resource_version)
         missed = sum(self._is_missed(raw, step.revision, until) for raw in page.items)
-        if not page.continue_token and self._found != len(self.cache):
+        if not page.continue_token and self._cached_in_list != len(self.cache):
             there = sum((self.cache.revision(key) or 0) <= until for key in iter(self.cache.keys()))
-            missed += max(there - self._found, 0)
+            missed += max(there - self._cached_in_list, 0)
         if missed:
             _log.warning("%s: %d changes had not been delivered", self.kind.resource, missed)
         return Compared(missed, page.continue_token, page.resource_version)
@@ -227,7 +227,7 @@ class Informer(Generic[T]):
         who = identify(raw)
         key, revision = who.key, parse_revision(who.resource_version)
         cached = self.cache.revision(key)
-        self._found += cached is not None and cached <= until
+        self._cached_in_list += cached is not None and cached <= until
         return revision <= delivered and (cached is None or cached < revision) and key not in self._unreadable
 
     def _begin_list(self) -> None:

@@ -66,18 +66,18 @@ def load(path: Path | Sequence[Path], context: str | None = None) -> ClusterAcce
     names = ", ".join(str(file) for file in paths)
     if not configs:
         raise KubeconfigError("none of the kubeconfig files exists")
-    wanted = context or next((c.current_context for _, c in configs if c.current_context), "")
+    context_name = context or next((c.current_context for _, c in configs if c.current_context), "")
     known = {item.name: (file, item.context) for file, c in reversed(configs) for item in c.contexts or ()}
     if not known:
         raise KubeconfigError(f"{names}: not a kubeconfig: there is no context in it")
-    if not wanted:
+    if not context_name:
         raise KubeconfigError(f"{names}: current-context is not set; choose one of: {_list(known)}")
-    if wanted not in known:
-        raise KubeconfigError(f'{names}: there is no context "{wanted}"; there are: {_list(known)}')
-    file, chosen = known[wanted]
+    if context_name not in known:
+        raise KubeconfigError(f'{names}: there is no context "{context_name}"; there are: {_list(known)}')
+    file, chosen = known[context_name]
     clusters = {item.name: (f, item.cluster) for f, c in reversed(configs) for item in c.clusters or ()}
     users = {item.name: (f, item.user) for f, c in reversed(configs) for item in c.users or ()}
-    place = Place(file, f'context "{wanted}"')
+    place = Place(file, f'context "{context_name}"')
     cluster = _named(clusters, chosen.cluster, place, "cluster")
     user = _named(users, chosen.user, place, "user") if chosen.user else (file, User())
     return _access(cluster, user, place, chosen)
@@ -212,19 +212,19 @@ def _files(user: User, folder: Path) -> LoginFiles:
     return LoginFiles(*(folder / path if path else None for path in (user.token_file, cert, key)))
 
 
-def _plugin(wanted: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plugin:
-    if not wanted.command:
+def _plugin(exec_config: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plugin:
+    if not exec_config.command:
         raise place.error("exec: command is missing; name the program that logs you in")
-    if wanted.api_version not in _EXEC_VERSIONS:
-        given = f'"{wanted.api_version}" is not supported' if wanted.api_version else "is missing"
+    if exec_config.api_version not in _EXEC_VERSIONS:
+        given = f'"{exec_config.api_version}" is not supported' if exec_config.api_version else "is missing"
         raise place.error(f"exec: apiVersion {given}; write {' or '.join(_EXEC_VERSIONS)}")
     # Optional in v1beta1 only.
-    interactive = wanted.interactive_mode or ("IfAvailable" if "beta" in wanted.api_version else "")
+    interactive = exec_config.interactive_mode or ("IfAvailable" if "beta" in exec_config.api_version else "")
     if interactive not in _INTERACTIVE_MODES:
         given = f'"{interactive}" is unknown' if interactive else "is missing"
         raise place.error(f"exec: interactiveMode {given}; write one of {', '.join(_INTERACTIVE_MODES)}")
     info = None
-    if wanted.provide_cluster_info:
+    if exec_config.provide_cluster_info:
         extensions = {item.name: item.extension for item in cluster.extensions or ()}
         info = _cluster_info(
             server=cluster.server,
@@ -236,13 +236,13 @@ def _plugin(wanted: Exec, place: Place, cluster: Cluster, ca_pem: bytes) -> Plug
         )
     return Plugin(
         place=f"{place.file}: {place.what}: exec",
-        api_version=wanted.api_version,
-        command=wanted.command,
-        args=tuple(wanted.args or ()),
-        env=tuple((one.name, one.value) for one in wanted.env or ()),
+        api_version=exec_config.api_version,
+        command=exec_config.command,
+        args=tuple(exec_config.args or ()),
+        env=tuple((variable.name, variable.value) for variable in exec_config.env or ()),
         folder=place.file.parent.absolute(),
         interactive=interactive,
-        install_hint=wanted.install_hint,
+        install_hint=exec_config.install_hint,
         cluster=info,
     )
 

@@ -120,9 +120,9 @@ class FileLogin:
         return credential != self._current
 
     def _read(self) -> None:
-        found = Credential(self._token(), *self._pair())
-        if found != self._current and self._fits(found):
-            self._current = found
+        credential = Credential(self._token(), *self._pair())
+        if credential != self._current and self._fits(credential):
+            self._current = credential
         self._read_at = self._now()
 
     def _token(self) -> str:

@@ -91,7 +91,7 @@ class NamesByValue:
 
     def discard(self, value: str, key: ObjectKey) -> None:
         """Remove a value of the name."""
-        left = tuple(one for one in self._keys.get(hash(value), ()) if one != key)
+        left = tuple(other for other in self._keys.get(hash(value), ()) if other != key)
         if left:
             self._keys[hash(value)] = left
         else:

@@ -368,8 +368,8 @@ class _Kind(msgspec.Struct):
 
 
 def _is_status(body: bytes) -> bool:
-    found = decoded_or_none(json_decoder(_Kind), body)
-    return found is not None and found.kind == "Status"
+    decoded = decoded_or_none(json_decoder(_Kind), body)
+    return decoded is not None and decoded.kind == "Status"
 
 
 def _namespace(obj: Any) -> str:

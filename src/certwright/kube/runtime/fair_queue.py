@@ -23,7 +23,7 @@ class Turns:
     def next(self, flow: Hashable) -> int:
         """The turn of the next item of that flow."""
         if len(self._last) > _MANY:
-            self._last = {one: turn for one, turn in self._last.items() if turn > self._round}
+            self._last = {other: turn for other, turn in self._last.items() if turn > self._round}
         turn = self._last[flow] = max(self._round, self._last.get(flow, 0)) + 1
         return turn
 

@@ -111,7 +111,7 @@ class WorkQueue(Generic[K]):
             turn = self._turns[rank].next(self._flow(key)) if self._flow is not None else 0
             place = self._queued[key] = _Place(rank, turn, next(self._numbers))
             heappush(self._ready, (place, key))
-            self._wake_one()
+            self._wake_next()
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Add the key after `delay`; of several delays the one that ends first counts."""
@@ -152,7 +152,7 @@ class WorkQueue(Generic[K]):
             place, key = heappop(parked)
             if self._queued.get(key) is place:
                 heappush(self._ready, (place, key))
-                self._wake_one()
+                self._wake_next()
                 return
         self._parked.pop(owner, None)
 
@@ -175,10 +175,10 @@ class WorkQueue(Generic[K]):
                     self._takers.remove(woken)
             else:
                 # Woken for a key that another waiter must take now.
-                self._wake_one()
+                self._wake_next()
             raise
 
-    def _wake_one(self) -> None:
+    def _wake_next(self) -> None:
         while self._takers:
             if not (taker := self._takers.popleft()).done():
                 taker.set_result(None)

@@ -59,8 +59,8 @@ def cut(
     """The page.
 
     `current` yields the current rows in order of key, from after `query.after`; it is read no further than
-    needed. With `query.keep` they may lack their bodies: `complete` then adds the body of the last row that was
-    read; None: it cannot be read.
+    needed. With `query.keep` they may lack their bodies: `complete` then adds the body of the last row that
+    was read; None: it cannot be read.
     """
     if undo:
         unchanged = (row for row in current if row.key[1:] not in undo)

@@ -20,7 +20,7 @@ def parse(text: str, known: Collection[str], aliases: Mapping[str, str] = _NO_AL
     Raises `ValueError` with one sentence for a gate that is not `known`, a value that is no boolean, or two
     names of one gate with different values.
     """
-    found: dict[str, bool] = {}
+    gates: dict[str, bool] = {}
     names: dict[str, str] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
@@ -29,11 +29,11 @@ def parse(text: str, known: Collection[str], aliases: Mapping[str, str] = _NO_AL
         if value not in _TRUE and value not in _FALSE:
             raise ValueError(f"invalid value of feature gate {name}={value}: it must be true or false")
         gate, is_on = aliases.get(name, name), value in _TRUE
-        if names.setdefault(gate, name) != name and found[gate] != is_on:
+        if names.setdefault(gate, name) != name and gates[gate] != is_on:
             raise ValueError(f"{names[gate]} and {name} are two names of one feature gate: give it one value")
-        found[gate] = is_on
-    check(found, known)
-    return found
+        gates[gate] = is_on
+    check(gates, known)
+    return gates
 
 
 def check(names: Collection[str], known: Collection[str]) -> None:

@@ -59,8 +59,8 @@ def compile_path(path: str) -> Find:
     find_all = compile_all(path)
 
     def find(value: Any) -> Any:
-        found = find_all(value)
-        return found[0] if found else MISSING
+        values = find_all(value)
+        return values[0] if values else MISSING
 
     return find
 
@@ -72,12 +72,12 @@ def compile_all(path: str) -> FindAll:
     steps = tuple(_steps(path))
 
     def find_all(value: Any) -> list[Any]:
-        found = [value]
+        values = [value]
         for step in steps:
-            if not found:
+            if not values:
                 break
-            found = step(found)
-        return found
+            values = step(values)
+        return values
 
     return find_all
 
@@ -125,17 +125,17 @@ def _unescape(text: str) -> str:
 
 
 def _child(key: str) -> Step:
-    return lambda found: [value[key] for value in found if type(value) is dict and key in value]
+    return lambda values: [value[key] for value in values if type(value) is dict and key in value]
 
 
 def _index(index: int) -> Step:
-    return lambda found: [
-        value[index] for value in found if type(value) is list and -len(value) <= index < len(value)
+    return lambda values: [
+        value[index] for value in values if type(value) is list and -len(value) <= index < len(value)
     ]
 
 
-def _every(found: list[Any]) -> list[Any]:
-    return [item for value in found for item in _items(value)]
+def _every(values: list[Any]) -> list[Any]:
+    return [item for value in values for item in _items(value)]
 
 
 def _items(value: Any) -> list[Any]:
@@ -146,7 +146,7 @@ def _items(value: Any) -> list[Any]:
 
 def _filter(left: str, sign: str, right: str) -> Step:
     find = compile_path(left) if left else lambda value: value
-    wanted = _literal(right)
+    expected = _literal(right)
     compare = _COMPARE[sign]
 
     def holds(item: Any) -> bool:
@@ -154,11 +154,11 @@ def _filter(left: str, sign: str, right: str) -> Step:
         if value is MISSING:
             return False
         try:
-            return compare(value, wanted)
+            return compare(value, expected)
         except TypeError:
             return False
 
-    return lambda found: [item for value in found for item in _items(value) if holds(item)]
+    return lambda values: [item for value in values for item in _items(value) if holds(item)]
 
 
 def _literal(text: str) -> Any:

@@ -49,6 +49,6 @@ class Recent(Generic[K, T]):
             del self._asked[key]
         now = self._now()
         if len(self._answers) >= _MANY:
-            self._answers = {one: current for one, current in self._answers.items() if now < current[0]}
+            self._answers = {other: current for other, current in self._answers.items() if now < current[0]}
         self._answers[key] = (now + self._seconds, answer)
         return answer
