@@ -219,7 +219,7 @@ async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
 async def _persistent_record(spec: ACMEIssuer, client: AcmeClient) -> PersistentRecord | None:
     """The record that solvers of the type `dnsPersist01` rely on; None if there is no such solver, or if the
     server's directory cannot be read now."""
-    if all(one.dns_persist01 is None for one in spec.solvers):
+    if all(solver.dns_persist01 is None for solver in spec.solvers):
         return None
     try:
         issuers = (await client.directory()).caa_identities

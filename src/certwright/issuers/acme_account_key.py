@@ -36,9 +36,9 @@ def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> Account
 async def get_or_create(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
     """The key in the Secret, which is created unless the issuer forbids it. Raises `Trouble`."""
     name = spec.private_key_secret_ref.name
-    found = read_key(spec, await tools.get_secret(name))
-    if found is not None:
-        return found
+    key = read_key(spec, await tools.get_secret(name))
+    if key is not None:
+        return key
     if spec.disable_account_key_generation:
         raise Trouble(
             NOT_VERIFIED,
@@ -49,10 +49,10 @@ async def get_or_create(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Acco
     pem = keys.encode_private_key(made, "PKCS1")
     # Durable before registration: an account whose key is lost is lost. Another writer may have been faster.
     stored = await acme.create_secret(name, {_entry(spec): pem})
-    found = read_key(spec, stored)
-    if found is None:
+    key = read_key(spec, stored)
+    if key is None:
         raise Trouble(NOT_VERIFIED, f"{VERIFY}{missing_key(spec)}")
-    return found
+    return key
 
 
 def _entry(spec: ACMEIssuer) -> str:

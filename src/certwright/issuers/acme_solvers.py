@@ -22,11 +22,11 @@ def with_solvers(
     serve the names that they are for, and the message has the problems."""
     if not problems:
         return account
-    shown = "; ".join(f"{one.path}: {one.message}" for one in problems[:_MOST_SHOWN])
+    shown = "; ".join(f"{problem.path}: {problem.message}" for problem in problems[:_MOST_SHOWN])
     if more := len(problems) - _MOST_SHOWN if len(problems) > _MOST_SHOWN else 0:
         shown += f"; and {more} more"
     retry_after = _retry_after(problems, now)
-    if len(problems) < len(spec.solvers) or not all(one.is_certain for one in problems):
+    if len(problems) < len(spec.solvers) or not all(problem.is_certain for problem in problems):
         return replace(account, message=f"{account.message}; but {shown}", retry_after=retry_after)
     message = f"Failed to verify solvers: {shown}"
     return replace(
@@ -35,5 +35,5 @@ def with_solvers(
 
 
 def _retry_after(problems: Sequence[SolverProblem], now: datetime) -> timedelta | None:
-    moments = [one.retry_at for one in problems if one.retry_at is not None]
+    moments = [problem.retry_at for problem in problems if problem.retry_at is not None]
     return max(min(moments) - now, _SHORTEST_RETRY) if moments else None

@@ -98,16 +98,16 @@ class CA:
         """Ready if the Secret contains the valid pair of a CA. Checks again when the CA expires."""
         name = _spec(issuer).secret_name
         now = tools.now()
-        found = self._usable(issuer, await tools.get_secret(name), tools)
-        if isinstance(found, Trouble):
+        pair = self._usable(issuer, await tools.get_secret(name), tools)
+        if isinstance(pair, Trouble):
             return Checked(
                 ready=False,
-                reason=found.check_reason,
-                message=_PREFIX + found.message,
+                reason=pair.check_reason,
+                message=_PREFIX + pair.message,
                 secrets=(name,),
-                lacks_secret=found.sign_reason == _MISSING,
+                lacks_secret=pair.sign_reason == _MISSING,
             )
-        left = found.certificate.not_after - now
+        left = pair.certificate.not_after - now
         return Checked(
             ready=True, reason=VERIFIED, message=_VERIFIED_MESSAGE, secrets=(name,), retry_after=left
         )
@@ -143,26 +143,26 @@ class CA:
         name = _spec(issuer).secret_name
         if data is None:
             return Trouble(_GET, _MISSING, f'secret "{name}" not found')
-        found = self._pair(issuer.uid, name, data)
-        if isinstance(found, Trouble):
-            return found
-        if found.certificate.is_ml_dsa and not tools.post_quantum:
+        pair = self._pair(issuer.uid, name, data)
+        if isinstance(pair, Trouble):
+            return pair
+        if pair.certificate.is_ml_dsa and not tools.post_quantum:
             return Trouble(NOT_ALLOWED, NOT_ALLOWED, f'the CA key in secret "{name}": {NO_POST_QUANTUM}')
-        if found.certificate.not_after <= tools.now():
-            expired = f"{found.certificate.not_after:%Y-%m-%dT%H:%M:%SZ}"
+        if pair.certificate.not_after <= tools.now():
+            expired = f"{pair.certificate.not_after:%Y-%m-%dT%H:%M:%SZ}"
             text = f'the CA certificate in secret "{name}" expired at {expired}'
             return Trouble(_INVALID, _INVALID_DATA, text)
-        return found
+        return pair
 
     def _pair(self, uid: str, name: str, data: Mapping[str, bytes]) -> SigningPair | Trouble:
         digest = _digest(data)
         cached = self._pairs.get(uid)
         if cached is not None and cached[0] == digest:
             return cached[1]
-        found = _parse(name, data)
-        if isinstance(found, SigningPair):
-            self._pairs.put(uid, (digest, found))
-        return found
+        parsed = _parse(name, data)
+        if isinstance(parsed, SigningPair):
+            self._pairs.put(uid, (digest, parsed))
+        return parsed
 
 
 def _spec(issuer: IssuerView) -> CAIssuer:
@@ -194,9 +194,9 @@ def _digest(data: Mapping[str, bytes]) -> bytes:
 
 
 def _parse(name: str, data: Mapping[str, bytes]) -> SigningPair | Trouble:
-    for wanted in (TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY):
-        if not data.get(wanted):
-            return Trouble(_GET, _INVALID_DATA, f'no data for "{wanted}" in secret "{name}"')
+    for entry in (TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY):
+        if not data.get(entry):
+            return Trouble(_GET, _INVALID_DATA, f'no data for "{entry}" in secret "{name}"')
     try:
         certificates = chain.in_order(read_chain(data[TLS_CERT_KEY]))
     except PkiError as error:
@@ -230,10 +230,10 @@ def _pair_of(certificates: tuple[CertificateFacts, ...], key: PrivateKey) -> Sig
 
 def _path_length(certificate: CertificateFacts) -> int | None:
     try:
-        found = certificate.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
+        constraints = certificate.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
     except x509.ExtensionNotFound:
         return None
-    return found.value.path_length
+    return constraints.value.path_length
 
 
 def _remarks(pair: SigningPair, request: CertificateRequestSpec) -> tuple[Remark, ...]:

@@ -52,10 +52,10 @@ class SelfSigned(msgspec.Struct, frozen=True):
         if not name:
             text = f'Annotation "{PRIVATE_KEY_SECRET_NAME}" missing or reference empty'
             return Failed("MissingAnnotation", text)
-        found = _key(await signing.get_secret(name), name, request.metadata.namespace)
-        if isinstance(found, Pending):
-            return found
-        if (failed := _mismatch(request, found)) is not None:
+        key = _key(await signing.get_secret(name), name, request.metadata.namespace)
+        if isinstance(key, Pending):
+            return key
+        if (failed := _mismatch(request, key)) is not None:
             return failed
         if (refused := refusal(request.spec.request, tools)) is not None:
             return refused
@@ -63,11 +63,11 @@ class SelfSigned(msgspec.Struct, frozen=True):
         assert spec is not None, "table.kind_of chose this implementation because of it"
 
         def work() -> bytes:
-            return _sign(request, found, spec, now)
+            return _sign(request, key, spec, now)
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
-            pem = await tools.executor.run(work) if takes_long(found, request.spec.request) else work()
+            pem = await tools.executor.run(work) if takes_long(key, request.spec.request) else work()
         except CannotSign as error:
             return Failed("ErrorSigning", f"Error signing certificate: {error}")
         except (PkiError, ValueError) as error:

@@ -75,5 +75,5 @@ def _account(session: Session, response: Response) -> Account:
 
 
 def _read(url: str, response: Response) -> Account:
-    found = reading.read_object(response, "an account")
-    return Account(url, reading.text(found, "status"), reading.texts(found, "contact"), found)
+    content = reading.read_object(response, "an account")
+    return Account(url, reading.text(content, "status"), reading.texts(content, "contact"), content)

@@ -59,27 +59,27 @@ def accept_challenge(session: Session, url: str, payload: Mapping[str, Any] | No
 
 
 def _read(url: str, response: Response) -> Authorization:
-    found = reading.read_object(response, "an authorization")
-    identifier = found.get("identifier")
+    content = reading.read_object(response, "an authorization")
+    identifier = content.get("identifier")
     identifier = identifier if isinstance(identifier, dict) else {}
     return Authorization(
         url=url,
-        status=reading.needed_text(found, "status", url=url, what="an authorization"),
+        status=reading.needed_text(content, "status", url=url, what="an authorization"),
         identifier=Identifier(reading.text(identifier, "type"), reading.text(identifier, "value")),
-        wildcard=found.get("wildcard") is True,
-        expires=reading.moment(found, "expires"),
-        challenges=tuple(_challenge(item, "") for item in reading.objects(found, "challenges")),
+        wildcard=content.get("wildcard") is True,
+        expires=reading.moment(content, "expires"),
+        challenges=tuple(_challenge(item, "") for item in reading.objects(content, "challenges")),
         retry_after=response.retry_after,
-        raw=found,
+        raw=content,
     )
 
 
-def _challenge(found: dict[str, Any], url: str) -> Challenge:
+def _challenge(content: dict[str, Any], url: str) -> Challenge:
     return Challenge(
-        url=reading.text(found, "url") or url,
-        type=reading.text(found, "type"),
-        token=reading.text(found, "token"),
-        status=reading.text(found, "status"),
-        error=problem_of(found.get("error")),
-        raw=found,
+        url=reading.text(content, "url") or url,
+        type=reading.text(content, "type"),
+        token=reading.text(content, "token"),
+        status=reading.text(content, "status"),
+        error=problem_of(content.get("error")),
+        raw=content,
     )

@@ -34,9 +34,9 @@ def download(session: Session, url: str, *, preferred_chain: str = "") -> Flow[D
     if not preferred_chain or default.ends_with(preferred_chain):
         return default
     for alternate in default.alternates:
-        found = _read((yield from post(session, Action.CERTIFICATE, alternate, accept=_CHAIN)))
-        if found.ends_with(preferred_chain):
-            return found
+        candidate = _read((yield from post(session, Action.CERTIFICATE, alternate, accept=_CHAIN)))
+        if candidate.ends_with(preferred_chain):
+            return candidate
     return default
 
 

@@ -46,26 +46,26 @@ class Directory:
 def fetch_directory(url: str) -> Flow[Directory]:
     """Fetch the directory at `url`. Raises `NotAcme` if the response is not a directory."""
     response = checked((yield Request(Action.DIRECTORY, "GET", url)))
-    found = reading.read_object(response, "an ACME directory")
-    meta = found.get("meta")
+    content = reading.read_object(response, "an ACME directory")
+    meta = content.get("meta")
     meta = meta if isinstance(meta, dict) else {}
-    missing = [name for name in ("newNonce", "newAccount", "newOrder") if not reading.text(found, name)]
+    missing = [name for name in ("newNonce", "newAccount", "newOrder") if not reading.text(content, name)]
     if missing:
         lacks = f"it has no {', '.join(missing)}"
         raise NotAcme(f"{place_of(url)} is not an ACME directory: {lacks}; check the URL with your CA")
     profiles = meta.get("profiles")
     return Directory(
         url=url,
-        new_nonce=found["newNonce"],
-        new_account=found["newAccount"],
-        new_order=found["newOrder"],
-        revoke_cert=reading.text(found, "revokeCert"),
-        key_change=reading.text(found, "keyChange"),
-        renewal_info=reading.text(found, "renewalInfo"),
+        new_nonce=content["newNonce"],
+        new_account=content["newAccount"],
+        new_order=content["newOrder"],
+        revoke_cert=reading.text(content, "revokeCert"),
+        key_change=reading.text(content, "keyChange"),
+        renewal_info=reading.text(content, "renewalInfo"),
         terms_of_service=reading.text(meta, "termsOfService"),
         website=reading.text(meta, "website"),
         caa_identities=reading.texts(meta, "caaIdentities"),
         external_account_required=meta.get("externalAccountRequired") is True,
         profiles={k: str(v) for k, v in profiles.items()} if isinstance(profiles, dict) else {},
-        raw=found,
+        raw=content,
     )

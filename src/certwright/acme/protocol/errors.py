@@ -101,9 +101,9 @@ def problem_in(response: Response) -> Problem | None:
     (e.g. by a proxy) becomes one."""
     if 200 <= response.status < 300:
         return None
-    found = read_problem(response.body, response.status, media_type=response.header("content-type"))
-    if found is not None:
-        return found
+    problem = read_problem(response.body, response.status, media_type=response.header("content-type"))
+    if problem is not None:
+        return problem
     return Problem(
         detail=f"{place_of(response.url)} answered HTTP status {response.status} without saying why",
         status=response.status,

@@ -65,14 +65,14 @@ def list_orders(session: Session) -> Flow[tuple[str, ...]]:
     the first pages, because callers look for new orders and servers list pending ones."""
     response = yield from post(session, Action.ACCOUNT, session.kid)
     url = reading.text(reading.read_object(response, "an account"), "orders")
-    found: list[str] = []
+    order_urls: list[str] = []
     for _ in range(_MOST_PAGES):
         if not url:
             break
         response = yield from post(session, Action.ORDERS, url)
-        found += reading.texts(reading.read_object(response, "a list of orders"), "orders")
+        order_urls += reading.texts(reading.read_object(response, "a list of orders"), "orders")
         url = next(iter(response.links("next")), "")
-    return tuple(found)
+    return tuple(order_urls)
 
 
 def finalize(session: Session, order: Order, csr_der: bytes) -> Flow[Order]:
@@ -84,19 +84,19 @@ def finalize(session: Session, order: Order, csr_der: bytes) -> Flow[Order]:
 
 
 def _read(url: str, response: Response) -> Order:
-    found = reading.read_object(response, "an order")
+    content = reading.read_object(response, "an order")
     return Order(
         url=url,
-        status=reading.needed_text(found, "status", url=url, what="an order"),
-        finalize=reading.needed_text(found, "finalize", url=url, what="an order"),
-        authorizations=reading.texts(found, "authorizations"),
+        status=reading.needed_text(content, "status", url=url, what="an order"),
+        finalize=reading.needed_text(content, "finalize", url=url, what="an order"),
+        authorizations=reading.texts(content, "authorizations"),
         identifiers=tuple(
             Identifier(reading.text(i, "type"), reading.text(i, "value"))
-            for i in reading.objects(found, "identifiers")
+            for i in reading.objects(content, "identifiers")
         ),
-        expires=reading.moment(found, "expires"),
-        error=problem_of(found.get("error")),
-        certificate=reading.text(found, "certificate"),
+        expires=reading.moment(content, "expires"),
+        error=problem_of(content.get("error")),
+        certificate=reading.text(content, "certificate"),
         retry_after=response.retry_after,
-        raw=found,
+        raw=content,
     )

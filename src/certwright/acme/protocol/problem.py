@@ -169,29 +169,29 @@ def read_problem(body: bytes, status: int, *, media_type: str) -> Problem | None
     problem document (RFC 7807 §6.1), or with an ACME problem type. Other JSON may have a `detail` as well.
     """
     try:
-        found = msgspec.json.decode(body)
+        document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(found, dict) or not ({"type", "detail", "title"} & found.keys()):
+    if not isinstance(document, dict) or not ({"type", "detail", "title"} & document.keys()):
         return None
     is_called_so = media_type.partition(";")[0].strip().lower() == _MEDIA_TYPE
-    if not is_called_so and not _text(found, "type").startswith(_PREFIX):
+    if not is_called_so and not _text(document, "type").startswith(_PREFIX):
         return None
-    return _problem(found, status, depth=0)
+    return _problem(document, status, depth=0)
 
 
-def _problem(found: dict[str, Any], status: int, *, depth: int) -> Problem:
-    raw = found.get("subproblems")
+def _problem(document: dict[str, Any], status: int, *, depth: int) -> Problem:
+    raw = document.get("subproblems")
     # A subproblem of a subproblem has no meaning (RFC 8555 §6.7.1): ignored.
     subs = [sub for sub in raw if isinstance(sub, dict)] if isinstance(raw, list) and depth == 0 else []
-    own = found.get("status")
+    own = document.get("status")
     return Problem(
-        type=_text(found, "type") or "about:blank",
-        title=_text(found, "title"),
-        detail=_text(found, "detail"),
+        type=_text(document, "type") or "about:blank",
+        title=_text(document, "title"),
+        detail=_text(document, "detail"),
         status=own if isinstance(own, int) and not isinstance(own, bool) else status,
-        instance=_text(found, "instance"),
-        identifier=_identifier(found.get("identifier")),
+        instance=_text(document, "instance"),
+        identifier=_identifier(document.get("identifier")),
         subproblems=tuple(_problem(sub, 0, depth=depth + 1) for sub in subs),
     )
 
@@ -207,6 +207,6 @@ def _identifier(value: Any) -> Identifier | None:
     return Identifier(type=_text(value, "type"), value=_text(value, "value"))
 
 
-def _text(found: dict[str, Any], name: str) -> str:
-    value = found.get(name)
+def _text(document: dict[str, Any], name: str) -> str:
+    value = document.get(name)
     return value if isinstance(value, str) else ""

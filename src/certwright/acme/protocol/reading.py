@@ -23,45 +23,45 @@ _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9!#$&^_.+-]{1,40}/[a-zA-Z0-9!#$&^_.+-]{1,40}
 def read_object(response: Response, what: str) -> Json:
     """The JSON object in a response. Raises `NotAcme` with a sentence that names `what` was expected."""
     try:
-        found = msgspec.json.decode(response.body)
+        content = msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         # Nothing of the body: it may be an internal page, and tenants read this message.
         answer = f"answered HTTP status {response.status} with {_media_type(response)}"
         raise NotAcme(f"{place_of(response.url)} {answer} instead of {what}")
-    return found
+    return content
 
 
-def text(found: Json, name: str) -> str:
+def text(content: Json, name: str) -> str:
     """A string member, or the empty string."""
-    value = found.get(name)
+    value = content.get(name)
     return value if isinstance(value, str) else ""
 
 
-def needed_text(found: Json, name: str, *, url: str, what: str) -> str:
+def needed_text(content: Json, name: str, *, url: str, what: str) -> str:
     """A required string member. Raises `NotAcme` if it is missing."""
-    value = text(found, name)
+    value = text(content, name)
     if not value:
         raise NotAcme(f"{place_of(url)} answered with {what} that has no `{name}`")
     return value
 
 
-def texts(found: Json, name: str) -> tuple[str, ...]:
+def texts(content: Json, name: str) -> tuple[str, ...]:
     """A member that is a list of strings; drops other items."""
-    value = found.get(name)
+    value = content.get(name)
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
 
-def objects(found: Json, name: str) -> list[Json]:
+def objects(content: Json, name: str) -> list[Json]:
     """A member that is a list of objects; drops other items."""
-    value = found.get(name)
+    value = content.get(name)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def moment(found: Json, name: str) -> datetime | None:
+def moment(content: Json, name: str) -> datetime | None:
     """A timestamp member (RFC 3339), or None."""
-    value = text(found, name)
+    value = text(content, name)
     try:
         parsed = datetime.fromisoformat(value) if value else None
     except ValueError:
@@ -79,7 +79,7 @@ def location(response: Response, what: str) -> str:
 
 
 def _media_type(response: Response) -> str:
-    found = response.header("content-type").partition(";")[0].strip()
+    media_type = response.header("content-type").partition(";")[0].strip()
     if not response.body:
         return "an empty body"
-    return found if _MEDIA_TYPE.fullmatch(found) else "something"
+    return media_type if _MEDIA_TYPE.fullmatch(media_type) else "something"

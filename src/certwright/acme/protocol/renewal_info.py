@@ -29,11 +29,11 @@ def fetch_renewal_info(directory: Directory, identifier: str) -> Flow[RenewalInf
         raise NotAcme(f"the server at {directory.url} offers no renewal information")
     url = f"{directory.renewal_info.rstrip('/')}/{identifier}"
     response = checked((yield Request(Action.RENEWAL_INFO, "GET", url)))
-    found = reading.read_object(response, "renewal information")
-    window = found.get("suggestedWindow")
+    content = reading.read_object(response, "renewal information")
+    window = content.get("suggestedWindow")
     window = window if isinstance(window, dict) else {}
     start, end = reading.moment(window, "start"), reading.moment(window, "end")
     if start is None or end is None or end <= start:
         # "Clients … MUST … treat a server response with end ≤ start" as if there were none (§4.3.3).
         raise NotAcme(f"{place_of(url)} answered with a window that has no beginning or no end after it")
-    return RenewalInfo(start, end, reading.text(found, "explanationURL"), response.retry_after)
+    return RenewalInfo(start, end, reading.text(content, "explanationURL"), response.retry_after)

@@ -84,8 +84,8 @@ class Ledger:
             self._wait(asking, key, free - at)
             return WaitUntil(moment_of(free), self._sentence(key, free))
         self.lines.leave(asking.uid)
-        for one in asked:
-            self.bucket(one).held += 1
+        for bucket_key in asked:
+            self.bucket(bucket_key).held += 1
         # Only limited buckets count.
         if asked or silent or self._failure_keys(asking):
             self.flights[asking.uid] = Flight(at, asked, silent)
@@ -132,29 +132,29 @@ class Ledger:
             if published.SET in self.limits.limits
             else []
         )
-        found: list[Key] = []
+        limiting: list[Key] = []
         silent: tuple[Key, ...] = ()
         if asking.replaces and self.limits.exempts_ari:
             silent = tuple(the_set)
         elif asking.renewal and self.limits.exempts_renewals:
-            found = the_set
+            limiting = the_set
         else:
-            found = [Key(published.ORDERS, asking.account), *self._domain_keys(asking), *the_set]
+            limiting = [Key(published.ORDERS, asking.account), *self._domain_keys(asking), *the_set]
         # Limits learned from refusals apply to every order.
-        found += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid), *self._learned_of_names(asking)]
-        return [one for one in found if self.rate(one) is not None], silent
+        limiting += [Key(LEARNED, asking.account), Key(LEARNED, asking.uid), *self._learned_of_names(asking)]
+        return [key for key in limiting if self.rate(key) is not None], silent
 
     def _learned_of_names(self, asking: Asking) -> list[Key]:
         """The learned buckets of exactly these names, and of their registered domains."""
         if not any(key.whose.startswith((_SET, _DOMAIN)) for key in self.paces):
             return []
-        domains = [Key(LEARNED, _DOMAIN + one) for one in scopes.registered_domains(asking.identifiers)]
+        domains = [Key(LEARNED, _DOMAIN + domain) for domain in scopes.registered_domains(asking.identifiers)]
         return [Key(LEARNED, _SET + scopes.set_of(asking.identifiers)), *domains]
 
     def _domain_keys(self, asking: Asking) -> list[Key]:
         if published.DOMAIN not in self.limits.limits:
             return []
-        return [Key(published.DOMAIN, one) for one in scopes.registered_domains(asking.identifiers)]
+        return [Key(published.DOMAIN, domain) for domain in scopes.registered_domains(asking.identifiers)]
 
     def _free_at(self, asking: Asking, asked: Iterable[Key], at: int) -> tuple[int, Key | None]:
         """When capacity is free, and the bucket that lacks it now (None: no bucket does)."""
@@ -164,12 +164,12 @@ class Ledger:
             if rate is None or bucket is None:
                 continue
             ahead = self._ahead(key, asking)
-            one = bucket.free_at(rate, at, ahead)
-            if bucket.held and one > at + HELD_FOR:
+            earliest = bucket.free_at(rate, at, ahead)
+            if bucket.held and earliest > at + HELD_FOR:
                 # Unused reservations of other orders lapse by then.
-                one = max(at + HELD_FOR, bucket.free_at(rate, at, ahead - bucket.held))
-            if one > free:
-                free, by = one, key
+                earliest = max(at + HELD_FOR, bucket.free_at(rate, at, ahead - bucket.held))
+            if earliest > free:
+                free, by = earliest, key
         return free, by
 
     def _ahead(self, key: Key, asking: Asking) -> int:
@@ -213,7 +213,7 @@ class Ledger:
         if flight is None or flight.is_placed:
             return
         flight.is_placed = True
-        for key in [one for one in flight.held if one.limit in _AT_ORDER]:
+        for key in [reserved for reserved in flight.held if reserved.limit in _AT_ORDER]:
             self._settle(flight, key, micros(now), spent=True)
 
     def issued(self, uid: str, now: datetime) -> None:
@@ -326,10 +326,10 @@ class Ledger:
         if limit == published.FAILURES and not is_ours:
             return Key(LEARNED, _SET + scopes.set_of(asking.identifiers))
         if limit == published.FAILURES:
-            names = [one for one in asking.identifiers if one.lower().removeprefix("*.") in named]
+            names = [name for name in asking.identifiers if name.lower().removeprefix("*.") in named]
             return _failure_key(asking.account, (names or list(asking.identifiers))[0])
         domains = scopes.registered_domains(asking.identifiers)
-        domain = next((one for one in domains if one in named), domains[0])
+        domain = next((registered for registered in domains if registered in named), domains[0])
         return Key(limit, domain) if is_ours else Key(LEARNED, _DOMAIN + domain)
 
     def _learn(self, asking: Asking, key: Key, until: datetime | None, now: datetime) -> None:

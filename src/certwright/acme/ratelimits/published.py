@@ -135,8 +135,11 @@ def read_limits(content: Any) -> dict[str, CaLimits]:
     """
     top = _mapping("the file", content)
     _only("the file", top, ("limits",))
-    found = _mapping("limits", top.get("limits", {}))
-    return {_place(str(place)): _read_ca(f"limits.{place}", str(place), one) for place, one in found.items()}
+    limits = _mapping("limits", top.get("limits", {}))
+    return {
+        _place(str(place)): _read_ca(f"limits.{place}", str(place), ca_limits)
+        for place, ca_limits in limits.items()
+    }
 
 
 def _place(written: str) -> str:

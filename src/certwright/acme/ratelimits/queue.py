@@ -57,7 +57,7 @@ class Lines:
         if waiter is None:
             waiter = self._waiters[asking.uid] = _Waiter(asking, key)
         waiter.asking, waiter.main = asking, key
-        for other in [one for one in waiter.lines if one != key and not keeps_place(one)]:
+        for other in [line for line in waiter.lines if line != key and not keeps_place(line)]:
             self._leave_line(waiter, other)
         if stands and key not in waiter.lines:
             waiter.lines.add(key)

@@ -35,32 +35,32 @@ class Seen(msgspec.Struct, frozen=True):
 def catch_up(ledger: Ledger, orders: Iterable[Seen], now: datetime) -> None:
     """Count in a restored ledger the outcome of these orders since it was saved."""
     open_ones: list[Asking] = []
-    for one in sorted(orders, key=lambda seen: (seen.placed_by, seen.ended_by)):
-        uid = one.asking.uid
+    for order in sorted(orders, key=lambda seen: (seen.placed_by, seen.ended_by)):
+        uid = order.asking.uid
         if uid not in ledger.flights:
-            if not one.is_placed and not one.end:
-                open_ones.append(one.asking)
-            if not one.is_placed or not one.is_newer:
+            if not order.is_placed and not order.end:
+                open_ones.append(order.asking)
+            if not order.is_placed or not order.is_newer:
                 continue
-            _reserve(ledger, one, now)
-        if one.is_placed:
-            ledger.placed(uid, one.placed_by)
-        if one.end == ISSUED:
-            ledger.issued(uid, one.ended_by)
-        elif one.end:
-            ledger.failed(uid, one.ended_by)
+            _reserve(ledger, order, now)
+        if order.is_placed:
+            ledger.placed(uid, order.placed_by)
+        if order.end == ISSUED:
+            ledger.issued(uid, order.ended_by)
+        elif order.end:
+            ledger.failed(uid, order.ended_by)
     for asking in sorted(open_ones, key=lambda asking: asking.place):
         ledger.expect(asking, now)
 
 
-def _reserve(ledger: Ledger, one: Seen, now: datetime) -> None:
+def _reserve(ledger: Ledger, order: Seen, now: datetime) -> None:
     """Reserve for an order that another program placed, or whose reservation was not saved."""
-    asked, silent = ledger.keys_of(one.asking)
+    asked, silent = ledger.keys_of(order.asking)
     if not asked and not silent:
         return
-    at = micros(one.placed_by)
+    at = micros(order.placed_by)
     flight = Flight(at, asked, silent, has_lapsed=micros(now) - at > HELD_FOR)
     for key in asked:
         ledger.bucket(key).held += not flight.has_lapsed
-    ledger.flights[one.asking.uid] = flight
+    ledger.flights[order.asking.uid] = flight
     ledger.is_changed = True

@@ -45,15 +45,15 @@ def limit_named(text: str) -> str | None:
 
 def until_named(text: str) -> datetime | None:
     """The moment until which the text requires a wait."""
-    found = _UNTIL.search(text)
-    if found is None:
+    match = _UNTIL.search(text)
+    if match is None:
         return None
     try:
-        return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC)
+        return datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC)
     except ValueError:
         return None
 
 
 def names_in(text: str) -> frozenset[str]:
     """The quoted strings: the domain or name that the refusal is about."""
-    return frozenset(found.lower().rstrip(".") for found in _QUOTED.findall(text))
+    return frozenset(quoted.lower().rstrip(".") for quoted in _QUOTED.findall(text))

@@ -41,13 +41,13 @@ def registered_domain(identifier: str) -> str:
 
 def registered_domains(identifiers: Iterable[str]) -> tuple[str, ...]:
     """The distinct registered domains, sorted."""
-    return tuple(sorted({registered_domain(one) for one in identifiers}))
+    return tuple(sorted({registered_domain(identifier) for identifier in identifiers}))
 
 
 def set_of(identifiers: Iterable[str]) -> str:
     """The key of exactly this set of names, whatever their order and case: the name of a single one, else
     one of them and a digest of all."""
-    names = sorted({one.lower().rstrip(".") for one in identifiers})
+    names = sorted({identifier.lower().rstrip(".") for identifier in identifiers})
     if len(names) == 1:
         return names[0]
     digest = hashlib.sha256(",".join(names).encode()).hexdigest()[:16]

@@ -48,13 +48,13 @@ def state(ledger: Ledger, now: datetime) -> LedgerState:
 
     flights = {
         uid: FlightState(
-            one.at,
-            one.is_placed,
-            one.has_lapsed,
-            [position(key) for key in one.held],
-            [position(key) for key in one.silent],
+            flight.at,
+            flight.is_placed,
+            flight.has_lapsed,
+            [position(key) for key in flight.held],
+            [position(key) for key in flight.silent],
         )
-        for uid, one in ledger.flights.items()
+        for uid, flight in ledger.flights.items()
     }
     return LedgerState(
         buckets={str(key): list[object](bucket.numbers()) for key, bucket in ledger.buckets.items()},
@@ -111,12 +111,12 @@ def _flights(saved: LedgerState) -> dict[str, Flight]:
     keys = [Key.read(name) for name in saved.keys]
     return {
         uid: Flight(
-            one.at,
-            [keys[at] for at in one.held if 0 <= at < len(keys)],
-            tuple(keys[at] for at in one.silent if 0 <= at < len(keys)),
-            one.is_placed,
-            one.has_lapsed,
+            flight.at,
+            [keys[at] for at in flight.held if 0 <= at < len(keys)],
+            tuple(keys[at] for at in flight.silent if 0 <= at < len(keys)),
+            flight.is_placed,
+            flight.has_lapsed,
         )
-        for uid, one in saved.flights.items()
-        if one.held is not None
+        for uid, flight in saved.flights.items()
+        if flight.held is not None
     }

@@ -80,7 +80,7 @@ class Admissions:
         return made
 
     def _displace(self) -> None:
-        address = max(self._pending, key=lambda one: len(self._pending[one]))
+        address = max(self._pending, key=lambda peer: len(self._pending[peer]))
         oldest = next(iter(self._pending[address]))
         if self.displaced % _LOG_EVERY == 0:
             _log.warning(

@@ -41,8 +41,8 @@ async def relevant_records(name: str, records_of: RecordsOf) -> Sequence[Record]
     `name` has no wildcard label."""
     labels = name.rstrip(".").split(".")
     for start in range(len(labels)):
-        if found := await records_of(".".join(labels[start:])):
-            return found
+        if records := await records_of(".".join(labels[start:])):
+            return records
     return ()
 
 
@@ -53,9 +53,11 @@ def forbids(
     issue. `account` is the URL of the account there; empty: unknown."""
     if not identities:
         return False
-    if any(one.flags & CRITICAL and one.tag.lower() not in _KNOWN for one in records):
+    if any(record.flags & CRITICAL and record.tag.lower() not in _KNOWN for record in records):
         return True
-    issue, wild = ([one.value for one in records if one.tag.lower() == tag] for tag in ("issue", "issuewild"))
+    issue, wild = (
+        [record.value for record in records if record.tag.lower() == tag] for tag in ("issue", "issuewild")
+    )
     # §4.3: issuewild has precedence for wildcard names, and counts for no others.
     applicable = wild if is_wildcard and wild else issue
     if not applicable:
@@ -76,7 +78,7 @@ def parse(value: str) -> Authorized:
     return Authorized(issuer.lower().rstrip("."), parameters)
 
 
-def _authorizes(found: Authorized, identities: Collection[str], account: str) -> bool:
+def _authorizes(authorized: Authorized, identities: Collection[str], account: str) -> bool:
     # RFC 8657 §3: with `accounturi` only that account is authorized.
-    bound_to = found.parameters.get("accounturi", "")
-    return found.issuer in identities and (not bound_to or not account or bound_to == account)
+    bound_to = authorized.parameters.get("accounturi", "")
+    return authorized.issuer in identities and (not bound_to or not account or bound_to == account)

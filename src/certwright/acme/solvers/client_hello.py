@@ -66,9 +66,9 @@ class _Reader:
     def take(self, count: int) -> bytes:
         if self._at + count > len(self._data):
             raise NotTls("a ClientHello that is cut off")
-        found = self._data[self._at : self._at + count]
+        octets = self._data[self._at : self._at + count]
         self._at += count
-        return found
+        return octets
 
     def number(self, size: int) -> int:
         return int.from_bytes(self.take(size), "big")
@@ -103,7 +103,7 @@ def _server_name(names: _Reader) -> str:
 
 
 def _protocols(entries: _Reader) -> tuple[str, ...]:
-    found = []
+    protocols = []
     while entries:
-        found.append(entries.take(entries.number(1)).decode("latin-1"))
-    return tuple(found)
+        protocols.append(entries.take(entries.number(1)).decode("latin-1"))
+    return tuple(protocols)

@@ -70,16 +70,16 @@ class _Listener(asyncio.DatagramProtocol):
 
     def _read(self, data: bytes) -> dns.message.Message:
         asked = self._message
-        found = dns.message.from_wire(
+        response = dns.message.from_wire(
             data,
             keyring=asked.keyring,
             request_mac=asked.mac,
             question_only=_is_question_enough(asked, data),
             raise_on_truncation=True,
         )
-        if not asked.is_response(found):
+        if not asked.is_response(response):
             raise dns.query.BadResponse
-        return found
+        return response
 
 
 def _is_question_enough(asked: dns.message.Message, data: bytes) -> bool:

@@ -57,13 +57,13 @@ class HttpCheck:
             connector=connector, timeout=timeout, headers=headers, cookie_jar=aiohttp.DummyCookieJar()
         ) as session:
             for _ in range(_MOST_REDIRECTS + 1):
-                found = await _fetch(session, url, task)
-                if not isinstance(found, str):
-                    return found
-                if _port_of(found) not in self._redirect_ports and _port_of(found) != self._port:
-                    place = f"{place_of(url)} redirects to port {_port_of(found)}"
+                outcome = await _fetch(session, url, task)
+                if not isinstance(outcome, str):
+                    return outcome
+                if _port_of(outcome) not in self._redirect_ports and _port_of(outcome) != self._port:
+                    place = f"{place_of(url)} redirects to port {_port_of(outcome)}"
                     return NotYet(f"{place}; CAs follow redirects to ports 80 and 443 only")
-                url = found
+                url = outcome
         return NotYet(f"more than {_MOST_REDIRECTS} redirects, the last to {place_of(url)}")
 
 

@@ -107,8 +107,8 @@ class NameServers:
         except ValueError:
             pass
         kinds = (dns.rdatatype.A, dns.rdatatype.AAAA)
-        found = await asyncio.gather(*(self._recursively(name, kind) for kind in kinds))
-        values = tuple(value for answer in found for value in answer.values)
+        answers = await asyncio.gather(*(self._recursively(name, kind) for kind in kinds))
+        values = tuple(value for answer in answers for value in answer.values)
         if not values:
             raise LookupFailed(f"{name} has no address")
         return values
@@ -124,7 +124,7 @@ class NameServers:
             if not answer.values:
                 return seen[-1]
             target = answer.values[0].rstrip(".")
-            if target.lower() in (one.lower() for one in seen) or len(seen) > _MOST_ALIASES:
+            if target.lower() in (alias.lower() for alias in seen) or len(seen) > _MOST_ALIASES:
                 raise LookupFailed(f"the CNAME records of {name} lead in a circle: {' → '.join(seen)}")
             seen.append(target)
 
@@ -154,8 +154,10 @@ class NameServers:
         hosts = sorted(value.rstrip(".") for value in answer.values)
         if not hosts:
             raise LookupFailed(f"the zone {zone} names no name servers")
-        found = await asyncio.gather(*(_or_none(self.addresses(host)) for host in hosts))
-        servers = tuple((host, addresses) for host, addresses in zip(hosts, found, strict=True) if addresses)
+        resolved = await asyncio.gather(*(_or_none(self.addresses(host)) for host in hosts))
+        servers = tuple(
+            (host, addresses) for host, addresses in zip(hosts, resolved, strict=True) if addresses
+        )
         if not servers:
             raise LookupFailed(f"none of the name servers of {zone} has an address: {', '.join(hosts)}")
         return Zone(zone, servers)
@@ -223,8 +225,8 @@ async def _address(host: str) -> str:
     except ValueError:
         pass
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, None)
-    return str(found[0][4][0])
+    resolved = await loop.getaddrinfo(host, None)
+    return str(resolved[0][4][0])
 
 
 def _answer(reply: dns.message.Message, name: str, kind: dns.rdatatype.RdataType, server: str) -> Answer:

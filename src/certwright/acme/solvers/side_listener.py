@@ -114,7 +114,7 @@ class Shown(Generic[T]):
 
     def remove(self, key: str, uid: str) -> None:
         """Show it no longer."""
-        remaining = {other: one for other, one in self._by_key.get(key, {}).items() if other != uid}
+        remaining = {other: value for other, value in self._by_key.get(key, {}).items() if other != uid}
         if remaining:
             self._by_key[key] = remaining
         else:

@@ -64,7 +64,7 @@ class Listener:
             context = await self.shown.look(hello.server_name) if ALPN_PROTOCOL in hello.protocols else None
             if context is not None:
                 async with asyncio.timeout(_TIMEOUT_S):
-                    await _shake_hands(context, begun, reader, writer)
+                    await _handshake(context, begun, reader, writer)
             elif self._backend is not None and admitted.pass_on():
                 await _pass_through(self._backend, begun, reader, writer)
         except (OSError, TimeoutError, NotTls, asyncio.IncompleteReadError):
@@ -83,7 +83,7 @@ async def _first_message(reader: asyncio.StreamReader) -> tuple[bytes, ClientHel
             return begun, hello
 
 
-async def _shake_hands(
+async def _handshake(
     context: ssl.SSLContext, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Do the handshake and nothing more: "the ACME server … closes the connection" after it (§3)."""

@@ -56,8 +56,8 @@ class TlsCheck:
 
 def _proves(der: bytes, task: Task) -> bool:
     try:
-        found = x509.load_der_x509_certificate(der).extensions.get_extension_for_oid(EXTENSION)
+        extension = x509.load_der_x509_certificate(der).extensions.get_extension_for_oid(EXTENSION)
     except (ValueError, x509.ExtensionNotFound):
         return False
-    value = found.value
+    value = extension.value
     return isinstance(value, x509.UnrecognizedExtension) and value.value == extension_value(task)

@@ -150,11 +150,11 @@ def _page(folder: int, name: str) -> bytes | None:
 
 def _check_replaceable(folder: int, task: Task) -> None:
     """Raises `SolverError` if a file of that name is not a challenge response: it belongs to another user."""
-    found = _page(folder, task.token)
-    if found is None or found == task.key.encode():
+    page = _page(folder, task.token)
+    if page is None or page == task.key.encode():
         return
     # A response begins with its token (RFC 8555 §8.1), also that of a former account.
-    if len(found) > _LONGEST_PAGE or not found.startswith(f"{task.token}.".encode()):
+    if len(page) > _LONGEST_PAGE or not page.startswith(f"{task.token}.".encode()):
         raise SolverError(
             f'the file "{task.token}" in {"/".join(_OURS)} exists and is not a proof of that challenge; '
             "it is neither replaced nor deleted"

@@ -106,31 +106,31 @@ class VaultApi:
 
     async def look_up(self, token: str) -> Login:
         """What the server knows of a token. Raises `Denied` for one that it does not know."""
-        found = await self._call("GET", "/v1/auth/token/lookup-self", token)
-        data = _mapping(found.get("data"))
-        return Login(token, _whole(data.get("ttl")), data.get("renewable") is True)
+        content = await self._call("GET", "/v1/auth/token/lookup-self", token)
+        data = _mapping(content.get("data"))
+        return Login(token, _seconds(data.get("ttl")), data.get("renewable") is True)
 
     async def may_sign(self, token: str, path: str) -> bool:
         """Whether the token's policies allow to sign at `path`; True if the server does not say."""
         try:
-            found = await self._call("POST", "/v1/sys/capabilities-self", token, {"paths": [path]})
+            content = await self._call("POST", "/v1/sys/capabilities-self", token, {"paths": [path]})
         except (Denied, NoSuchPath, Rejected):
             return True
-        capabilities = found.get("capabilities")
+        capabilities = content.get("capabilities")
         if not isinstance(capabilities, list):
             return True
-        return any(one in ("update", "create", "root", "sudo") for one in capabilities)
+        return any(capability in ("update", "create", "root", "sudo") for capability in capabilities)
 
     async def has_engine(self, token: str, path: str) -> bool:
         """Whether a PKI engine is mounted above `path`; only for a token that may use `path`. True if the
         server does not say."""
         try:
-            found = await self._call("GET", f"/v1/sys/internal/ui/mounts/{path}", token)
+            content = await self._call("GET", f"/v1/sys/internal/ui/mounts/{path}", token)
         except (Denied, NoSuchPath):
             return False
         except Rejected:
             return True
-        return _mapping(found.get("data")).get("type") in ("pki", None)
+        return _mapping(content.get("data")).get("type") in ("pki", None)
 
     async def sign(self, token: str, path: str, body: Mapping[str, Any]) -> SignedByVault:
         """Sign at the path of a role, e.g. `pki/sign/web`."""
@@ -142,7 +142,7 @@ class VaultApi:
                 "must be the sign endpoint of a PKI engine, e.g. pki/sign/my-role"
             )
         chain = data.get("ca_chain") or [data.get("issuing_ca")]
-        return SignedByVault(certificate, tuple(one for one in chain if isinstance(one, str)))
+        return SignedByVault(certificate, tuple(entry for entry in chain if isinstance(entry, str)))
 
     async def _call(
         self, method: str, path: str, token: str = "", body: Mapping[str, Any] | None = None
@@ -202,25 +202,27 @@ def _error_of(answer: HttpAnswer, place: str, received_at: datetime) -> VaultErr
 def _errors(answer: HttpAnswer) -> tuple[str, ...]:
     """The documented error strings of an answer: `{"errors": ["…"]}`. Nothing else of it is quoted."""
     try:
-        found = _mapping(json.loads(answer.body)).get("errors")
+        errors = _mapping(json.loads(answer.body)).get("errors")
     except (ValueError, RecursionError):
         return ()
-    if not isinstance(found, list):
+    if not isinstance(errors, list):
         return ()
-    return tuple(quote(one.strip()) for one in found[:_MOST_ERRORS] if isinstance(one, str) and one.strip())
+    return tuple(
+        quote(error.strip()) for error in errors[:_MOST_ERRORS] if isinstance(error, str) and error.strip()
+    )
 
 
-def _login(found: Mapping[str, Any], path: str) -> Login:
-    auth = _mapping(found.get("auth"))
+def _login(content: Mapping[str, Any], path: str) -> Login:
+    auth = _mapping(content.get("auth"))
     token = auth.get("client_token")
     if not isinstance(token, str) or not token:
         raise Unavailable(f"{quote(path, 100)} answered without a token")
-    return Login(token, _whole(auth.get("lease_duration")), auth.get("renewable") is True)
+    return Login(token, _seconds(auth.get("lease_duration")), auth.get("renewable") is True)
 
 
-def _mapping(found: object) -> Mapping[str, Any]:
-    return found if isinstance(found, dict) else {}
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
-def _whole(found: object) -> int:
-    return found if isinstance(found, int) and found > 0 else 0
+def _seconds(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0

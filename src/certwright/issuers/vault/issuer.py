@@ -116,7 +116,7 @@ class Vault:
         except BadSettings as error:
             return _unusable(error)
         try:
-            found = await session.use(
+            signed = await session.use(
                 tools.servers, lambda token: session.api.sign(token, spec.path, _body(csr, request))
             )
         except BadSettings as error:
@@ -125,7 +125,7 @@ class Vault:
             return _failing(_INIT_ERROR, str(error))
         except VaultError as error:
             return _not_signed(error, csr, spec)
-        return _signed(found, csr, tools.now() + request.requested_duration)
+        return _signed(signed, csr, tools.now() + request.requested_duration)
 
     async def probe(self, issuer: IssuerView, tools: Tools) -> str:
         """Check the server's health. Returns why it does not work, in a sentence; empty: it works."""
@@ -221,7 +221,7 @@ def _not_signed(error: VaultError, csr: CsrFacts, spec: VaultIssuer) -> Outcome:
             if spec.auth.token_secret_ref is not None:
                 fix = f"put a valid token into the Secret of spec.vault.auth.tokenSecretRef, or {fix}"
             return _failing(_SIGNING_ERROR, f"{text}; {fix}")
-        case Rejected() if not any(_UNKNOWN_ROLE in one for one in error.errors):
+        case Rejected() if not any(_UNKNOWN_ROLE in message for message in error.errors):
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_advice(error, csr))
         case _:
             fix = f'spec.vault.path of the issuer is "{spec.path}"; it must be the sign endpoint of a role'
@@ -259,15 +259,15 @@ def _advice(error: Rejected, csr: CsrFacts) -> str:
     return f"change {field}, or the role in Vault"
 
 
-def _signed(found: SignedByVault, csr: CsrFacts, wanted_end: datetime) -> Outcome:
+def _signed(signed: SignedByVault, csr: CsrFacts, requested_end: datetime) -> Outcome:
     try:
         certificates = chain.in_order(
-            read_chain("\n".join((found.certificate, *dict.fromkeys(found.chain))).encode())
+            read_chain("\n".join((signed.certificate, *dict.fromkeys(signed.chain))).encode())
         )
     except (PkiError, ValueError) as error:
         return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer is not a certificate chain: {error}")
     if certificates[0].public_key_der != csr.public_key_der:
         return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer holds a certificate for another key")
     bundle = chain.split(certificates)
-    is_shorter = certificates[0].not_after < wanted_end - _TOLERANCE
+    is_shorter = certificates[0].not_after < requested_end - _TOLERANCE
     return Signed(bundle.chain_pem, bundle.ca_pem, (_SHORTENED,) if is_shorter else ())

@@ -57,7 +57,7 @@ class Session:
         self.api = api
         self._now = now
         self._token: _Token | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._token_lock = asyncio.Lock()
 
     async def token(self, servers: ServerTools) -> str:
         """A valid token: the kept one, the renewed one, or that of a new login.
@@ -67,7 +67,7 @@ class Session:
         credentials = self.settings.credentials
         if isinstance(credentials, StaticToken):
             return credentials.token
-        async with self._one_at_a_time:
+        async with self._token_lock:
             kept, now = self._token, self._now()
             if kept is not None and kept.is_due(now):
                 kept = None if kept.is_over(now) or not kept.login.renewable else await self._renewed(kept)

@@ -109,12 +109,12 @@ def _parsed(answer: HttpAnswer, place: str) -> Mapping[str, Any]:
     if not answer.body:
         return {}
     try:
-        found = json.loads(answer.body)
+        content = json.loads(answer.body)
     except (ValueError, RecursionError) as error:
         raise Unavailable(
             f"{place} answered with {answer.status} and no JSON: is that a Certificate Manager?"
         ) from error
-    return mapping(found)
+    return mapping(content)
 
 
 def _error_of(answer: HttpAnswer, place: str, received_at: datetime) -> VenafiError:
@@ -132,25 +132,25 @@ def _errors(answer: HttpAnswer) -> tuple[str, ...]:
     """The documented error texts of an answer: `Error` (TPP), `errors[].message` (SaaS, NGTS), `error` and
     `error_description` (RFC 6749 §5.2). Nothing else of it is quoted."""
     try:
-        found = mapping(json.loads(answer.body))
+        content = mapping(json.loads(answer.body))
     except (ValueError, RecursionError):
         return ()
-    listed = found.get("errors")
-    texts = [mapping(one).get("message") for one in listed] if isinstance(listed, list) else []
-    texts += [found.get("Error"), found.get("error_description") or found.get("error")]
-    return tuple(quote(one.strip()) for one in texts if isinstance(one, str) and one.strip())[:_MOST_ERRORS]
+    listed = content.get("errors")
+    raw = [mapping(item).get("message") for item in listed] if isinstance(listed, list) else []
+    raw += [content.get("Error"), content.get("error_description") or content.get("error")]
+    return tuple(quote(text.strip()) for text in raw if isinstance(text, str) and text.strip())[:_MOST_ERRORS]
 
 
-def mapping(found: object) -> Mapping[str, Any]:
+def mapping(value: object) -> Mapping[str, Any]:
     """The JSON object; empty if it is another value."""
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def text_of(found: object) -> str:
+def text_of(value: object) -> str:
     """The JSON string; empty if it is another value."""
-    return found if isinstance(found, str) else ""
+    return value if isinstance(value, str) else ""
 
 
-def texts_of(found: object) -> tuple[str, ...]:
+def texts_of(value: object) -> tuple[str, ...]:
     """The strings of a JSON array; empty if it is another value."""
-    return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+    return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()

@@ -24,8 +24,8 @@ class BadCustomFields(ValueError):
 
 def merge(issuers: Sequence[CustomField], requests: Sequence[CustomField]) -> tuple[CustomField, ...]:
     """All fields; of a name that both set, the request's values alone."""
-    named = {one.name for one in requests}
-    return (*(one for one in issuers if one.name not in named), *requests)
+    named = {field.name for field in requests}
+    return (*(field for field in issuers if field.name not in named), *requests)
 
 
 def parse_custom_fields(annotations: Mapping[str, str]) -> tuple[CustomField, ...]:
@@ -42,8 +42,8 @@ def parse_custom_fields(annotations: Mapping[str, str]) -> tuple[CustomField, ..
     return tuple(map(_field, listed))
 
 
-def _field(found: object) -> CustomField:
-    name, value, kind = (mapping(found).get(key, "") for key in ("name", "value", "type"))
+def _field(item: object) -> CustomField:
+    name, value, kind = (mapping(item).get(key, "") for key in ("name", "value", "type"))
     if not isinstance(name, str) or not name or not isinstance(value, str):
         raise BadCustomFields(
             f'an item of the annotation {VENAFI_CUSTOM_FIELDS} has no "name" and "value" of text; {_SHAPE}'

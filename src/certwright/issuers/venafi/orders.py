@@ -76,9 +76,9 @@ class Orders:
         if self._prepared.get(key):
             self._prepared.drop(key)
         else:
-            found = await self._fetch(session, meta, pickup_id, order, now)
-            if found is not None:
-                return found
+            outcome = await self._fetch(session, meta, pickup_id, order, now)
+            if outcome is not None:
+                return outcome
         if (refused := await self._place(session, meta, order)) is not None:
             return refused
         placed = self._placed.get(key) or ""
@@ -176,15 +176,15 @@ async def _violation(session: Session, order: CertificateOrder, now: Callable[[]
     if violation_of(await session.zone(), order.csr, key, order.lifetime) is None:
         return None
     # The policy may have been changed since the kept copy was read.
-    found = violation_of(await session.zone(started_at), order.csr, key, order.lifetime)
-    if found is None:
+    violation = violation_of(await session.zone(started_at), order.csr, key, order.lifetime)
+    if violation is None:
         return None
     zone = session.settings.zone
     return Failed(
         REQUEST_ERROR,
-        f'{found} is not allowed by the policy of the zone "{zone}"',
+        f'{violation} is not allowed by the policy of the zone "{zone}"',
         cause=Cause.INVALID_REQUEST,
-        advice=f'change {found.field}, or the policy of the zone "{zone}"',
+        advice=f'change {violation.field}, or the policy of the zone "{zone}"',
     )
 
 

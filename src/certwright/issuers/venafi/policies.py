@@ -53,7 +53,7 @@ class Domains(Allowed):
             return False
         name = value.lower()
         return not self.domains or any(
-            name == one or name.endswith(f".{one}") for one in map(str.lower, self.domains)
+            name == domain or name.endswith(f".{domain}") for domain in map(str.lower, self.domains)
         )
 
 
@@ -65,7 +65,7 @@ class Patterns(Allowed):
 
     def permits(self, value: str) -> bool:
         """See `Allowed`."""
-        return any(_matches(one, value) for one in self.patterns)
+        return any(_matches(pattern, value) for pattern in self.patterns)
 
 
 def _matches(pattern: str, value: str) -> bool:

@@ -94,8 +94,8 @@ class SaasClient:
         )
         template = (await self._get(path, token)).data
         name = f"outagedetection/v1/applications/name/{_part(application)}"
-        found = text_of((await self._get(name, token)).data.get("id"))
-        return _policy(template, found)
+        application_id = text_of((await self._get(name, token)).data.get("id"))
+        return _policy(template, application_id)
 
     def pickup_id(self, csr: CsrFacts) -> str:
         """See `ProductClient`: the server chooses it."""
@@ -115,22 +115,22 @@ class SaasClient:
         url = f"{self._server}/{_REQUESTS}"
         answer = await self._calls.post(url, body, self._headers(token))
         listed = answer.data.get("certificateRequests")
-        found = text_of(mapping(listed[0]).get("id")) if isinstance(listed, list) and listed else ""
-        if not _ID.fullmatch(found):
+        request_id = text_of(mapping(listed[0]).get("id")) if isinstance(listed, list) and listed else ""
+        if not _ID.fullmatch(request_id):
             raise Unavailable(f"{url} answered without the ID of the request")
-        return found
+        return request_id
 
     async def fetch(self, token: str, pickup_id: str) -> str | None:
         """See `ProductClient`."""
         if not _ID.fullmatch(pickup_id):
             raise Refused("the pickup ID is not the ID of a request", 404)
-        found = (await self._get(f"{_REQUESTS}/{pickup_id}", token)).data
-        match text_of(found.get("status")):
+        request = (await self._get(f"{_REQUESTS}/{pickup_id}", token)).data
+        match text_of(request.get("status")):
             case "FAILED" | "REJECTED" | "REJECTED_APPROVAL" | "CANCELLED":
-                reason = quoted(text_of(mapping(found.get("errorInformation")).get("message")))
+                reason = quoted(text_of(mapping(request.get("errorInformation")).get("message")))
                 raise Refused("the server has failed the request" + (f": {reason}" if reason else ""), 400)
             case "ISSUED":
-                return await self._contents(token, texts_of(found.get("certificateIds")))
+                return await self._contents(token, texts_of(request.get("certificateIds")))
             case _:
                 return None
 
@@ -144,11 +144,11 @@ class SaasClient:
         return answer.text if answer.status == 200 else None
 
     async def _template(self, token: str) -> Mapping[str, Any]:
-        found = (await self._get("v1/certificateissuingtemplates", token)).data
-        listed = found.get("certificateIssuingTemplates")
-        for one in listed if isinstance(listed, list) else ():
-            if mapping(one).get("name") == self._zone:
-                return mapping(one)
+        content = (await self._get("v1/certificateissuingtemplates", token)).data
+        listed = content.get("certificateIssuingTemplates")
+        for template in listed if isinstance(listed, list) else ():
+            if mapping(template).get("name") == self._zone:
+                return mapping(template)
         raise Refused(f'there is no issuing template "{self._zone}"', 404)
 
     async def _get(self, path: str, token: str) -> Answer:
@@ -193,22 +193,22 @@ def _policy(template: Mapping[str, Any], application_id: str) -> ZonePolicy:
 
 
 def _longest(template: Mapping[str, Any]) -> timedelta | None:
-    found = _PERIOD.fullmatch(text_of(template.get("validityPeriod")))
-    if found is None:
+    match = _PERIOD.fullmatch(text_of(template.get("validityPeriod")))
+    if match is None:
         return None
-    years, days, hours = (int(found[name] or 0) for name in ("years", "days", "hours"))
+    years, days, hours = (int(match[name] or 0) for name in ("years", "days", "hours"))
     return timedelta(days=366 * years + days, hours=hours) or None
 
 
-def _keys(found: object) -> KeyRules:
-    if not isinstance(found, list):
+def _keys(key_types: object) -> KeyRules:
+    if not isinstance(key_types, list):
         return KeyRules()
-    types = {text_of(mapping(one).get("keyType")).upper(): mapping(one) for one in found}
+    types = {text_of(mapping(item).get("keyType")).upper(): mapping(item) for item in key_types}
     lengths = types.get("RSA", {}).get("keyLengths")
     curves = types.get("EC", {}).get("keyCurves")
     return KeyRules(
         algorithms=frozenset(types),
-        rsa_sizes=frozenset(one for one in lengths if isinstance(one, int))
+        rsa_sizes=frozenset(length for length in lengths if isinstance(length, int))
         if isinstance(lengths, list)
         else None,
         curves=frozenset(map(str.upper, texts_of(curves))) if isinstance(curves, list) else None,

@@ -38,7 +38,7 @@ class Session:
         self.client, self._tokens = _connect(settings, Calls(http, now), now)
         self._zone: ZonePolicy | None = None
         self._zone_read_at = now()
-        self._one_at_a_time = asyncio.Lock()
+        self._zone_lock = asyncio.Lock()
 
     async def use(self, call: Callable[[str], Awaitable[T]]) -> T:
         """The result of a call with the token or key; an expired token is replaced."""
@@ -50,7 +50,7 @@ class Session:
 
     async def zone(self, not_older_than: datetime | None = None) -> ZonePolicy:
         """The zone: the kept copy for ten minutes, unless it must not be older than the given time."""
-        async with self._one_at_a_time:
+        async with self._zone_lock:
             since = not_older_than or self._now() - _ZONE_LASTS
             if self._zone is None or self._zone_read_at < since:
                 self._zone = await self.use(self.client.read_zone)

@@ -62,14 +62,14 @@ class Tokens:
         self._refresh = refresh
         self._now = now
         self._kept: _Kept | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._token_lock = asyncio.Lock()
 
     async def get(self) -> str:
         """A valid token: the kept one, a refreshed one, or that of a new login.
 
         Raises `LoginRefused`, and `VenafiError` when the server does not work.
         """
-        async with self._one_at_a_time:
+        async with self._token_lock:
             kept, now = self._kept, self._now()
             if kept is not None and kept.is_due(now) and self._can_refresh(kept):
                 kept = await self._refreshed(kept.token)
@@ -101,10 +101,10 @@ class Tokens:
         """The refreshed token; None if only a login helps."""
         assert self._refresh is not None
         try:
-            found = await self._refresh(token.refresh)
+            refreshed = await self._refresh(token.refresh)
         except (Unauthorized, Refused):
             return None
-        return _Kept(found, self._now())
+        return _Kept(refreshed, self._now())
 
     async def _new_login(self) -> _Kept:
         try:

@@ -119,10 +119,10 @@ class TppClient:
         answer = await self._calls.post(
             f"{self._server}/vedsdk/certificates/request", self._body(order), _bearer(token)
         )
-        found = text_of(answer.data.get("CertificateDN"))
-        if not found or len(found) > _LONGEST_DN or not found.isprintable():
+        certificate_dn = text_of(answer.data.get("CertificateDN"))
+        if not certificate_dn or len(certificate_dn) > _LONGEST_DN or not certificate_dn.isprintable():
             raise Unavailable(f"{self._server}/vedsdk/certificates/request answered without a CertificateDN")
-        return found
+        return certificate_dn
 
     async def fetch(self, token: str, pickup_id: str) -> str | None:
         """See `ProductClient`."""
@@ -156,8 +156,8 @@ class TppClient:
     def _body(self, order: CertificateOrder) -> dict[str, Any]:
         end = (self._now().astimezone(UTC) + order.lifetime).strftime("%Y-%m-%dT%H:%M:%SZ")
         fields: dict[str, list[str]] = {}
-        for one in order.custom_fields:
-            fields.setdefault(one.name, []).append(one.value)
+        for field in order.custom_fields:
+            fields.setdefault(field.name, []).append(field.value)
         return {
             "PolicyDN": self._zone,
             "ObjectName": _object_name(order.csr),
@@ -211,15 +211,15 @@ def _policy(policy: Mapping[str, Any]) -> ZonePolicy:
             names[name] = OneOf(frozenset())
     subject = mapping(policy.get("Subject"))
     for rule, name in _SUBJECT_RULES:
-        found = mapping(subject.get(rule))
-        values = (*texts_of(found.get("Values")), text_of(found.get("Value")))
-        if found.get("Locked") is True and any(values):
+        entry = mapping(subject.get(rule))
+        values = (*texts_of(entry.get("Values")), text_of(entry.get("Value")))
+        if entry.get("Locked") is True and any(values):
             names[name] = OneOf(frozenset(values))
     return ZonePolicy(names=names, keys=_keys(mapping(policy.get("KeyPair"))))
 
 
 def _keys(pair: Mapping[str, Any]) -> KeyRules:
-    algorithm, size, curve = (mapping(pair.get(one)) for one in ("KeyAlgorithm", "KeySize", "EllipticCurve"))
+    algorithm, size, curve = (mapping(pair.get(key)) for key in ("KeyAlgorithm", "KeySize", "EllipticCurve"))
     algorithms = {"RSA": frozenset({"RSA"}), "ECC": frozenset({"EC"})}
     least, name = size.get("Value"), text_of(curve.get("Value")).upper()
     return KeyRules(

@@ -33,14 +33,14 @@ class DnsCheck:
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
         try:
-            found = await (self._ask_recursive(task) if self._recursive_only else self._ask_authorities(task))
+            state = await (self._ask_recursive(task) if self._recursive_only else self._ask_authorities(task))
         except LookupFailed as error:
-            found = NotYet(f"the TXT record {task.record} cannot be looked up: {error}")
-        if isinstance(found, NotYet) and task.persistent is not None:
+            state = NotYet(f"the TXT record {task.record} cannot be looked up: {error}")
+        if isinstance(state, NotYet) and task.persistent is not None:
             value = task.persistent.value(wildcard=task.wildcard)
             fix = f'create the TXT record {task.record} once, with the value "{value}"'
-            return NotYet(f"{found.reason}; {fix}", found.not_before)
-        return found
+            return NotYet(f"{state.reason}; {fix}", state.not_before)
+        return state
 
     def _shows(self, task: Task, values: Collection[str]) -> bool:
         if task.persistent is None:
@@ -59,10 +59,10 @@ class DnsCheck:
     async def _ask_authorities(self, task: Task) -> Ready | NotYet:
         end = await self._names.alias_of(task.record)
         zone = await self._names.authorities(end)
-        found = await asyncio.gather(
+        reasons = await asyncio.gather(
             *(self._ask_server(host, addresses, end, task) for host, addresses in zone.servers)
         )
-        missing = [reason for reason in found if reason]
+        missing = [reason for reason in reasons if reason]
         return NotYet("; ".join(missing)) if missing else Ready()
 
     async def _ask_server(self, host: str, addresses: tuple[str, ...], name: str, task: Task) -> str:

@@ -24,5 +24,5 @@ def lexicon_providers() -> frozenset[str]:
     """The providers of dns-lexicon; empty: it is not installed."""
     spec = find_spec("lexicon")
     places = spec.submodule_search_locations if spec is not None else None
-    found = [path for place in places or () for path in Path(place).glob("_private/providers/*.py")]
-    return frozenset(path.stem for path in found if path.stem != "__init__")
+    modules = [path for place in places or () for path in Path(place).glob("_private/providers/*.py")]
+    return frozenset(path.stem for path in modules if path.stem != "__init__")

@@ -30,11 +30,11 @@ def main() -> None:
     os._exit(0)
 
 
-def answer_to(request: Request, wanted: messages.Provider) -> Answer:
+def answer_to(request: Request, settings: messages.Provider) -> Answer:
     """Do what is requested."""
     provider: Lexicon | plugin.Plugin | None = None
     try:
-        provider = Lexicon(wanted) if wanted.kind == "lexicon" else plugin.Plugin(wanted)
+        provider = Lexicon(settings) if settings.kind == "lexicon" else plugin.Plugin(settings)
         return Answer(found=_act(request, provider))
     except Failed as error:
         return _failure(error)

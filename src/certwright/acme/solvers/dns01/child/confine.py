@@ -96,7 +96,7 @@ def _check_file(args: tuple[object, ...], readable: tuple[str, ...]) -> None:
     if isinstance(flags, int) and flags & _WRITES:
         raise Denied("it tried to write a file, which is not allowed")
     real = os.path.realpath(os.fsdecode(path))
-    if not any(real == one or real.startswith(f"{one}{os.sep}") for one in readable):
+    if not any(real == allowed or real.startswith(f"{allowed}{os.sep}") for allowed in readable):
         raise Denied("it tried to read a file of this machine, which is not allowed")
 
 
@@ -125,7 +125,7 @@ def _addresses(servers: Iterable[str]) -> Iterator[str]:
     for server in servers:
         try:
             host = urlsplit(server if "://" in server else f"//{server}").hostname
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
+            entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else []
         except (ValueError, OSError):
             continue  # Not a server: an operator's option may be anything.
-        yield from (str(address[0]) for *_, address in found)
+        yield from (str(address[0]) for *_, address in entries)

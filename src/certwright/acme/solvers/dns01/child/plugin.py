@@ -57,7 +57,9 @@ class Plugin:
 
 def explain(error: BaseException) -> Failed:
     """The failure that an error of a plug-in means: its text, and the line that raised it."""
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<")]
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")
+    ]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     reason = f"{type(error).__name__}: {error}{where}"
     pause = getattr(error, "retry_after", None)

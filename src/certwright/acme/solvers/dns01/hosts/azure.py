@@ -174,10 +174,10 @@ class Azure(DnsHost):
 
 def _answer(answer: HttpAnswer) -> _Failure:
     try:
-        found = json_decoder(_Answer).decode(answer.body)
+        body = json_decoder(_Answer).decode(answer.body)
     except msgspec.DecodeError:
         return _Failure()
-    return found.error if found.error.code else _Failure(found.code, found.message)
+    return body.error if body.error.code else _Failure(body.code, body.message)
 
 
 def _code(answer: HttpAnswer) -> str:
@@ -185,5 +185,5 @@ def _code(answer: HttpAnswer) -> str:
 
 
 def _reason(answer: HttpAnswer) -> str:
-    found = _answer(answer)
-    return f"{found.code}: {found.message}" if found.code else ""
+    failure = _answer(answer)
+    return f"{failure.code}: {failure.message}" if failure.code else ""

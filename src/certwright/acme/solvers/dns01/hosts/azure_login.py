@@ -121,16 +121,16 @@ class ManagedIdentity:
 
 
 def _token(api: HostApi, answer: HttpAnswer, what: str, outside: Outside) -> AccessToken:
-    found = api.parse(answer, _Token, what)
-    seconds = int(found.expires_in) if str(found.expires_in).isdigit() else 0
-    return AccessToken(found.access_token, outside.now() + timedelta(seconds=seconds))
+    token = api.parse(answer, _Token, what)
+    seconds = int(token.expires_in) if str(token.expires_in).isdigit() else 0
+    return AccessToken(token.access_token, outside.now() + timedelta(seconds=seconds))
 
 
 def _reason(answer: HttpAnswer) -> str:
     try:
-        found = json_decoder(_Failure).decode(answer.body)
+        failure = json_decoder(_Failure).decode(answer.body)
     except msgspec.DecodeError:
         return ""
     # The lines after the first are trace IDs.
-    described = found.error_description.splitlines()[:1]
-    return ": ".join([found.error, *described])
+    described = failure.error_description.splitlines()[:1]
+    return ": ".join([failure.error, *described])

@@ -103,8 +103,8 @@ class CloudDns(DnsHost):
         """See `DnsHost`. A private zone is not visible to a CA."""
         what = f"find the zone {name}"
         answer = await self._call("GET", "", what, query={"dnsName": f"{name}."})
-        found = self._api.parse(answer, _Zones, what).managed_zones
-        public = [zone for zone in found if zone.visibility == "public" and zone.dns_name == f"{name}."]
+        zones = self._api.parse(answer, _Zones, what).managed_zones
+        public = [zone for zone in zones if zone.visibility == "public" and zone.dns_name == f"{name}."]
         return HostedZone(name, public[0].name) if public else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
@@ -131,7 +131,7 @@ class CloudDns(DnsHost):
         self, zone: HostedZone, additions: Sequence[_RecordSet], removals: Sequence[_RecordSet]
     ) -> _Change | None:
         """Send a change; None: the record sets are not what it expects."""
-        names = sorted({one.name.rstrip(".") for one in (*additions, *removals)})
+        names = sorted({record_set.name.rstrip(".") for record_set in (*additions, *removals)})
         what = f"change the TXT records {', '.join(names)}"
         body: dict[str, Any] = {"additions": additions, "deletions": removals}
         path = f"/{quote(zone.id, safe='')}/changes"
@@ -173,8 +173,10 @@ class CloudDns(DnsHost):
         )
         if answer.status == 404:
             raise ZoneGone(str(self._api.failure(answer, what)))
-        found = self._api.parse(answer, _RecordSets, what).rrsets
-        return next((one for one in found if one.type == "TXT" and one.name == f"{name}."), None)
+        record_sets = self._api.parse(answer, _RecordSets, what).rrsets
+        return next(
+            (record for record in record_sets if record.type == "TXT" and record.name == f"{name}."), None
+        )
 
     async def _call(
         self,

@@ -113,8 +113,8 @@ class Cloudflare(DnsHost):
 
     async def find_zone(self, name: str) -> HostedZone | None:
         """See `DnsHost`."""
-        found = await self._zones({"name": name}, f"find the zone {name}")
-        return next((HostedZone(name, zone.id) for zone in found if zone.name.lower() == name), None)
+        zones = await self._zones({"name": name}, f"find the zone {name}")
+        return next((HostedZone(name, zone.id) for zone in zones if zone.name.lower() == name), None)
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
         """See `DnsHost`."""
@@ -145,15 +145,15 @@ class Cloudflare(DnsHost):
         self._ids.drop((zone.id, edit.name, edit.value))
 
     async def _find(self, zone: HostedZone, edit: Edit, what: str) -> list[str]:
-        found: list[str] = []
+        record_ids: list[str] = []
         page = pages = 1
         while page <= pages:
             query = {"type": "TXT", "name": edit.name, "per_page": str(_PAGE), "page": str(page)}
             answer = await self._call("GET", _records(zone), what, query=query)
             listed = self._api.parse(answer, _Records, what)
-            found += [one.id for one in listed.result if one.content.strip('"') == edit.value]
+            record_ids += [record.id for record in listed.result if record.content.strip('"') == edit.value]
             page, pages = page + 1, min(listed.result_info.total_pages, _MOST_PAGES)
-        return found
+        return record_ids
 
     async def _call(
         self,

@@ -90,11 +90,11 @@ class DigitalOcean(DnsHost):
         name = edits[0].name
         there = await self._list(zone, name)
         for edit in edits:
-            found = [record.id for record in there if record.data == edit.value]
-            if edit.adds and not found:
+            numbers = [record.id for record in there if record.data == edit.value]
+            if edit.adds and not numbers:
                 await self._add(zone, edit)
             elif not edit.adds:
-                for number in found:
+                for number in numbers:
                     what = f"remove the TXT record {name}"
                     await self._call("DELETE", f"{_records(zone)}/{number}", what, allowed=(404,))
         return ""
@@ -107,7 +107,7 @@ class DigitalOcean(DnsHost):
     async def _list(self, zone: HostedZone, name: str) -> list[_Record]:
         """All TXT records of a name: only the filtered list is complete, and it may have several pages."""
         what = f"list the TXT records {name}"
-        found: list[_Record] = []
+        records: list[_Record] = []
         page = "1"
         for _ in range(_MOST_PAGES):
             query = {"type": "TXT", "name": name, "per_page": str(_PAGE), "page": page}
@@ -115,13 +115,13 @@ class DigitalOcean(DnsHost):
             if answer.status == 404:
                 raise ZoneGone(str(self._api.failure(answer, what)))
             listed = self._api.parse(answer, _Records, what)
-            found += listed.domain_records
+            records += listed.domain_records
             # Only the number: the URL as such would be followed with the token.
             following = parse_qs(urlsplit(listed.links.pages.next).query).get("page", [""])[0]
             if not following or following == page:
                 break
             page = following
-        return found
+        return records
 
     async def _call(
         self,

@@ -121,8 +121,8 @@ class MetadataServer:
 
 
 def _token(api: HostApi, answer: HttpAnswer, what: str, outside: Outside) -> AccessToken:
-    found = api.parse(answer, _Token, what)
-    return AccessToken(found.access_token, outside.now() + timedelta(seconds=found.expires_in))
+    token = api.parse(answer, _Token, what)
+    return AccessToken(token.access_token, outside.now() + timedelta(seconds=token.expires_in))
 
 
 def _encoded(data: bytes) -> str:
@@ -131,7 +131,7 @@ def _encoded(data: bytes) -> str:
 
 def _reason(answer: HttpAnswer) -> str:
     try:
-        found = json_decoder(_Failure).decode(answer.body)
+        failure = json_decoder(_Failure).decode(answer.body)
     except msgspec.DecodeError:
         return ""
-    return f"{found.error}: {found.error_description}" if found.error_description else found.error
+    return f"{failure.error}: {failure.error_description}" if failure.error_description else failure.error

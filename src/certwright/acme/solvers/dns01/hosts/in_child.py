@@ -84,13 +84,15 @@ class ChildSettings:
 
 def settings_of(provider: Provider, secrets: Sequence[bytes | str]) -> ChildSettings:
     """The settings of a provider."""
-    words = {(one if isinstance(one, str) else one.decode(errors="replace")).strip() for one in secrets}
+    words = {
+        (secret if isinstance(secret, str) else secret.decode(errors="replace")).strip() for secret in secrets
+    }
     return ChildSettings(
         kind=provider.kind,
         name=provider.name,
         provider=msgspec.json.encode(provider, order="deterministic"),
         # The longest first: a short one may be a part of it.
-        secrets=tuple(sorted((one for one in words if len(one) >= _SHORTEST_SECRET), key=_longest_first)),
+        secrets=tuple(sorted((word for word in words if len(word) >= _SHORTEST_SECRET), key=_longest_first)),
     )
 
 

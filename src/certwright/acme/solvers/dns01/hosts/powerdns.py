@@ -142,10 +142,10 @@ class PowerDns(DnsHost):
         what = f"read the TXT records {name}"
         query = {"rrset_name": f"{name}.", "rrset_type": "TXT"}
         answer = await self._call(zone, "GET", what, query=query)
-        for one in self._api.parse(answer, _Zone, what).rrsets:
+        for record_set in self._api.parse(answer, _Zone, what).rrsets:
             # Servers before 4.6 ignore the query and answer with the whole zone.
-            if one.type == "TXT" and one.name.rstrip(".").lower() == name.lower():
-                return one
+            if record_set.type == "TXT" and record_set.name.rstrip(".").lower() == name.lower():
+                return record_set
         return _RecordSet(f"{name}.", "TXT")
 
     async def _call(

@@ -155,8 +155,8 @@ class Route53(DnsHost):
 
     async def is_pending(self, change: str) -> bool:
         """See `DnsHost`."""
-        for one in change.split(","):
-            path, what = f"/change/{quote(one, safe='')}", "report the state of a change"
+        for change_id in change.split(","):
+            path, what = f"/change/{quote(change_id, safe='')}", "report the state of a change"
             answer = await self._get(path, {}, what, allowed=("NoSuchChange",))
             if answer.find("ChangeInfo/Status") == "PENDING":
                 return True
@@ -167,9 +167,9 @@ class Route53(DnsHost):
         query = {"name": f"{name}.", "type": "TXT"}
         while True:
             answer = await self._get(f"{_path(zone)}/rrset", query, what)
-            for one in answer.all("ResourceRecordSets/ResourceRecordSet"):
-                if _same(text_of(one, "Name"), name) and text_of(one, "Type") == "TXT":
-                    records.append(_record(one, name))
+            for record_set in answer.all("ResourceRecordSets/ResourceRecordSet"):
+                if _same(text_of(record_set, "Name"), name) and text_of(record_set, "Type") == "TXT":
+                    records.append(_record(record_set, name))
             is_more = _is_truncated(answer) and _same(answer.find("NextRecordName"), name)
             if not is_more or answer.find("NextRecordType") != "TXT":
                 return records
@@ -235,21 +235,23 @@ def _alone(edit: Edit) -> _Change:
 def _needed(records: Sequence[_Record], edits: Sequence[Edit]) -> list[_Change]:
     """The changes for the edits of one name that has these records. Raises `SolverError`."""
     name = edits[0].name
-    simple = next((one for one in records if not one.identifier and one.values), None)
+    simple = next((record for record in records if not record.identifier and record.values), None)
     if simple is not None:
         return _simple_changes(simple, edits)
-    if not all(one.is_multivalue for one in records) and any(edit.adds for edit in edits):
+    if not all(record.is_multivalue for record in records) and any(edit.adds for edit in edits):
         raise SolverError(
             f"the TXT records of {name} in Route 53 are an alias, or have a routing policy other than simple "
             "or multivalue answer; remove them"
         )
     changes = []
     for edit in edits:
-        there = [one for one in records if one.is_multivalue and one.values == (f'"{edit.value}"',)]
+        there = [
+            record for record in records if record.is_multivalue and record.values == (f'"{edit.value}"',)
+        ]
         if edit.adds and not there:
             changes.append(_alone(edit))
         elif not edit.adds:
-            changes += [_Change("DELETE", one) for one in there]
+            changes += [_Change("DELETE", record) for record in there]
     return changes
 
 
@@ -298,7 +300,7 @@ def _record(element: ElementTree.Element, name: str) -> _Record:
     values = element.findall("{*}ResourceRecords/{*}ResourceRecord")
     return _Record(
         name,
-        tuple(text_of(one, "Value") for one in values),
+        tuple(text_of(value, "Value") for value in values),
         int(ttl) if ttl.isdecimal() else _TTL_S,
         text_of(element, "SetIdentifier"),
         text_of(element, "MultiValueAnswer").lower() == "true",

@@ -101,10 +101,10 @@ class HostSession:
         )
 
     async def _find_zone(self, name: str) -> HostedZone:
-        found = await self._lookups.get(name, lambda: self._unless_paused(lambda: self.host.find_zone(name)))
-        if found is None:
+        zone = await self._lookups.get(name, lambda: self._unless_paused(lambda: self.host.find_zone(name)))
+        if zone is None:
             raise _NoZone
-        return found
+        return zone
 
     async def is_pending(self, change: str) -> bool:
         """See `DnsHost`."""
@@ -188,7 +188,7 @@ class _Queue:
                 # Edits that begin in this turn of the event loop belong to this call.
                 await asyncio.sleep(0)
                 now, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-                await self._send([one for one in now if not one[1].done()], zone)
+                await self._send([entry for entry in now if not entry[1].done()], zone)
         finally:
             self._sender = None
             for _, done in self._waiting:
@@ -206,8 +206,8 @@ class _Queue:
             if len(edits) == 1:
                 return _fail(edits, error)
             # One of them may be to blame.
-            for one in edits:
-                await self._send([one], zone)
+            for entry in edits:
+                await self._send([entry], zone)
         except Exception as error:
             _fail(edits, error)
         else:

@@ -31,7 +31,7 @@ class TokenCache:
         self._fetch = fetch
         self._now = now
         self._token: AccessToken | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._token_lock = asyncio.Lock()
 
     async def use(self, call: Callable[[str], Awaitable[T]]) -> T:
         """The result of a call with a token. A cached token that the API rejects is replaced once."""
@@ -47,7 +47,7 @@ class TokenCache:
             return await call((await self._current()).value)
 
     async def _current(self) -> AccessToken:
-        async with self._one_at_a_time:
+        async with self._token_lock:
             if self._token is None or self._token.expires_at - self._now() < _LEAST_LEFT:
                 self._token = await self._fetch()
             return self._token
