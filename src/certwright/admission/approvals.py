@@ -49,8 +49,8 @@ def check(access: Access, user: Identity, new: Json, old: Json | None) -> None:
 
 
 def _decisions(request: Json) -> dict[str, Json]:
-    found = (request.get("status") or {}).get("conditions") or ()
-    return {condition["type"]: condition for condition in found if condition.get("type") in _TYPES}
+    conditions = (request.get("status") or {}).get("conditions") or ()
+    return {condition["type"]: condition for condition in conditions if condition.get("type") in _TYPES}
 
 
 def _signers(access: Access, request: Json) -> tuple[str, ...]:

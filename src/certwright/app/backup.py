@@ -87,13 +87,13 @@ def _dump(options: ServeOptions, seal: Seal) -> AbstractAsyncContextManager[Dump
 
 async def _with_identity(dump: Dump, data_dir: Path) -> AsyncGenerator[Row, None]:
     """The rows, and the server's identity files if the rows do not contain them."""
-    found = False
+    has_identity = False
     async with aclosing(dump.rows) as pages:
         async for page in pages:
             for row in page:
-                found = found or row.key == shared_files.KEY
+                has_identity = has_identity or row.key == shared_files.KEY
                 yield row
-    if not found and (content := shared_files.pack(data_dir)) is not None:
+    if not has_identity and (content := shared_files.pack(data_dir)) is not None:
         yield Row(shared_files.KEY, dump.revision, b"", content)
 
 

@@ -17,10 +17,10 @@ _FLAG = "--etcd-servers-overrides"
 def overrides_of(options: ServeOptions, main: Access) -> dict[str, Access]:
     """The etcd of each overridden bucket. `main`: that of `--store`, whose TLS files and user are used for
     all. Raises `StartError`."""
-    found = dict[str, Access]()
+    overrides = dict[str, Access]()
     for resource, urls in options.etcd.servers_overrides:
         bucket, access = _bucket(resource), _access(resource, urls, options, main)
-        for other, present in found.items():
+        for other, present in overrides.items():
             common = set(present.members) & set(access.members)
             if common and set(present.members) != set(access.members):
                 where = next(url for url in urls if url.partition("://")[2] in common)
@@ -29,8 +29,8 @@ def overrides_of(options: ServeOptions, main: Access) -> dict[str, Access]:
                     " for both, because they are one etcd"
                 )
             access = present if common else access
-        found[bucket] = access
-    return found
+        overrides[bucket] = access
+    return overrides
 
 
 def _shown(bucket: str) -> str:

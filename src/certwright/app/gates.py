@@ -19,8 +19,8 @@ def server_gates(text: str) -> FeatureGates:
 
 def controller_gates(text: str) -> dict[str, bool]:
     """All gates of the controllers. Raises `StartError` for a gate that neither side knows."""
-    wanted = _parse(text)
-    return {name: wanted.get(name, default) for name, default in of_controllers.DEFAULTS.items()}
+    requested = _parse(text)
+    return {name: requested.get(name, default) for name, default in of_controllers.DEFAULTS.items()}
 
 
 def operator_policy(options: ControllerOptions) -> OperatorPolicy:

@@ -36,11 +36,11 @@ def _read(path: Path, namespace: str) -> Notifications:
 async def send_test(path: Path) -> AsyncIterator[tuple[str, str]]:
     """Send a test message to each destination of a file; yields its name and the error, empty for none.
     Raises `StartError` for a file that cannot be used."""
-    found = _read(path, "")
-    for destination in found.destinations:
+    settings = _read(path, "")
+    for destination in settings.destinations:
         problem = ""
         try:
-            await destination.send(Digest(sender=found.sender, at=SystemClock().now()))
+            await destination.send(Digest(sender=settings.sender, at=SystemClock().now()))
         except SendError as error:
             problem = str(error)
         yield destination.name, problem

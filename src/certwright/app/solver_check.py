@@ -19,7 +19,7 @@ __all__ = ["SolverCheck", "SolverCheckFailed", "check"]
 
 
 async def check(
-    wanted: SolverCheck,
+    solver_check: SolverCheck,
     client: Client,
     settings: AcmeSettings,
     *,
@@ -38,6 +38,6 @@ async def check(
         client=client, options=listeners.options, clock=SystemClock(), user_agent=user_agent, report=report
     )
     try:
-        await check_solver(wanted, environment)
+        await check_solver(solver_check, environment)
     finally:
         await listeners.close()

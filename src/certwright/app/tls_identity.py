@@ -224,15 +224,15 @@ def _write_pair(cert_path: Path, key_path: Path, pem: bytes, key: PrivateKey) ->
 def _reached_by(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names and addresses for clients: loopback always, those that the server listens on, and those that
     the operator has given."""
-    found = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
+    hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
     if settings.host in ANY_ADDRESS:
-        found += interfaces.own_addresses()
+        hosts += interfaces.own_addresses()
         if _HOST_NAME.fullmatch(socket.gethostname()):
-            found.append(socket.gethostname())
+            hosts.append(socket.gethostname())
     else:
-        found.append(settings.host)
+        hosts.append(settings.host)
     names, addresses = [], []
-    for text in (*found, *settings.sans):
+    for text in (*hosts, *settings.sans):
         try:
             addresses.append(str(ipaddress.ip_address(text)))
         except ValueError:

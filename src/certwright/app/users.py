@@ -67,6 +67,6 @@ class StaticUsers:
 
     def _stat(self) -> tuple[int, int]:
         with suppress(OSError):
-            found = self._path.stat()
-            return found.st_ino, found.st_mtime_ns
+            status = self._path.stat()
+            return status.st_ino, status.st_mtime_ns
         return 0, 0

@@ -59,12 +59,12 @@ def moments_after(text: str, moment: datetime, zone: tzinfo) -> Iterator[datetim
     """
     local = moment.astimezone(zone)
     try:
-        found = CronSim(_plain(text), local)
+        moments = CronSim(_plain(text), local)
     except CronSimError:
         return
-    for one in found:
+    for local_moment in moments:
         # Around a clock change the arithmetic on local times may begin too early.
-        if (passed := one.astimezone(UTC)) > moment:
+        if (passed := local_moment.astimezone(UTC)) > moment:
             yield passed
 
 

@@ -99,13 +99,13 @@ class HttpsClient:
                 content = await answer.content.read(_LARGEST_BODY + 1)
                 while len(content) <= _LARGEST_BODY and (more := await answer.content.read(_LARGEST_BODY)):
                     content += more
-                found = tuple((name.lower(), value) for name, value in answer.headers.items())
+                fields = tuple((name.lower(), value) for name, value in answer.headers.items())
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             raise self._converted(error, url) from error
         if len(content) > _LARGEST_BODY:
             raise ServerUnusable(f"{place_of(url)} answered with more than {_LARGEST_BODY // 2**20} MiB")
-        return HttpAnswer(status, found, content)
+        return HttpAnswer(status, fields, content)
 
     async def close(self) -> None:
         """Close the connections."""

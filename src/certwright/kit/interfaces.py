@@ -22,8 +22,8 @@ _MOST = 64
 def own_addresses() -> tuple[str, ...]:
     """The addresses by which other machines may reach this one, in canonical form; 64 at most. Link-local and
     temporary addresses are left out."""
-    found = [*_read_ipv4(_text(_IPV4)), *_read_ipv6(_text(_IPV6))] or _of_host_name()
-    return tuple(dict.fromkeys(found))[:_MOST]
+    addresses = [*_read_ipv4(_text(_IPV4)), *_read_ipv6(_text(_IPV6))] or _of_host_name()
+    return tuple(dict.fromkeys(addresses))[:_MOST]
 
 
 def _text(path: Path) -> str:
@@ -37,13 +37,13 @@ def _read_ipv4(fib_trie: str) -> list[str]:
 
 
 def _read_ipv6(if_inet6: str) -> list[str]:
-    found = []
+    addresses = []
     for line in if_inet6.splitlines():
         address, _, _, _, flags, *_ = line.split()
         text = str(ipaddress.IPv6Address(bytes.fromhex(address)))
         if _is_reachable(text) and not int(flags, 16) & (_TEMPORARY | _DEPRECATED | _TENTATIVE | _FAILED):
-            found.append(text)
-    return found
+            addresses.append(text)
+    return addresses
 
 
 def _of_host_name() -> list[str]:

@@ -55,7 +55,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
     def header(self, name: str) -> str:
         """The first value of a header (its name in lower case); empty without one."""
-        return next((value for found, value in self.headers if found == name), "")
+        return next((value for header, value in self.headers if header == name), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -125,7 +125,7 @@ class Bucket:
     @classmethod
     def of_numbers(cls, numbers: Sequence[object]) -> Bucket:
         """Parse the result of `numbers`. Raises `ValueError` for anything else."""
-        read = [one for one in numbers if isinstance(one, int) and 0 <= one <= _LAST]
+        read = [number for number in numbers if isinstance(number, int) and 0 <= number <= _LAST]
         if len(read) < 3 or len(read) != len(numbers):
             raise ValueError("not the numbers of a bucket")
         return cls(read[0], read[1], read[2], sorted(read[3:]))

@@ -84,7 +84,7 @@ async def presented_certificate(address: TlsAddress, *, timeout_s: float) -> byt
             # No SNI is sent for an IP address, which RFC 6066 §3 does not permit.
             await writer.start_tls(_context(), server_hostname=address.server_name or address.host)
             connection: ssl.SSLObject = writer.get_extra_info("ssl_object")
-            found = connection.getpeercert(binary_form=True)
+            der = connection.getpeercert(binary_form=True)
     except TimeoutError:
         raise ScanFailed(f"{address} did not answer within {timeout_s:g} s") from None
     except ssl.SSLError as error:
@@ -99,9 +99,9 @@ async def presented_certificate(address: TlsAddress, *, timeout_s: float) -> byt
         if writer is not None:
             # `wait_closed` would never return after a reset in the middle of the handshake.
             writer.transport.abort()
-    if not found:
+    if not der:
         raise ScanFailed(f"{address} presents no certificate")
-    return found
+    return der
 
 
 def _context() -> ssl.SSLContext:

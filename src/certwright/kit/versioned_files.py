@@ -104,8 +104,8 @@ def current_version(folder: int) -> str | None:
 
 def read_file(folder: int, name: str) -> bytes | None:
     """The content of the file in the current version; None if it does not exist. Follows no link."""
-    found = _read(folder, current_version(folder), name)
-    return found.content if found is not None else None
+    file = _read(folder, current_version(folder), name)
+    return file.content if file is not None else None
 
 
 def is_ours(folder: int, name: str) -> bool:
@@ -137,10 +137,10 @@ def signature(folder: int, names: Collection[str]) -> tuple[object, ...]:
 
 def _stamp(folder: int, name: str) -> tuple[int, ...] | None:
     try:
-        found = os.stat(name, dir_fd=folder)
+        status = os.stat(name, dir_fd=folder)
     except OSError:
         return None
-    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid, found.st_gid)
+    return (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid, status.st_gid)
 
 
 def _version_of(folder: int, link: str) -> str | None:
@@ -184,11 +184,11 @@ def _read(folder: int, version: str | None, name: str) -> _Written | None:
 def _read_in(folder: int, name: str) -> _Written | None:
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, dir_fd=folder), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             return None
-        mode = stat.S_IMODE(found.st_mode)
-        return _Written(file.read(), Attributes(mode, found.st_uid, found.st_gid))
+        mode = stat.S_IMODE(status.st_mode)
+        return _Written(file.read(), Attributes(mode, status.st_uid, status.st_gid))
 
 
 def _attributes(written: _Written | None) -> Attributes | None:
@@ -211,27 +211,27 @@ def _write_version(folder: int, files: Mapping[str, _Written]) -> str:
 
 
 def _write(folder: int, name: str, file: _Written) -> None:
-    wanted = file.attributes
+    attributes = file.attributes
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, PRIVATE, dir_fd=folder), "wb") as opened:
-        found = os.fstat(opened.fileno())
-        if (found.st_uid, found.st_gid) != (wanted.uid, wanted.gid):
-            _change_owner(opened.fileno(), name, wanted)
+        status = os.fstat(opened.fileno())
+        if (status.st_uid, status.st_gid) != (attributes.uid, attributes.gid):
+            _change_owner(opened.fileno(), name, attributes)
         # After the owner, because a change of the owner may clear bits; whatever the umask is.
-        os.fchmod(opened.fileno(), wanted.mode)
+        os.fchmod(opened.fileno(), attributes.mode)
         opened.write(file.content)
         opened.flush()
         os.fsync(opened.fileno())
 
 
-def _change_owner(handle: int, name: str, wanted: Attributes) -> None:
+def _change_owner(handle: int, name: str, attributes: Attributes) -> None:
     try:
-        os.fchown(handle, wanted.uid, wanted.gid)
+        os.fchown(handle, attributes.uid, attributes.gid)
     except PermissionError as error:
         raise PermissionError(
             error.errno,
-            f"{name} cannot be given to user {wanted.uid} and group {wanted.gid}: only root can, or a member "
-            "of the group its own files",
+            f"{name} cannot be given to user {attributes.uid} and group {attributes.gid}: only root can, or a "
+            "member of the group its own files",
         ) from error
 
 

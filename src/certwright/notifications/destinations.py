@@ -13,24 +13,27 @@ from certwright.notifications.settings import BadSettings, DestinationSettings, 
 
 def destinations_of(settings: NotificationSettings) -> tuple[Destination, ...]:
     """The destinations of the settings. Raises `BadSettings` where a package is missing."""
-    if any(one.apprise is not None for one in settings.destinations) and not apprise_urls.is_installed():
+    if (
+        any(destination.apprise is not None for destination in settings.destinations)
+        and not apprise_urls.is_installed()
+    ):
         raise BadSettings(apprise_urls.MISSING)
-    return tuple(_destination(one) for one in settings.destinations)
+    return tuple(_destination(destination) for destination in settings.destinations)
 
 
-def _destination(one: DestinationSettings) -> Destination:
-    kind, send = _transport(one)
-    return Destination(one.name, kind, partial(_in_a_thread, send))
+def _destination(settings: DestinationSettings) -> Destination:
+    kind, send = _transport(settings)
+    return Destination(settings.name, kind, partial(_in_a_thread, send))
 
 
-def _transport(one: DestinationSettings) -> tuple[str, Callable[[Digest], None]]:
+def _transport(settings: DestinationSettings) -> tuple[str, Callable[[Digest], None]]:
     """The kind and the transport; `NotificationSettings` has checked that there is one."""
-    if one.smtp is not None:
-        return "smtp", partial(smtp.send, one.smtp)
-    if one.webhook is not None:
-        return "webhook", partial(webhook.send, one.webhook)
-    assert one.apprise is not None
-    return "apprise", partial(apprise_urls.send, one.apprise)
+    if settings.smtp is not None:
+        return "smtp", partial(smtp.send, settings.smtp)
+    if settings.webhook is not None:
+        return "webhook", partial(webhook.send, settings.webhook)
+    assert settings.apprise is not None
+    return "apprise", partial(apprise_urls.send, settings.apprise)
 
 
 async def _in_a_thread(send: Callable[[Digest], None], digest: Digest) -> None:

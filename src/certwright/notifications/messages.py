@@ -107,9 +107,9 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
         """One line."""
         counts = {"new": len(self.new), "remaining": len(self.remaining), "resolved": len(self.resolved)}
         shown = [f"{count} {what}" for what, count in counts.items() if count]
-        one = [problem.title for problem in (*self.new, *self.remaining)]
-        if len(one) == 1 and not self.resolved:
-            return f"certwright: {one[0]}"
+        titles = [problem.title for problem in (*self.new, *self.remaining)]
+        if len(titles) == 1 and not self.resolved:
+            return f"certwright: {titles[0]}"
         return f"certwright: {'problems: ' + ', '.join(shown) if shown else 'test of notifications'}"
 
     @property

@@ -92,7 +92,7 @@ def read_settings(path: Path) -> NotificationSettings:
     """The settings of a file, checked. Raises `BadSettings`."""
     try:
         file = decoders.convert(yaml_reader.load(path.read_text(encoding="utf-8")), _File)
-        found = NotificationSettings(
+        settings = NotificationSettings(
             destinations=file.destinations,
             sender=file.sender,
             failed_attempts=file.failed_attempts,
@@ -100,7 +100,7 @@ def read_settings(path: Path) -> NotificationSettings:
             issuer_not_ready_for=_duration("issuerNotReadyFor", file.issuer_not_ready_for),
             remind_every=_duration("remindEvery", file.remind_every),
         )
-        _check(found)
+        _check(settings)
     except OSError as error:
         raise BadSettings(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -111,7 +111,7 @@ def read_settings(path: Path) -> NotificationSettings:
         raise BadSettings(f"{path}: {_sentence(str(error))}") from error
     except ValueError as error:
         raise BadSettings(f"{path}: {error}") from error
-    return found
+    return settings
 
 
 def read_secret(path: str) -> str:
@@ -129,12 +129,12 @@ def read_secret(path: str) -> str:
 
 def _duration(field: str, text: str) -> timedelta:
     try:
-        found = parse_duration(text)
+        duration = parse_duration(text)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from error
-    if found < timedelta(0):
+    if duration < timedelta(0):
         raise ValueError(f"{field}: {text!r} cannot be negative")
-    return found
+    return duration
 
 
 def _sentence(error: str) -> str:
@@ -145,19 +145,24 @@ def _sentence(error: str) -> str:
 
 
 def _check(settings: NotificationSettings) -> None:
-    names = [one.name for one in settings.destinations]
-    for number, one in enumerate(settings.destinations):
+    names = [destination.name for destination in settings.destinations]
+    for number, destination in enumerate(settings.destinations):
         place = f"destinations[{number}]"
-        if one.name in names[:number]:
-            raise ValueError(f"{place}.name: {one.name!r} is used twice; give each destination its own name")
-        if sum(each is not None for each in (one.smtp, one.webhook, one.apprise)) != 1:
+        if destination.name in names[:number]:
+            raise ValueError(
+                f"{place}.name: {destination.name!r} is used twice; give each destination its own name"
+            )
+        if (
+            sum(each is not None for each in (destination.smtp, destination.webhook, destination.apprise))
+            != 1
+        ):
             raise ValueError(f"{place}: write exactly one of smtp, webhook and apprise")
-        if one.smtp is not None:
-            _check_smtp(one.smtp, f"{place}.smtp")
-        if one.webhook is not None:
-            _check_webhook(one.webhook, f"{place}.webhook")
-        if one.apprise is not None:
-            _check_file(one.apprise.urls_file, f"{place}.apprise.urlsFile")
+        if destination.smtp is not None:
+            _check_smtp(destination.smtp, f"{place}.smtp")
+        if destination.webhook is not None:
+            _check_webhook(destination.webhook, f"{place}.webhook")
+        if destination.apprise is not None:
+            _check_file(destination.apprise.urls_file, f"{place}.apprise.urlsFile")
 
 
 def _check_smtp(smtp: SmtpSettings, place: str) -> None:

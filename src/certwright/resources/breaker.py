@@ -46,11 +46,11 @@ def read_breaker(annotations: Mapping[str, str]) -> BreakerRecord | None:
     if not text:
         return None
     try:
-        found = json_decoder(BreakerRecord).decode(text)
+        record = json_decoder(BreakerRecord).decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    moments = (found.since, found.next_probe, found.next_attempt, found.not_before, *found.attempts)
-    return found if all(map(is_usable, moments)) else None
+    moments = (record.since, record.next_probe, record.next_attempt, record.not_before, *record.attempts)
+    return record if all(map(is_usable, moments)) else None
 
 
 def write_breaker(record: BreakerRecord | None) -> dict[str, str | None]:

@@ -27,11 +27,11 @@ _MAX_NAME: Final = 253
 
 def warnings(certificate: Certificate) -> list[str]:
     """One sentence per warning, with field and value."""
-    found = [*_of_subject(certificate.spec), *_of_names(certificate.spec.dns_names, "spec.dnsNames")]
-    found += _duplicates(certificate.spec)
-    if len(found) > _MOST:
-        found[_MOST:] = [f"and {len(found) - _MOST} more warnings"]
-    return found
+    sentences = [*_of_subject(certificate.spec), *_of_names(certificate.spec.dns_names, "spec.dnsNames")]
+    sentences += _duplicates(certificate.spec)
+    if len(sentences) > _MOST:
+        sentences[_MOST:] = [f"and {len(sentences) - _MOST} more warnings"]
+    return sentences
 
 
 def _of_subject(spec: CertificateSpec) -> list[str]:

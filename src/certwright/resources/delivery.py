@@ -47,7 +47,7 @@ class DeliveryOutput(Struct, frozen=True, kw_only=True):
             "CertificateChain: the certificate and its intermediate certificates; PrivateKey; CA; Combined: "
             "certificate, intermediate certificates and private key in one file, in this order, as HAProxy "
             "reads it; PKCS12 and JKS: a key store, with the password of passwordSecretRef.",
-            enum=tuple(one.value for one in Format),
+            enum=tuple(item.value for item in Format),
         ),
     ]
     password_secret_ref: Annotated[

@@ -85,7 +85,7 @@ def _path(path: str) -> Iterator[FieldError]:
 def _output(output: DeliveryOutput, path: str) -> Iterator[FieldError]:
     if not _is_file_name(output.name):
         yield invalid(f"{path}.name", output.name, f"must be a file name; {_NAME_RULE}")
-    yield from checks.check_one_of(output.format, f"{path}.format", tuple(one.value for one in Format))
+    yield from checks.check_one_of(output.format, f"{path}.format", tuple(item.value for item in Format))
     if output.format in HAVE_PASSWORD:
         if output.password_secret_ref is None:
             yield required(f"{path}.passwordSecretRef", "name the Secret with the password of the key store")

@@ -28,16 +28,20 @@ _REQUEST_WAITS = "Waiting for CertificateRequest"
 def retry_record(message: str, failed_at: datetime | None) -> RetryRecord:
     """The state in the message of a condition `Issuing=False`."""
     # The last match, because an issuer's text may look like ours; ours is last.
-    found = max(_NEXT_ATTEMPT.finditer(message), key=lambda match: match.start(), default=None)
-    text, tail = (message[: found.start()], message[found.end() :]) if found is not None else (message, "")
+    last_match = max(_NEXT_ATTEMPT.finditer(message), key=lambda match: match.start(), default=None)
+    text, tail = (
+        (message[: last_match.start()], message[last_match.end() :])
+        if last_match is not None
+        else (message, "")
+    )
     why, not_before = split_not_before(text)
     return RetryRecord(
         message=why.removeprefix(FAILED).removeprefix(": "),
         failed_at=failed_at,
         advice=tail.removeprefix("; "),
-        next_attempt=parse_moment(found[1]) if found is not None else None,
+        next_attempt=parse_moment(last_match[1]) if last_match is not None else None,
         # cert-manager writes no such message, so that its text is a CA's.
-        not_before=not_before if found is not None else None,
+        not_before=not_before if last_match is not None else None,
         by_request=failed_at is None or why.startswith(FAILED),
         waits_for_issuer=any(words in message for words in _WAITS_FOR_ISSUER),
     )
@@ -45,9 +49,9 @@ def retry_record(message: str, failed_at: datetime | None) -> RetryRecord:
 
 def split_not_before(text: str) -> tuple[str, datetime | None]:
     """The text without `; not before …` at its end, and that moment."""
-    found = _NOT_BEFORE.search(text)
-    moment = parse_moment(found[1]) if found is not None else None
-    return (text, None) if found is None or moment is None else (text[: found.start()], moment)
+    match = _NOT_BEFORE.search(text)
+    moment = parse_moment(match[1]) if match is not None else None
+    return (text, None) if match is None or moment is None else (text[: match.start()], moment)
 
 
 def is_used_mark(message: str) -> bool:
@@ -59,9 +63,9 @@ def order_annotations(order: Order) -> dict[str, str]:
     """The annotations of an Order that has none of its attempts; empty where it needs none."""
     if ACME_ATTEMPTS in order.metadata.annotations or not order.status.reason or order.status.is_final:
         return {}
-    found = _ASKED.search(order.status.reason)
-    if found is None:
+    match = _ASKED.search(order.status.reason)
+    if match is None:
         return {ACME_ATTEMPTS: ""}
-    _, moment = split_not_before(order.status.reason[: found.start()])
+    _, moment = split_not_before(order.status.reason[: match.start()])
     named = {NOT_BEFORE: moment.isoformat()} if moment is not None else {}
-    return {ACME_ATTEMPTS: found[1].replace(", ", ","), **named}
+    return {ACME_ATTEMPTS: match[1].replace(", ", ","), **named}

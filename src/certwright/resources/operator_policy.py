@@ -156,8 +156,8 @@ def certificate_violations(spec: CertificateSpec, policy: OperatorPolicy | None)
 def new_violations(new: Sequence[Violation], old: Sequence[Violation]) -> list[FieldError]:
     """Those of `new` that an update adds. Existing ones stay, because an update of another field must not
     be refused for a missing flag. Paths are ignored, because a list may have been reordered."""
-    known = {(one.flag, one.value) for one in old}
-    return [one.error for one in new if (one.flag, one.value) not in known]
+    known = {(violation.flag, violation.value) for violation in old}
+    return [violation.error for violation in new if (violation.flag, violation.value) not in known]
 
 
 def _of_issuer(spec: IssuerSpec, policy: OperatorPolicy | None) -> Iterator[Violation]:

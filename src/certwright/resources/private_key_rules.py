@@ -60,13 +60,13 @@ def _ml_dsa(spec: CertificateSpec) -> list[FieldError]:
 
 
 def _signature_algorithm(spec: CertificateSpec) -> list[FieldError]:
-    wanted, path = spec.signature_algorithm, "spec.signatureAlgorithm"
-    if errors := checks.check_one_of(wanted, path, tuple(SIGNATURE_ALGORITHMS)):
+    requested, path = spec.signature_algorithm, "spec.signatureAlgorithm"
+    if errors := checks.check_one_of(requested, path, tuple(SIGNATURE_ALGORITHMS)):
         return errors
     key = f"MLDSA{spec.key.size_or_default}" if spec.key.is_ml_dsa else spec.key.algorithm_or_default
-    if not wanted or SIGNATURE_ALGORITHMS[wanted] == key:
+    if not requested or SIGNATURE_ALGORITHMS[requested] == key:
         return []
     fitting = " ".join(name for name, algorithm in SIGNATURE_ALGORITHMS.items() if algorithm == key)
     return [
-        invalid(path, wanted, f"for key algorithm {key} the allowed signature algorithms are [{fitting}]")
+        invalid(path, requested, f"for key algorithm {key} the allowed signature algorithms are [{fitting}]")
     ]

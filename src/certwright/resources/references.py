@@ -41,12 +41,12 @@ def secret_names(part: object) -> set[str]:
         return set().union(*map(secret_names, part.values()))
     if not isinstance(part, Struct):
         return set()
-    found: set[str] = set()
+    names: set[str] = set()
     for field in part.__struct_fields__:
         value = getattr(part, field)
         # A whole Secret, as opposed to an entry of one, is mostly named by a plain string.
-        found |= {value} if field == "secret_name" and value else secret_names(value)
-    return found
+        names |= {value} if field == "secret_name" and value else secret_names(value)
+    return names
 
 
 class ServiceAccountRef(Struct, frozen=True, kw_only=True):

@@ -64,7 +64,7 @@ def _annotations(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[FieldEr
 
 
 def _decision(conditions: tuple[Condition, ...]) -> list[FieldError]:
-    found = [condition for condition in conditions if condition.type in (APPROVED, DENIED)]
+    decisions = [condition for condition in conditions if condition.type in (APPROVED, DENIED)]
     path = "status.conditions"
     errors = [
         invalid(
@@ -72,9 +72,9 @@ def _decision(conditions: tuple[Condition, ...]) -> list[FieldError]:
             condition.status,
             f'"{condition.type}" condition may only be set to True',
         )
-        for condition in found
+        for condition in decisions
         if condition.status != "True"
     ]
-    if len({condition.type for condition in found}) > 1:
+    if len({condition.type for condition in decisions}) > 1:
         errors.append(forbidden(path, "both 'Denied' and 'Approved' conditions cannot coexist"))
     return errors

@@ -61,11 +61,11 @@ def read_retry(annotations: Mapping[str, str]) -> RetryRecord | None:
     if not text:
         return None
     try:
-        found = json_decoder(RetryRecord).decode(text)
+        record = json_decoder(RetryRecord).decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    moments = (found.failed_at, found.next_attempt, found.not_before)
-    return found if all(map(is_usable, moments)) else None
+    moments = (record.failed_at, record.next_attempt, record.not_before)
+    return record if all(map(is_usable, moments)) else None
 
 
 def write_retry(record: RetryRecord | None) -> dict[str, str | None]:

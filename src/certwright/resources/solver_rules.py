@@ -58,8 +58,8 @@ _PROVIDERS: Final = {
 def validate_solver(solver: Solver, path: str) -> list[FieldError]:
     """All errors in the solver at `path`."""
     errors: list[FieldError] = []
-    ways = (solver.http01, solver.dns01, solver.dns_persist01, solver.tls_alpn01, solver.exec)
-    count = sum(way is not None for way in ways)
+    choices = (solver.http01, solver.dns01, solver.dns_persist01, solver.tls_alpn01, solver.exec)
+    count = sum(choice is not None for choice in choices)
     if count != 1:
         make = required if count == 0 else forbidden
         errors.append(make(path, "give exactly one of http01, dns01, dnsPersist01, tlsALPN01 and exec"))
@@ -76,7 +76,7 @@ def validate_solver(solver: Solver, path: str) -> list[FieldError]:
 
 def _http01(solver: HTTP01Solver, path: str) -> list[FieldError]:
     ingress, gateway = solver.ingress, solver.gateway_http_route
-    count = sum(way is not None for way in (ingress, gateway, solver.webroot))
+    count = sum(choice is not None for choice in (ingress, gateway, solver.webroot))
     if count != 1:
         make = required if count == 0 else forbidden
         return [make(path, "give exactly one of ingress, gatewayHTTPRoute and webroot")]

@@ -36,12 +36,12 @@ def _issuer(issuer: Issuer | ClusterIssuer) -> list[FieldError]:
     return issuer_rules.validate(issuer.spec)
 
 
-def _issuer_set(found: IssuerSet) -> list[FieldError]:
-    return issuer_set_rules.validate(found.spec)
+def _issuer_set(issuer_set: IssuerSet) -> list[FieldError]:
+    return issuer_set_rules.validate(issuer_set.spec)
 
 
-def _cluster_issuer_set(found: ClusterIssuerSet) -> list[FieldError]:
-    return issuer_set_rules.validate_cluster(found.spec)
+def _cluster_issuer_set(issuer_set: ClusterIssuerSet) -> list[FieldError]:
+    return issuer_set_rules.validate_cluster(issuer_set.spec)
 
 
 _RULES: Final[dict[tuple[str, str], Callable[[Any], list[FieldError]]]] = {

@@ -128,8 +128,8 @@ class InstanceMetadata(msgspec.Struct, frozen=True):
     async def fetch(self, tools: AwsTools) -> AwsCredentials:
         """See `CredentialSource`."""
         place, base = "the metadata service of EC2", f"{self.url.rstrip('/')}/latest"
-        wanted = (("x-aws-ec2-metadata-token-ttl-seconds", str(_SESSION_S)),)
-        answer = await _send(tools, _HTTP, "PUT", f"{base}/api/token", wanted, place)
+        headers = (("x-aws-ec2-metadata-token-ttl-seconds", str(_SESSION_S)),)
+        answer = await _send(tools, _HTTP, "PUT", f"{base}/api/token", headers, place)
         token = (("x-aws-ec2-metadata-token", _line(answer, place)),)
         roles = f"{base}/meta-data/iam/security-credentials/"
         role = _line(await _send(tools, _HTTP, "GET", roles, token, place), place)
@@ -168,13 +168,13 @@ def _line(answer: HttpAnswer, place: str) -> str:
 
 def _keys(answer: HttpAnswer, place: str) -> AwsCredentials:
     try:
-        found = json_decoder(_Keys).decode(answer.body)
+        keys = json_decoder(_Keys).decode(answer.body)
     except msgspec.DecodeError:
         # The reason could quote a key.
-        found = None
-    if found is None or found.expiration.tzinfo is None:
+        keys = None
+    if keys is None or keys.expiration.tzinfo is None:
         raise NoCredentials(f"{place} did not answer as documented; {_FIX}")
-    return AwsCredentials(found.access_key_id, found.secret_access_key, found.token, found.expiration)
+    return AwsCredentials(keys.access_key_id, keys.secret_access_key, keys.token, keys.expiration)
 
 
 async def _read(path: str, variable: str) -> str:

@@ -64,13 +64,13 @@ class AwsService(msgspec.Struct, frozen=True):
         if credentials is not None:
             request = self.signed(request, credentials, tools.now())
         try:
-            found = await tools.client(self.endpoint.rules).send(
+            response = await tools.client(self.endpoint.rules).send(
                 request.method, request.url, body=request.body, headers=request.headers
             )
         except ServerError as error:
             raise AwsUnreachable(f"{self.title} cannot be asked to {what}: {error}") from error
-        answer = Answer(found, _document(found.body))
-        if not 200 <= found.status < 300:
+        answer = Answer(response, _document(response.body))
+        if not 200 <= response.status < 300:
             if answer.code in allowed:
                 return answer
             raise self.failure(answer, what)
@@ -116,7 +116,7 @@ class Answer(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The message of an error, or the messages of an invalid change batch."""
-        batch = [one.text or "" for one in self.all("Messages/Message")]
+        batch = [element.text or "" for element in self.all("Messages/Message")]
         return quote(" ".join(batch) or self._error("Message"), 400)
 
     @property
@@ -134,8 +134,8 @@ class Answer(msgspec.Struct, frozen=True):
 
 def text_of(element: ElementTree.Element | None, path: str) -> str:
     """The text of the first element at a path below another one; empty: there is none."""
-    found = element.find(_any_namespace(path)) if element is not None else None
-    return (found.text or "").strip() if found is not None else ""
+    child = element.find(_any_namespace(path)) if element is not None else None
+    return (child.text or "").strip() if child is not None else ""
 
 
 def _any_namespace(path: str) -> str:
