@@ -64,8 +64,8 @@ class RenewalOffice:
 
     def answer(self, uid: str, facts: CertificateFacts) -> Heard | None:
         """The answer about this certificate that is not known to be written yet."""
-        found = self._heard.get(uid)
-        return found if found is not None and found.fingerprint == _fingerprint(facts) else None
+        answer = self._heard.get(uid)
+        return answer if answer is not None and answer.fingerprint == _fingerprint(facts) else None
 
     def ask(self, certificate: Certificate, facts: CertificateFacts) -> None:
         """Poll about the certificate in the Secret, unless a poll is in progress."""
@@ -118,22 +118,22 @@ class RenewalOffice:
                 self._not_offered[client.directory_url] = now + _NOT_OFFERED
                 self._heard[uid] = Heard(_fingerprint(facts), None)
                 return
-            found = await client.drive(fetch_renewal_info(directory, identifier))
+            renewal_info = await client.drive(fetch_renewal_info(directory, identifier))
         except AcmeError as error:
-            wanted = error.retry_after if isinstance(error, Refused) else None
+            retry_after = error.retry_after if isinstance(error, Refused) else None
             status = ARIStatus(
                 suggested_window=before.suggested_window if before is not None else None,
                 explanation_url=before.explanation_url if before is not None else "",
                 last_checked=before.last_checked if before is not None else None,
-                next_check=_next_check(now, wanted, _AFTER_FAILURE, uid),
+                next_check=_next_check(now, retry_after, _AFTER_FAILURE, uid),
                 last_error=str(error),
             )
         else:
             status = ARIStatus(
-                suggested_window=ARIWindow(start=found.start, end=found.end),
-                explanation_url=found.explanation_url,
+                suggested_window=ARIWindow(start=renewal_info.start, end=renewal_info.end),
+                explanation_url=renewal_info.explanation_url,
                 last_checked=now,
-                next_check=_next_check(now, found.retry_after, _USUAL, uid),
+                next_check=_next_check(now, renewal_info.retry_after, _USUAL, uid),
             )
         self._heard[uid] = Heard(_fingerprint(facts), status)
 
@@ -147,9 +147,9 @@ def _fingerprint(facts: CertificateFacts) -> bytes:
     return hashlib.sha256(facts.der).digest()
 
 
-def _next_check(now: datetime, wanted: datetime | None, usual: timedelta, uid: str) -> datetime:
+def _next_check(now: datetime, retry_after: datetime | None, usual: timedelta, uid: str) -> datetime:
     """The time of the next poll: as the server wants, within an hour and a week, up to a tenth later by an
     amount that depends on the Certificate (RFC 9773 §4.3)."""
-    wait = wanted - now if wanted is not None else usual
+    wait = retry_after - now if retry_after is not None else usual
     share = int.from_bytes(hashlib.sha256(uid.encode()).digest()[:4], "big") / 2**32
     return (now + min(max(wait, _SOONEST), _LATEST) * (1 + share / 10)).replace(microsecond=0)

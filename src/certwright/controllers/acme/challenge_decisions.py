@@ -186,10 +186,10 @@ def _longest_wait(known: Snapshot, stage: Presented) -> timedelta:
 
 
 def _not_visible(known: Snapshot, work: Work, stage: Presented, not_yet: NotYet) -> Step:
-    found = known.facts.found
-    if found is not None and found.status in VERDICTS:
-        return _judged(known, found)
-    if found is None and known.now - (work.asked_at or stage.presented_at) > _ASK_THE_SERVER:
+    authorization = known.facts.found
+    if authorization is not None and authorization.status in VERDICTS:
+        return _judged(known, authorization)
+    if authorization is None and known.now - (work.asked_at or stage.presented_at) > _ASK_THE_SERVER:
         return Poll()
     reason = f"Waiting for {known.challenge.spec.type} challenge propagation: {not_yet.reason}"
     period = max(_longest_wait(known, stage), not_yet.not_before)
@@ -215,14 +215,18 @@ def _visible(known: Snapshot, work: Work, stage: Visible) -> Step:
 
 
 def _accepted(known: Snapshot, stage: Accepted) -> Step:
-    found = known.facts.found
+    authorization = known.facts.found
     if (waiting := _slot(known)) is not None:
         return waiting
     if stage.poll_at is None:
         return _poll_later(known, stage, None)
-    if found is None:
+    if authorization is None:
         return Rest(stage.poll_at) if known.now < stage.poll_at else Poll()
-    return _judged(known, found) if found.status in VERDICTS else _poll_later(known, stage, found)
+    return (
+        _judged(known, authorization)
+        if authorization.status in VERDICTS
+        else _poll_later(known, stage, authorization)
+    )
 
 
 def _slot(known: Snapshot) -> Step | None:
@@ -232,11 +236,11 @@ def _slot(known: Snapshot) -> Step | None:
     return None if known.facts.has_slot else Rest()
 
 
-def _poll_later(known: Snapshot, stage: Accepted, found: Authorization | None) -> Step:
-    retry_after = found.retry_after if found is not None else None
+def _poll_later(known: Snapshot, stage: Accepted, authorization: Authorization | None) -> Step:
+    retry_after = authorization.retry_after if authorization is not None else None
     why = "Waiting for the CA's verdict"
-    if found is not None and found.status not in ("pending", "processing"):
-        why = f'{why}: the CA calls the authorization "{quote(found.status, 40)}"'
+    if authorization is not None and authorization.status not in ("pending", "processing"):
+        why = f'{why}: the CA calls the authorization "{quote(authorization.status, 40)}"'
     now, polls, since = known.now, stage.polls + 1, known.now - stage.accepted_at
     delay = doubled(known.first_poll, polls, cap=_LONGEST_POLL)
     delay = announcing.growing(since, at_least=delay, at_most=announcing.LONGEST_INTERVAL)
@@ -248,18 +252,18 @@ def _poll_later(known: Snapshot, stage: Accepted, found: Authorization | None) -
     return Hold(announced=announced, until=poll_at, stage=stage, is_processing=True)
 
 
-def _judged(known: Snapshot, found: Authorization) -> Step:
+def _judged(known: Snapshot, authorization: Authorization) -> Step:
     """The CA's verdict. The proof is removed first, because a final state means that nothing is left."""
     is_removed = known.facts.is_removed
     if is_removed is None:
         return RemoveProof(keeps_slot=True, is_answered=True)
-    state = found.status if found.status in ("valid", "invalid", "expired") else "errored"
+    state = authorization.status if authorization.status in ("valid", "invalid", "expired") else "errored"
     if state == "valid":
         reason = VALID
-    elif found.error is not None:
-        reason = f"Error accepting authorization: {found.error.sentence}"
+    elif authorization.error is not None:
+        reason = f"Error accepting authorization: {authorization.error.sentence}"
     else:
-        reason = f"the authorization is {quote(found.status, 40)}"
+        reason = f"the authorization is {quote(authorization.status, 40)}"
     if state == "valid" and is_removed and known.notifies_order and is_blank(known.challenge):
         return NotifyOrder(Proven(known.now), known.now + _PROOF_UNTOLD)
     return Settle(

@@ -51,9 +51,9 @@ class ChallengeOrigin:
         order = self._provenance.order_of(challenge)
         if order is None:
             return False
-        found = self._described(order, challenge.spec.authorization_url)
+        authorization = self._described(order, challenge.spec.authorization_url)
         return (
-            found is not None
-            and found.identifier == challenge.spec.dns_name
-            and offers(found, challenge.spec)
+            authorization is not None
+            and authorization.identifier == challenge.spec.dns_name
+            and offers(authorization, challenge.spec)
         )

@@ -45,15 +45,15 @@ def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownF
     ]
 
 
-def take_same(wanted: Challenge, current: dict[str, Challenge], order: str) -> Challenge | None:
-    """Take the Challenge out of `current` (by name) that answers for `wanted`; None if it is missing.
+def take_same(desired: Challenge, current: dict[str, Challenge], order: str) -> Challenge | None:
+    """Take the Challenge out of `current` (by name) that answers for `desired`; None if it is missing.
 
     cert-manager has made those whose name is not ours: one that answers the same challenge is kept.
     """
-    if (found := current.pop(wanted.metadata.name, None)) is not None:
-        return found
-    for name, one in current.items():
-        if _proves(one.spec) == _proves(wanted.spec) and name != challenge_name(order, one.spec):
+    if (existing := current.pop(desired.metadata.name, None)) is not None:
+        return existing
+    for name, challenge in current.items():
+        if _proves(challenge.spec) == _proves(desired.spec) and name != challenge_name(order, challenge.spec):
             return current.pop(name)
     return None
 
@@ -73,17 +73,19 @@ def has_outside_state(solver: Solver) -> bool:
 
 def _choose(order: Order, authorization: ACMEAuthorization, solvers: Sequence[Solver]) -> _Choice:
     name = full_name(authorization)
-    offered = {TYPES[one.type]: one for one in authorization.challenges if one.type in TYPES}
+    offered = {
+        TYPES[challenge.type]: challenge for challenge in authorization.challenges if challenge.type in TYPES
+    }
     solver = choose(solvers, name=name, labels=order.metadata.labels, offered=offered)
     if solver is None:
-        message = ", ".join(one.type for one in authorization.challenges) or "no challenge at all"
+        message = ", ".join(challenge.type for challenge in authorization.challenges) or "no challenge at all"
         raise NoSolver(
             f"no solver of the issuer fits {name}, for which the server offers {message}; add one to "
             "spec.acme.solvers, or widen its selector"
         )
-    found = offered[solver.challenge_type]
+    chosen = offered[solver.challenge_type]
     solver = overridden(solver, order.metadata.annotations, order.metadata.namespace)
-    return _Choice(solver, found.url, found.token, found.type)
+    return _Choice(solver, chosen.url, chosen.token, chosen.type)
 
 
 def full_name(authorization: ACMEAuthorization) -> str:

@@ -108,16 +108,16 @@ def wanted_by(challenge: Challenge) -> Wanted:
     )
 
 
-def is_offered(challenge: Challenge, found: Authorization) -> bool:
+def is_offered(challenge: Challenge, authorization: Authorization) -> bool:
     """Whether the CA's authorization is for the Challenge's name, and offers its challenge."""
     spec = challenge.spec
-    if found.wildcard != spec.wildcard or canonical("dns", found.identifier.value) != canonical(
-        "dns", spec.dns_name
-    ):
+    if authorization.wildcard != spec.wildcard or canonical(
+        "dns", authorization.identifier.value
+    ) != canonical("dns", spec.dns_name):
         return False
     return any(
-        (one.url, one.token, one.type) == (spec.url, spec.token, spec.type.lower())
-        for one in found.challenges
+        (offered.url, offered.token, offered.type) == (spec.url, spec.token, spec.type.lower())
+        for offered in authorization.challenges
     )
 
 

@@ -150,12 +150,12 @@ class ChallengeReconciler:
         facts = Facts(order_ended=self._tools.origin.order_ended(challenge))
         while True:
             known = self._snapshot(challenge, facts)
-            found = await self._carry_out(next_step(known), known)
-            if isinstance(found, Result):
+            outcome = await self._carry_out(next_step(known), known)
+            if isinstance(outcome, Result):
                 if facts.is_admitted and facts.error is None:
                     self._memories.keep(challenge, replace(self._memories.of(challenge), failures=0))
-                return found
-            facts = found
+                return outcome
+            facts = outcome
 
     def _snapshot(self, challenge: Challenge, facts: Facts) -> Snapshot:
         issuer = facts.issuer
@@ -222,11 +222,11 @@ class ChallengeReconciler:
 
         now = self._now()
         self._memories.keep_work(challenge, dataclasses.replace(work, asked_at=now))
-        found = await issuer.client.run(authorizations.fetch_authorization, challenge.spec.authorization_url)
+        answer = await issuer.client.run(authorizations.fetch_authorization, challenge.spec.authorization_url)
         if isinstance(work.stage, Accepted) and work.stage.polls == 1:
-            is_there = found.status in VERDICTS
+            is_there = answer.status in VERDICTS
             self._pace_of(issuer).asked(after=now - work.stage.accepted_at, is_there=is_there)
-        return found
+        return answer
 
     async def _learn(self, step: steps.Inquiry, known: Snapshot) -> Facts:
         """Steps that add a fact and that nothing remote refuses."""

@@ -46,7 +46,7 @@ def _rank(selector: Selector | None, name: str, labels: Mapping[str, str]) -> tu
 
 
 def _same(name: str, names: Iterable[str]) -> bool:
-    return name.lower() in (one.lower().rstrip(".") for one in names)
+    return name.lower() in (other.lower().rstrip(".") for other in names)
 
 
 def _longest_zone(name: str, zones: Iterable[str]) -> int:

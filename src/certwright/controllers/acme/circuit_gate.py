@@ -132,8 +132,8 @@ def _wait(hold: Hold) -> Wait:
     return Wait(why, hold.until, names_time=not hold.is_exact, is_brief=hold.is_brief)
 
 
-def _later(held: Wait, limited: Wait | None) -> Wait:
+def _later(wait: Wait, limited: Wait | None) -> Wait:
     """The wait to announce: that of the CA's limit, where it is known to end after the breaker's."""
-    if limited is None or limited.until is None or held.until is None or limited.until <= held.until:
-        return held
+    if limited is None or limited.until is None or wait.until is None or limited.until <= wait.until:
+        return wait
     return limited

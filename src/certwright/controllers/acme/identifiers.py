@@ -34,11 +34,11 @@ def canonical(kind: str, value: str) -> Name:
 
 def names_of(dns_names: Iterable[str], ip_addresses: Iterable[str], common_name: str = "") -> frozenset[Name]:
     """Names and addresses; the common name is one of the names unless it is an address."""
-    found = {canonical("ip", address) for address in ip_addresses}
-    found |= {canonical("dns", name) for name in dns_names}
-    if common_name and canonical("ip", common_name) not in found:
-        found.add(canonical("dns", common_name))
-    return frozenset(found)
+    names = {canonical("ip", address) for address in ip_addresses}
+    names |= {canonical("dns", name) for name in dns_names}
+    if common_name and canonical("ip", common_name) not in names:
+        names.add(canonical("dns", common_name))
+    return frozenset(names)
 
 
 def names_of_spec(spec: OrderSpec) -> frozenset[Name]:

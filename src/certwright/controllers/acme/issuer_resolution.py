@@ -58,13 +58,13 @@ class IssuerResolver:
         self._registry = registry
         self._distrust = distrust
         self._now = now
-        self._found: Lru[ObjectKey, _Found] = Lru(_REMEMBERED)
+        self._resolutions: Lru[ObjectKey, _Found] = Lru(_REMEMBERED)
 
     async def find(self, reference: IssuerReference, meta: ObjectMeta) -> ResolvedIssuer | Wait:
         """Resolve the issuer of the object that has this metadata; a `Wait` where it is missing or not ready.
         Raises what a GET of a Secret raises."""
         issuer = self._issuers.object_of(reference, meta.namespace)
-        cached = self._found.get(issuer.metadata.key) if issuer is not None else None
+        cached = self._resolutions.get(issuer.metadata.key) if issuer is not None else None
         if cached is not None and cached.issuer is issuer:
             secret = await self._read(cached.secret_key, meta.key)
             if secret is cached.secret and _is_settled(cached.resolved.view, cached.resolved.client):
@@ -110,7 +110,7 @@ class IssuerResolver:
             # The issuer's controller writes nothing where all is well, so that no event would wake the key.
             return Wait(f"the account of {name} is being set up", self._now() + _LOOK_AGAIN)
         resolved = ResolvedIssuer(state.view, spec, client)
-        self._found.put(issuer.metadata.key, _Found(issuer, secret_key, secret, resolved))
+        self._resolutions.put(issuer.metadata.key, _Found(issuer, secret_key, secret, resolved))
         return resolved
 
     async def _read(self, secret: ObjectKey, whose: ObjectKey) -> Secret | None:

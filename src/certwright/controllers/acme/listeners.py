@@ -126,7 +126,7 @@ def _cluster_addresses(settings: AcmeSettings) -> tuple[str, ...]:
         return ()
     if settings.http01_listen is None:
         raise CannotListen(f"{flag} says where the cluster reaches --http01-listen, which is missing; add it")
-    found = []
+    addresses = []
     for text in settings.http01_cluster_addresses:
         try:
             address = ipaddress.ip_address(text)
@@ -136,8 +136,8 @@ def _cluster_addresses(settings: AcmeSettings) -> tuple[str, ...]:
             raise CannotListen(
                 f"{flag}: {text} is no address that a proxy can connect to; write that of this host"
             )
-        found.append(str(address))
-    return tuple(dict.fromkeys(found))
+        addresses.append(str(address))
+    return tuple(dict.fromkeys(addresses))
 
 
 def _cluster_service(settings: AcmeSettings) -> ObjectKey | None:

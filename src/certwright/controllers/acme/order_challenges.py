@@ -38,7 +38,7 @@ class OrderChallenges:
 
         Raises `NoSolver`, and what writes to the API raise.
         """
-        current = {one.metadata.name: one for one in self._challenges_of(order)}
+        current = {challenge.metadata.name: challenge for challenge in self._challenges_of(order)}
         follow_from = FollowFrom(
             order.metadata.resource_version, issuer.view.resource_version, issuer.client.key.thumbprint
         )
@@ -47,14 +47,14 @@ class OrderChallenges:
             return tuple(current.values()), ensured
         shown_for = partial(order_requests.shown_for, issuer.client.key)
         needed = []
-        for wanted in needed_challenges(order, issuer.spec.solvers, shown_for):
-            same = take_same(wanted, current, order.metadata.name)
-            needed.append(same if same is not None else await self._create(wanted))
+        for desired in needed_challenges(order, issuer.spec.solvers, shown_for):
+            same = take_same(desired, current, order.metadata.name)
+            needed.append(same if same is not None else await self._create(desired))
         for leftover in current.values():
             # A failed one is kept to be read.
             if not leftover.status.is_final and leftover.metadata.deletion_timestamp is None:
                 await self._delete(leftover)
-        return tuple(needed), Ensured(follow_from, frozenset(one.metadata.name for one in needed))
+        return tuple(needed), Ensured(follow_from, frozenset(challenge.metadata.name for challenge in needed))
 
     async def delete(self, order: Order) -> None:
         """Delete all Challenges of the Order. Raises what writes to the API raise."""

@@ -174,13 +174,15 @@ def _status_of(status: OrderStatus, placed: ServerOrder) -> OrderStatus:
 
 def _placed(known: Snapshot, issuer: ResolvedIssuer) -> Step:
     facts, status = known.facts, known.order.status
-    if not facts.is_described and any(not one.identifier for one in status.authorizations):
+    if not facts.is_described and any(
+        not authorization.identifier for authorization in status.authorizations
+    ):
         return ReadAuthorizations(status)
     if facts.no_solver:
         return _wait(known, Wait(facts.no_solver), event=facts.no_solver)
     if facts.challenges is None:
         return EnsureChallenges()
-    if any(one.status.is_final and one.status.state != "valid" for one in facts.challenges):
+    if any(challenge.status.is_final and challenge.status.state != "valid" for challenge in facts.challenges):
         return AskOrder() if facts.current is None else _unprovable(known, facts.current)
     if facts.unproven:
         return Hold(replace(known.memory, announced=None), _reasons(known))
@@ -191,8 +193,10 @@ def _placed(known: Snapshot, issuer: ResolvedIssuer) -> Step:
 
 def _reasons(known: Snapshot) -> str:
     """What the Challenges wait for."""
-    waiting = [one for one in known.facts.unproven if one.status.reason]
-    reason = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in waiting[:_MOST_REASONS])
+    waiting = [challenge for challenge in known.facts.unproven if challenge.status.reason]
+    reason = "; ".join(
+        f"{challenge.spec.dns_name}: {challenge.status.reason}" for challenge in waiting[:_MOST_REASONS]
+    )
     more = len(waiting) - _MOST_REASONS
     return f"{reason}; and {more} more" if more > 0 else reason
 
@@ -200,8 +204,12 @@ def _reasons(known: Snapshot) -> str:
 def _unprovable(known: Snapshot, current: ServerOrder) -> Step:
     """The Challenges give the reason; the server decides whether the order has failed."""
     challenges = known.facts.challenges or ()
-    failed = [one for one in challenges if one.status.is_final and one.status.state != "valid"]
-    why = "; ".join(f"{one.spec.dns_name}: {one.status.reason}" for one in failed)
+    failed = [
+        challenge
+        for challenge in challenges
+        if challenge.status.is_final and challenge.status.state != "valid"
+    ]
+    why = "; ".join(f"{challenge.spec.dns_name}: {challenge.status.reason}" for challenge in failed)
     state = current.status if current.status in ("invalid", "expired") else "invalid"
     return Fail(state, why or _words(current))
 
@@ -250,27 +258,27 @@ def _poll_later(known: Snapshot, current: ServerOrder) -> Step:
     return _announce(replace(known, memory=memory), Announced(why, until), until)
 
 
-def _downloaded(known: Snapshot, preferred: str, found: Downloaded, csr: CsrFacts) -> Step:
-    if wrong := wrong_certificate(found.chain[0], csr, known.now):
+def _downloaded(known: Snapshot, preferred: str, downloaded: Downloaded, csr: CsrFacts) -> Step:
+    if wrong := wrong_certificate(downloaded.chain[0], csr, known.now):
         return Fail("errored", wrong)
-    if not preferred or found.ends_with(preferred):
-        return Store(found)
+    if not preferred or downloaded.ends_with(preferred):
+        return Store(downloaded)
     event = (
         f'The server offers no chain that "{preferred}" has issued (spec.acme.preferredChain of the issuer); '
         "its default chain is used"
     )
-    return Store(found, event)
+    return Store(downloaded, event)
 
 
-def wrong_certificate(found: CertificateFacts, csr: CsrFacts, now: datetime) -> str:
+def wrong_certificate(certificate: CertificateFacts, csr: CsrFacts, now: datetime) -> str:
     """Why the certificate must not be used, as a sentence; empty: it may."""
-    if found.public_key_der != csr.public_key_der:
+    if certificate.public_key_der != csr.public_key_der:
         return "the server returned a certificate for another key"
-    missing = names_of_identity(csr) - names_of_identity(found)
+    missing = names_of_identity(csr) - names_of_identity(certificate)
     if missing:
         listed = ", ".join(sorted(name.value for name in missing))
         return f"the server returned a certificate without {listed}"
-    if found.not_after <= now:
+    if certificate.not_after <= now:
         return "the server returned a certificate that has expired"
     return ""
 

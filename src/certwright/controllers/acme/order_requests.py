@@ -50,9 +50,9 @@ async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetim
     if wrong := await profiles.missing(client, spec.profile):
         raise NotOrdered(wrong)
     not_after = now + parse_duration(spec.duration) if spec.duration else None
-    wanted = identifiers_of(spec)
+    identifiers = identifiers_of(spec)
     return await client.run(
-        orders.new_order, wanted, profile=spec.profile, replaces=replaces, not_after=not_after
+        orders.new_order, identifiers, profile=spec.profile, replaces=replaces, not_after=not_after
     )
 
 
@@ -68,14 +68,16 @@ async def find_lost(
     None where the server does not list an account's orders. What the responses say of orders goes into
     `contents`, because after a restart many Orders may need it. Raises `AcmeError`.
     """
-    wanted = names_of_spec(spec)
+    names = names_of_spec(spec)
     for url in await client.run(orders.list_orders):
-        if is_known(url) or contents.get(url, wanted) != wanted:
+        if is_known(url) or contents.get(url, names) != names:
             continue
-        found = await client.run(orders.fetch_order, url)
-        contents[url] = frozenset(canonical(one.type, one.value) for one in found.identifiers)
-        if found.status in OPEN_STATES and contents[url] == wanted:
-            return found
+        order = await client.run(orders.fetch_order, url)
+        contents[url] = frozenset(
+            canonical(identifier.type, identifier.value) for identifier in order.identifiers
+        )
+        if order.status in OPEN_STATES and contents[url] == names:
+            return order
     return None
 
 
@@ -89,26 +91,30 @@ async def fetch_authorizations(
 ) -> tuple[ACMEAuthorization, ...]:
     """The authorizations, for the status. Raises `AcmeError`, and `NotOrdered` where one is for a name that
     is not in the spec, because a proof is presented for ordered names only."""
-    found = await asyncio.gather(*(client.run(authorizations.fetch_authorization, url) for url in urls))
-    written = tuple(_written(one) for one in found)
+    fetched = await asyncio.gather(*(client.run(authorizations.fetch_authorization, url) for url in urls))
+    written = tuple(_written(answer) for answer in fetched)
     ordered = names_of_spec(spec)
-    for one in written:
-        if not is_ordered(one, ordered):
+    for authorization in written:
+        if not is_ordered(authorization, ordered):
             raise NotOrdered(
-                f'the ACME server requests a proof of "{one_line(one.identifier)}", which was not ordered'
+                f'the ACME server requests a proof of "{one_line(authorization.identifier)}", '
+                "which was not ordered"
             )
     return written
 
 
-def _written(found: Authorization) -> ACMEAuthorization:
+def _written(authorization: Authorization) -> ACMEAuthorization:
     return ACMEAuthorization(
-        url=found.url,
-        identifier=found.identifier.value,
-        wildcard=found.wildcard,
+        url=authorization.url,
+        identifier=authorization.identifier.value,
+        wildcard=authorization.wildcard,
         # The field takes the states of the API; others are read again when they matter.
-        initial_state=found.status if found.status in ("pending", "valid", "invalid", "expired") else "",
+        initial_state=authorization.status
+        if authorization.status in ("pending", "valid", "invalid", "expired")
+        else "",
         challenges=tuple(
-            ACMEChallenge(url=one.url, token=one.token, type=one.type) for one in found.challenges
+            ACMEChallenge(url=challenge.url, token=challenge.token, type=challenge.type)
+            for challenge in authorization.challenges
         ),
     )
 
@@ -132,10 +138,10 @@ async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrd
         if refused.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
             raise
         # "orderNotReady", or a 403 for one that was finalised before a crash: the order's state decides.
-        found = await client.run(orders.fetch_order, order.status.url)
-        if found.status == "ready":
+        current = await client.run(orders.fetch_order, order.status.url)
+        if current.status == "ready":
             raise
-        return found
+        return current
 
 
 async def look(client: AcmeClient, url: str) -> ServerOrder:

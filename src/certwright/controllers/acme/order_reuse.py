@@ -55,19 +55,19 @@ class Refill:
         if certificate is not None and _is_forced(certificate):
             return None
         alike = [order for order in candidates if _is_alike(order.spec, spec)]
-        held = await self._held_by(certificate) if certificate is not None else None
-        fresh = [found for found in _read(alike) if self._may_have(found[1], certificate, held)]
-        return max(fresh, key=lambda found: found[1].not_after)[0] if fresh else None
+        current = await self._current_facts(certificate) if certificate is not None else None
+        fresh = [pair for pair in _read(alike) if self._may_have(pair[1], certificate, current)]
+        return max(fresh, key=lambda pair: pair[1].not_after)[0] if fresh else None
 
     def _certificate_of(self, request: CertificateRequest) -> Certificate | None:
         owner = controller_of(request.metadata)
         if owner is None or owner.kind != CERTIFICATES.kind:
             return None
-        found = self._get_certificate(ObjectKey(request.metadata.namespace, owner.name))
-        return found if found is not None and found.metadata.uid == owner.uid else None
+        certificate = self._get_certificate(ObjectKey(request.metadata.namespace, owner.name))
+        return certificate if certificate is not None and certificate.metadata.uid == owner.uid else None
 
     def _may_have(
-        self, facts: CertificateFacts, certificate: Certificate | None, held: CertificateFacts | None
+        self, facts: CertificateFacts, certificate: Certificate | None, current: CertificateFacts | None
     ) -> bool:
         spec = certificate.spec if certificate is not None else None
         moment = renewal.renewal_time(
@@ -79,9 +79,9 @@ class Refill:
         if self._now() >= moment:
             return False
         # A Certificate that has it and is issued nevertheless is being renewed, for whatever reason.
-        return held != facts
+        return current != facts
 
-    async def _held_by(self, certificate: Certificate) -> CertificateFacts | None:
+    async def _current_facts(self, certificate: Certificate) -> CertificateFacts | None:
         key = ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)
         secret = await self._get_secret(key)
         pem = secret.data.get(names.TLS_CERT_KEY, b"") if secret is not None else b""
@@ -97,14 +97,14 @@ def _is_forced(certificate: Certificate) -> bool:
     return issuing is not None and issuing.reason in manual
 
 
-def _is_alike(one: OrderSpec, other: OrderSpec) -> bool:
+def _is_alike(spec: OrderSpec, other: OrderSpec) -> bool:
     """Ignores the bytes of the signing requests, because they contain a signature, which differs each
     time."""
-    same = msgspec.structs.replace(one, request=b"", replaces="") == msgspec.structs.replace(
+    same = msgspec.structs.replace(spec, request=b"", replaces="") == msgspec.structs.replace(
         other, request=b"", replaces=""
     )
     try:
-        return same and _content(one) == _content(other)
+        return same and _content(spec) == _content(other)
     except PkiError:
         return False
 

@@ -125,7 +125,7 @@ def _attempts(order: Order, now: datetime) -> list[datetime]:
 def with_attempt(order: Order, asked_at: datetime) -> dict[str, str]:
     """The annotation with one attempt more, of the last hour: earlier ones determine nothing."""
     attempts = [*_attempts(order, asked_at), asked_at]
-    recent = {rfc3339(one) for one in attempts if one > asked_at - _ATTEMPTS_WITHIN}
+    recent = {rfc3339(attempt) for attempt in attempts if attempt > asked_at - _ATTEMPTS_WITHIN}
     return {names.ACME_ATTEMPTS: ",".join(sorted(recent)[-_MOST_ATTEMPTS:])}
 
 

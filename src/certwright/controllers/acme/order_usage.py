@@ -46,14 +46,14 @@ class OrderUsage:
         certificate = order.metadata.annotations.get(names.CERTIFICATE_NAME)
         if not certificate:
             return False
-        now, wanted = self._clock.now(), set(_identifiers(order.spec))
+        now, identifiers = self._clock.now(), set(_identifiers(order.spec))
         oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
         return any(
             other.status.state == "valid"
             and other.metadata.uid != order.metadata.uid
             and other.spec.issuer_ref == order.spec.issuer_ref
             and oldest < (other.metadata.creation_timestamp or oldest) <= born
-            and set(_identifiers(other.spec)) == wanted
+            and set(_identifiers(other.spec)) == identifiers
             for other in self._caches.orders_for_certificate(
                 owner_value(order.metadata.namespace, certificate)
             )
@@ -85,8 +85,8 @@ def count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None
 
 
 def _identifiers(spec: OrderSpec) -> tuple[str, ...]:
-    found = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
-    return tuple(dict.fromkeys(found))
+    identifiers = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
+    return tuple(dict.fromkeys(identifiers))
 
 
 def _issued_by(pem: bytes, now: datetime) -> datetime:

@@ -91,7 +91,10 @@ class OrderReconciler:
 
     def described(self, order: Order, url: str) -> ACMEAuthorization | None:
         """The authorization with that URL as this process has read it from the server for this Order."""
-        return next((one for one in self._memories.described(order) if one.url == url), None)
+        return next(
+            (authorization for authorization in self._memories.described(order) if authorization.url == url),
+            None,
+        )
 
     async def reconcile(self, key: ObjectKey) -> Result:
         """Take steps until one ends the pass. Raises what writes to the API raise."""
@@ -107,16 +110,16 @@ class OrderReconciler:
         known = self._snapshot(order, Facts())
         async with AsyncExitStack() as places:
             while True:
-                found = await self._carry_out(next_step(known), known, places)
-                if isinstance(found, Result):
+                outcome = await self._carry_out(next_step(known), known, places)
+                if isinstance(outcome, Result):
                     break
-                known = self._snapshot(*found)
+                known = self._snapshot(*outcome)
         if known.facts.issuer is None:
-            return found
+            return outcome
         patience = self._tools.members.patience_ends(known.order)
-        if patience is not None and (found.wake_at is None or patience < found.wake_at):
+        if patience is not None and (outcome.wake_at is None or patience < outcome.wake_at):
             return Result(wake_at=patience)
-        return found
+        return outcome
 
     def _snapshot(self, order: Order, facts: Facts) -> Snapshot:
         now = self._now()
@@ -166,8 +169,8 @@ class OrderReconciler:
             case steps.Download(url=url):
                 csr = facts.csr or order_requests.csr_of(order.spec)
                 await places.enter_async_context(self._endings[client.directory_url])
-                found = await order_requests.download(client, url, issuer.spec.preferred_chain)
-                return order, replace(facts, downloaded=found, csr=csr)
+                downloaded = await order_requests.download(client, url, issuer.spec.preferred_chain)
+                return order, replace(facts, downloaded=downloaded, csr=csr)
             case _:
                 assert_never(step)
 
@@ -192,7 +195,7 @@ class OrderReconciler:
 
     async def _describe(self, step: steps.ReadAuthorizations, order: Order, issuer: ResolvedIssuer) -> Order:
         """Write the authorizations, "to save subsequent calls to the ACME server"."""
-        urls = [one.url for one in step.status.authorizations]
+        urls = [authorization.url for authorization in step.status.authorizations]
         try:
             described = await order_requests.fetch_authorizations(issuer.client, order.spec, urls)
         except (AcmeError, NotOrdered):
@@ -273,7 +276,7 @@ class OrderReconciler:
         except NoSolver as error:
             return replace(known.facts, no_solver=str(error))
         self._memories.keep(order, replace(memory, ensured=ensured))
-        unproven = tuple(one for one in challenges if not self._tools.is_proven(one))
+        unproven = tuple(challenge for challenge in challenges if not self._tools.is_proven(challenge))
         return replace(known.facts, challenges=challenges, unproven=unproven)
 
     async def _record_failure(self, step: steps.RecordFailure, known: Snapshot) -> tuple[Order, Facts]:
@@ -329,12 +332,12 @@ class OrderReconciler:
         self._memories.forget(order.metadata.key)
 
     async def _store(self, step: steps.Store, known: Snapshot) -> None:
-        order, issuer, found = known.order, known.facts.issuer, step.downloaded
+        order, issuer, downloaded = known.order, known.facts.issuer, step.downloaded
         assert isinstance(issuer, ResolvedIssuer)
         if step.event:
             self._recorder.event(ORDERS, order, "Warning", "PreferredChainMissing", step.event)
-        await self._tools.downloaded(order, issuer, found.chain[0])
-        status = msgspec.structs.replace(order.status, state="valid", certificate=found.pem, reason="")
+        await self._tools.downloaded(order, issuer, downloaded.chain[0])
+        status = msgspec.structs.replace(order.status, state="valid", certificate=downloaded.pem, reason="")
         written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
 

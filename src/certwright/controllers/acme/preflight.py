@@ -123,7 +123,7 @@ class Preflight:
         return task
 
     def _wait(self, problems: Sequence[_Problem]) -> Wait:
-        moments = [one.not_before for one in problems if one.not_before is not None]
+        moments = [problem.not_before for problem in problems if problem.not_before is not None]
         text = f"not ordered yet: {_summary(problems)}; checked again {announcing.within(_RETRY)}"
         return Wait(text, max([self._now() + _RETRY, *moments]), names_time=True)
 
@@ -132,17 +132,17 @@ class Preflight:
     ) -> list[_Problem]:
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def problem(name: str, solver: Solver) -> _Problem | None:
+        async def problem_of(name: str, solver: Solver) -> _Problem | None:
             async with gate:
                 return await self._problem(order, issuer, name, solver)
 
         try:
             async with asyncio.timeout(_TAKES_S):
-                found = await asyncio.gather(*(problem(name, solver) for name, solver in chosen))
+                problems = await asyncio.gather(*(problem_of(name, solver) for name, solver in chosen))
         except TimeoutError:
             why = f"the DNS provider did not answer within {_TAKES_S:g} s"
             return [_Problem(name, why) for name, _ in chosen]
-        return [one for one in found if one is not None]
+        return [problem for problem in problems if problem is not None]
 
     async def _problem(
         self, order: Order, issuer: ResolvedIssuer, name: str, solver: Solver
@@ -195,15 +195,15 @@ def _takes_requests(solver: Solver) -> bool:
 
 
 async def _unseen(check: Check | None, task: Task, name: str) -> _Problem | None:
-    found = await check.check(task) if check is not None else None
-    return _Problem(name, found.reason) if isinstance(found, NotYet) else None
+    outcome = await check.check(task) if check is not None else None
+    return _Problem(name, outcome.reason) if isinstance(outcome, NotYet) else None
 
 
 def _summary(problems: Sequence[_Problem]) -> str:
     """The problems, each with its names."""
     names: dict[str, list[str]] = {}
-    for one in problems:
-        names.setdefault(one.why, []).append(one.name)
+    for problem in problems:
+        names.setdefault(problem.why, []).append(problem.name)
     return "; ".join(f"{_shown(these)}: {why}" for why, these in names.items())
 
 

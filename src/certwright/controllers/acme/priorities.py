@@ -31,7 +31,9 @@ class OrderPrecedence:
         if not order.status.url:
             return _BEGINS
         challenges = self._caches.challenges_of(order.metadata)
-        failed = any(one.status.is_final and one.status.state != "valid" for one in challenges)
+        failed = any(
+            challenge.status.is_final and challenge.status.state != "valid" for challenge in challenges
+        )
         return _GOES_ON if failed or all(map(self._is_proven, challenges)) else _WAITS
 
     def flow(self, key: ObjectKey) -> Hashable:

@@ -206,7 +206,14 @@ def _read(request: bytes) -> CsrFacts:
 def _difference(spec: ChallengeSpec, order: Order, ordered: frozenset[Name]) -> str:
     if not spec.issuer_ref.same_issuer(order.spec.issuer_ref):
         return "spec.issuerRef is not that"
-    offered = next((one for one in order.status.authorizations if one.url == spec.authorization_url), None)
+    offered = next(
+        (
+            authorization
+            for authorization in order.status.authorizations
+            if authorization.url == spec.authorization_url
+        ),
+        None,
+    )
     if offered is None:
         return "spec.authorizationURL is not among status.authorizations"
     if not is_ordered(offered, ordered):
@@ -223,8 +230,8 @@ def _difference(spec: ChallengeSpec, order: Order, ordered: frozenset[Name]) -> 
 def offers(authorization: ACMEAuthorization, spec: ChallengeSpec) -> bool:
     """Whether the server offers the challenge for the authorization."""
     return any(
-        (one.url, one.token, TYPES.get(one.type)) == (spec.url, spec.token, spec.type)
-        for one in authorization.challenges
+        (challenge.url, challenge.token, TYPES.get(challenge.type)) == (spec.url, spec.token, spec.type)
+        for challenge in authorization.challenges
     )
 
 
@@ -235,7 +242,7 @@ def _unfit(spec: ChallengeSpec, solvers: Iterable[Solver], shown_for: ShownFor) 
     if spec.key != shown_for(spec.type.lower(), spec.token):
         return "Refused: spec.key does not follow from spec.token and the issuer's account key"
     answered = _essence(spec.solver)
-    if spec.solver.challenge_type != spec.type or all(_essence(one) != answered for one in solvers):
+    if spec.solver.challenge_type != spec.type or all(_essence(solver) != answered for solver in solvers):
         return "Refused: spec.solver is not one of the issuer's spec.acme.solvers"
     return ""
 

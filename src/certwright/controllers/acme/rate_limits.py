@@ -270,14 +270,14 @@ class Ledgers:
             if challenge.status.state == "invalid" and revision_of(challenge) > revision:
                 self._count_failure(book, account, challenge)
         everything = (*self._caches.orders.cache.values(), *self._caches.challenges.cache.values())
-        book.shared.revision = max((revision_of(one) for one in everything), default=0)
+        book.shared.revision = max((revision_of(resource) for resource in everything), default=0)
         book.is_loaded = True
 
     def _abandon_gone(self, book: _Book, older_than: timedelta) -> None:
         """Reservations of Orders that no longer exist; and of accounts, by processes that have ended."""
         now = book.tidied_at = self._clock.now()
         flights = book.shared.ledger.flights
-        old = {uid for uid, one in flights.items() if micros(now) - one.at >= older_than // _MICRO}
+        old = {uid for uid, flight in flights.items() if micros(now) - flight.at >= older_than // _MICRO}
         if old := old - book.keys.keys():
             old -= {order.metadata.uid for order in self._caches.orders.cache.values()}
         for uid in sorted(old):
@@ -291,10 +291,10 @@ class Ledgers:
             place = (reference.kind_or_default, namespace, reference.name)
             if place not in issuers:
                 issuers[place] = self._find_issuer(reference, namespace)
-            found = issuers[place]
-            if found is None or found.view.spec.acme is None or found.view.spec.acme.server != server:
+            state = issuers[place]
+            if state is None or state.view.spec.acme is None or state.view.spec.acme.server != server:
                 continue
-            yield order, found.view.account.uri if found.view.account is not None else ""
+            yield order, state.view.account.uri if state.view.account is not None else ""
 
     # --- saving -------------------------------------------------------------------------------------------
 

@@ -58,8 +58,8 @@ class RequestOrders:
         """See `EnsureOrder`. Raises what writes to the API raise, and `Conflict` where no name is free."""
         meta = request.metadata
         account = self._account_of(request)
-        if (found := self._order_of(meta, spec, account)) is not None:
-            return found
+        if (existing := self._order_of(meta, spec, account)) is not None:
+            return existing
         kind = CERTIFICATE_SIGNING_REQUESTS if self._is_of_kubernetes(meta) else CERTIFICATE_REQUESTS
         owner = controller_reference(kind, meta)
         if kind is CERTIFICATE_REQUESTS and (survivor := await self._refill.find(request, spec)) is not None:
@@ -72,8 +72,8 @@ class RequestOrders:
 
     def _is_of_kubernetes(self, request: ObjectMeta) -> bool:
         informer = self._caches.signing_requests
-        found = informer.cache.get(ObjectKey("", request.name)) if informer is not None else None
-        return found is not None and found.metadata.uid == request.uid
+        signing_request = informer.cache.get(ObjectKey("", request.name)) if informer is not None else None
+        return signing_request is not None and signing_request.metadata.uid == request.uid
 
     async def _create_order(
         self,
@@ -84,7 +84,7 @@ class RequestOrders:
         account: Mapping[str, str],
     ) -> Order:
         meta = request.metadata
-        whole = ObjectMeta(
+        order_meta = ObjectMeta(
             name=name,
             namespace=meta.namespace,
             labels=meta.labels,
@@ -92,7 +92,7 @@ class RequestOrders:
             owner_references=(owner,),
         )
         try:
-            made = await self._client.create(ORDERS, Order(metadata=whole, spec=spec))
+            made = await self._client.create(ORDERS, Order(metadata=order_meta, spec=spec))
         except AlreadyExists:
             made = await self._client.get(ORDERS, name, meta.namespace)
         self._caches.orders.put(made)
@@ -138,12 +138,16 @@ class RequestOrders:
     async def _adopt(self, order: Order, owner: OwnerReference) -> Order:
         """Add the request with the Order's certificate as an owner; its first owner may be deleted."""
         meta = order.metadata
-        if any(one.uid == owner.uid for one in meta.owner_references):
+        if any(reference.uid == owner.uid for reference in meta.owner_references):
             return order
         added = msgspec.structs.replace(owner, controller=None, block_owner_deletion=None)
-        held = [msgspec.to_builtins(one) for one in (*meta.owner_references, added)]
+        references = [msgspec.to_builtins(reference) for reference in (*meta.owner_references, added)]
         patch = {
-            "metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, "ownerReferences": held}
+            "metadata": {
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "ownerReferences": references,
+            }
         }
         changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
         self._caches.orders.put(changed)

@@ -123,11 +123,11 @@ class Responses:
             return False
         if self._thumbprints.get(issuer) == thumbprint:
             return True
-        found = await self._thumbprint(*issuer)
-        if found is None:
+        expected = await self._thumbprint(*issuer)
+        if expected is None:
             return False
-        self._thumbprints[issuer] = found
-        return found == thumbprint
+        self._thumbprints[issuer] = expected
+        return expected == thumbprint
 
     async def _thumbprint(self, kind: str, namespace: str, name: str) -> str | None:
         """The thumbprint of an issuer's account key; None where there is none."""

@@ -37,7 +37,7 @@ class Slots:
         self._holders: dict[Hashable, Wanted] = {}
         self._subjects: dict[tuple[str, str], Hashable] = {}
         self._per_namespace: dict[str, int] = {}
-        self._wanted: dict[Hashable, Wanted] = {}
+        self._requests: dict[Hashable, Wanted] = {}
         # namespace → order → those that wait; the next to be asked stands first in each.
         self._waiting: OrderedDict[str, OrderedDict[str, OrderedDict[Hashable, Wanted]]] = OrderedDict()
 
@@ -45,17 +45,17 @@ class Slots:
         """How many slots are in use."""
         return len(self._holders)
 
-    def take(self, wanted: Wanted) -> bool:
+    def take(self, request: Wanted) -> bool:
         """Whether it has a slot now. A challenge without one waits until `granted` is called, or gives up."""
-        if wanted.key in self._holders:
+        if request.key in self._holders:
             return True
-        queue = self._waiting.setdefault(wanted.namespace, OrderedDict()).setdefault(
-            wanted.order, OrderedDict()
+        queue = self._waiting.setdefault(request.namespace, OrderedDict()).setdefault(
+            request.order, OrderedDict()
         )
-        queue.setdefault(wanted.key, wanted)
-        self._wanted[wanted.key] = wanted
-        self._hand_out(reported=wanted.key)
-        return wanted.key in self._holders
+        queue.setdefault(request.key, request)
+        self._requests[request.key] = request
+        self._hand_out(reported=request.key)
+        return request.key in self._holders
 
     def release(self, key: Hashable) -> None:
         """Release its slot, or its place in the queue. Idempotent."""
@@ -72,15 +72,15 @@ class Slots:
 
     def _hand_out(self, *, reported: Hashable) -> None:
         while len(self._holders) < self._most:
-            found = self._next()
-            if found is None:
+            request = self._next()
+            if request is None:
                 return
-            self._holders[found.key] = found
-            self._subjects[found.subject] = found.key
-            self._per_namespace[found.namespace] = self._per_namespace.get(found.namespace, 0) + 1
+            self._holders[request.key] = request
+            self._subjects[request.subject] = request.key
+            self._per_namespace[request.namespace] = self._per_namespace.get(request.namespace, 0) + 1
             # The current caller gets it as the result.
-            if found.key != reported:
-                self._granted(found.key)
+            if request.key != reported:
+                self._granted(request.key)
 
     def _next(self) -> Wanted | None:
         """The next that may, taken out of the queue; its order and its namespace go to the end of theirs."""
@@ -88,27 +88,30 @@ class Slots:
             if self._per_namespace.get(namespace, 0) >= self._most_per_namespace:
                 continue
             for order, queue in orders.items():
-                found = next((one for one in queue.values() if one.subject not in self._subjects), None)
-                if found is None:
+                request = next(
+                    (candidate for candidate in queue.values() if candidate.subject not in self._subjects),
+                    None,
+                )
+                if request is None:
                     continue
-                del queue[found.key], self._wanted[found.key]
+                del queue[request.key], self._requests[request.key]
                 orders.move_to_end(order)
                 self._waiting.move_to_end(namespace)
-                self._drop_empty(found)
-                return found
+                self._drop_empty(request)
+                return request
         return None
 
     def _forget(self, key: Hashable) -> None:
-        wanted = self._wanted.pop(key, None)
-        if wanted is None:
+        request = self._requests.pop(key, None)
+        if request is None:
             return
-        orders = self._waiting[wanted.namespace]
-        del orders[wanted.order][key]
-        self._drop_empty(wanted)
+        orders = self._waiting[request.namespace]
+        del orders[request.order][key]
+        self._drop_empty(request)
 
-    def _drop_empty(self, wanted: Wanted) -> None:
-        orders = self._waiting[wanted.namespace]
-        if not orders[wanted.order]:
-            del orders[wanted.order]
+    def _drop_empty(self, request: Wanted) -> None:
+        orders = self._waiting[request.namespace]
+        if not orders[request.order]:
+            del orders[request.order]
         if not orders:
-            del self._waiting[wanted.namespace]
+            del self._waiting[request.namespace]

@@ -60,7 +60,7 @@ class Saved(msgspec.Struct):
         if share in self.shares:
             return self.shares[share].revision
         # The number of shards has changed since.
-        return max((self.revision, *(one.revision for one in self.shares.values())))
+        return max((self.revision, *(counted.revision for counted in self.shares.values())))
 
 
 class SharedLedger:
@@ -142,12 +142,12 @@ class SharedLedger:
             if self._clock.monotonic() - self._read_at < max_age_s:
                 return
             try:
-                found = await self._get()
+                config_map = await self._get()
             except ApiError as error:
                 _log.warning("the ACME limits of %s cannot be read: %s", self.server, error)
                 return
-            if found is not None and found.metadata.resource_version != self._version:
-                self._take_over(found)
+            if config_map is not None and config_map.metadata.resource_version != self._version:
+                self._take_over(config_map)
 
     async def commit(self) -> None:
         """Write what has changed, once for all callers that wait during the write. Raises `Unreachable`."""
@@ -178,18 +178,18 @@ class SharedLedger:
         except NotFound:
             return None
 
-    def _take_over(self, found: ConfigMap | None) -> bool:
+    def _take_over(self, config_map: ConfigMap | None) -> bool:
         """Continue from the saved ledger; pending operations are applied to it."""
-        self._version = found.metadata.resource_version if found is not None else ""
-        if found is None:
+        self._version = config_map.metadata.resource_version if config_map is not None else ""
+        if config_map is None:
             return False
         try:
-            self.saved = json_decoder(Saved).decode(found.data.get("state.json", ""))
+            self.saved = json_decoder(Saved).decode(config_map.data.get("state.json", ""))
             changed = restore(self.ledger, self.saved.ledger, self._clock.now())
         except (msgspec.DecodeError, ValueError) as error:
             _log.warning(
                 "ConfigMap %s cannot be read and is rewritten from local data: %s",
-                found.metadata.key,
+                config_map.metadata.key,
                 error,
             )
             return False
@@ -224,8 +224,8 @@ class SharedLedger:
         ledger = state(self.ledger, now)
         waiting = ledger.waiting
         shares = {
-            name: Share(one.revision, one.waiting if name in self._everyone else {})
-            for name, one in self.saved.shares.items()
+            name: Share(share.revision, share.waiting if name in self._everyone else {})
+            for name, share in self.saved.shares.items()
         }
         # The process that creates it has counted the Orders of all shards; later each counts its own.
         for name in self._everyone if self._is_new else self._own:
@@ -242,10 +242,10 @@ class SharedLedger:
 
 def _waiting(shares: Iterable[Share]) -> dict[str, int]:
     """How many wait for each key in all of them."""
-    found = Counter[str]()
+    counts = Counter[str]()
     for share in shares:
-        found.update(share.waiting)
-    return dict(found)
+        counts.update(share.waiting)
+    return dict(counts)
 
 
 def _rules(limits: CaLimits) -> dict[str, Any]:

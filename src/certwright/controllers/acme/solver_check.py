@@ -116,13 +116,13 @@ async def _wait_until_seen(means: Means, task: Task, check: SolverCheck, environ
         return
     clock, wait_s = environment.clock, _FIRST_WAIT_S
     began = clock.monotonic()
-    while isinstance(found := await means.check.check(task), NotYet):
+    while isinstance(outcome := await means.check.check(task), NotYet):
         left_s = check.patience.total_seconds() - (clock.monotonic() - began)
         if left_s <= 0 or task.persistent is not None:
-            raise SolverCheckFailed(f"not seen after {_seconds(environment, began)}: {found.reason}")
-        await clock.sleep(min(max(wait_s, found.not_before.total_seconds()), left_s))
+            raise SolverCheckFailed(f"not seen after {_seconds(environment, began)}: {outcome.reason}")
+        await clock.sleep(min(max(wait_s, outcome.not_before.total_seconds()), left_s))
         wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
-    assert isinstance(found, Ready)
+    assert isinstance(outcome, Ready)
     environment.report("seen", f"after {_seconds(environment, began)}")
 
 
@@ -156,13 +156,13 @@ def _solver(issuer: Issuer | ClusterIssuer, check: SolverCheck) -> tuple[int, So
             raise SolverCheckFailed(f"there is no spec.acme.solvers[{check.number}]; it has {len(solvers)}")
         return check.number, solvers[check.number]
     offered = offered_types(check.name, is_address=_is_address(check.name))
-    found = choose(solvers, name=check.name, labels={}, offered=offered)
-    if found is None:
+    solver = choose(solvers, name=check.name, labels={}, offered=offered)
+    if solver is None:
         raise SolverCheckFailed(
             f"no solver of the issuer fits {check.name}; add one to spec.acme.solvers, widen its selector, "
             "or choose one that is for certificates with certain labels by --solver"
         )
-    return solvers.index(found), found
+    return solvers.index(solver), solver
 
 
 def _is_address(name: str) -> bool:
@@ -177,9 +177,9 @@ def _provider(solver: Solver) -> str:
     match solver:
         case Solver(dns01=DNS01Solver() as dns01):
             fields = ("cname_strategy", "type", "nameservers")
-            given = (one for one in dns01.__struct_fields__ if one not in fields and getattr(dns01, one))
+            given = (name for name in dns01.__struct_fields__ if name not in fields and getattr(dns01, name))
             encoded = dict(zip(dns01.__struct_fields__, dns01.__struct_encode_fields__, strict=True))
-            return next((encoded[one] for one in given), "no provider")
+            return next((encoded[name] for name in given), "no provider")
         case Solver(http01=http01) if http01 is not None:
             return "webroot" if http01.webroot is not None else "the listener of this command"
         case Solver(exec=exec_) if exec_ is not None:

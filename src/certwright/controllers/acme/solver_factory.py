@@ -162,7 +162,7 @@ def _check_settings(use: SolverUse, surroundings: Surroundings) -> CheckSettings
 def _check(settings: CheckSettings, surroundings: Surroundings) -> Check:
     if surroundings.make_check is not None:
         return surroundings.make_check(settings)
-    return make_check(settings, lambda one: _names(one.servers, surroundings), surroundings.now)
+    return make_check(settings, lambda requested: _names(requested.servers, surroundings), surroundings.now)
 
 
 def _names(servers: Sequence[str], surroundings: Surroundings) -> NameServers:

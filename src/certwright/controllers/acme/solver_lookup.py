@@ -82,6 +82,9 @@ def _shard_of(shared: Shared, challenge: Challenge) -> str:
     mine, key = shared.mine, challenge.metadata.key
     if not isinstance(mine, Shards):
         return ""
-    held = (one for one in sorted(mine.held))
-    is_in = {one: ours("challenges", Shards(frozenset({one}), mine.count), shared.caches) for one in held}
-    return str(next((one for one, has in is_in.items() if has(key)), min(mine.held, default=0)))
+    numbers = (number for number in sorted(mine.held))
+    is_in = {
+        number: ours("challenges", Shards(frozenset({number}), mine.count), shared.caches)
+        for number in numbers
+    }
+    return str(next((number for number, has in is_in.items() if has(key)), min(mine.held, default=0)))

@@ -37,12 +37,12 @@ class SolverVerification:
         spec = issuer.spec.acme
         assert spec is not None
         uses = [
-            SolverUse(solver=one, issuer_kind=issuer.kind, get_secret=get_secret, secrets_in=secrets_in)
-            for one in spec.solvers
+            SolverUse(solver=solver, issuer_kind=issuer.kind, get_secret=get_secret, secrets_in=secrets_in)
+            for solver in spec.solvers
         ]
         paths = (f"spec.acme.solvers[{number}]" for number in range(len(uses)))
-        found = await asyncio.gather(*map(self._problem, paths, uses))
-        return tuple(one for one in found if one is not None)
+        problems = await asyncio.gather(*map(self._problem, paths, uses))
+        return tuple(problem for problem in problems if problem is not None)
 
     async def _problem(self, path: str, use: SolverUse) -> SolverProblem | None:
         if why := missing_listener(use.solver, self._options) or self._unusable_program(use.solver):

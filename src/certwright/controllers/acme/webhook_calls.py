@@ -38,7 +38,7 @@ async def call_webhook(
     headers = {"content-type": "application/json"}
     try:
         answer = await client.raw("POST", path, body=json.dumps(payload).encode(), headers=headers)
-        found = json.loads(await whole_body(answer))
+        content = json.loads(await whole_body(answer))
     except Forbidden as error:
         raise SolverError(
             f"the webhook at {path} refused access: {quote(str(error))}; install its ClusterRole and the "
@@ -51,4 +51,4 @@ async def call_webhook(
         ) from error
     except (ApiError, Unreachable, ValueError) as error:
         raise SolverError(f"the webhook at {path} cannot be called: {quote(str(error))}") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

@@ -31,8 +31,8 @@ async def settings(spec: AcmeDNS, values: HostValues) -> acmedns.AcmeDnsSettings
             f"{values.path}.accountSecretRef: the entry is not a JSON object of accounts by domain; write "
             '{"DOMAIN": {"username": …, "password": …, "fulldomain": …, "subdomain": …}}'
         ) from None
-    found = tuple(
-        (domain, acmedns.Account(one.username, one.password, one.fulldomain, one.subdomain))
-        for domain, one in sorted(accounts.items())
+    by_domain = tuple(
+        (domain, acmedns.Account(account.username, account.password, account.fulldomain, account.subdomain))
+        for domain, account in sorted(accounts.items())
     )
-    return acmedns.AcmeDnsSettings(endpoint=values.named_endpoint("acmeDNS", spec.host), accounts=found)
+    return acmedns.AcmeDnsSettings(endpoint=values.named_endpoint("acmeDNS", spec.host), accounts=by_domain)

@@ -62,12 +62,15 @@ async def _login(spec: CloudDNS, values: HostValues) -> google_login.GoogleLogin
 
 def _key(content: bytes, where: str, tokens: Endpoint) -> google_login.ServiceAccountKey:
     try:
-        found = json_decoder(_KeyFile).decode(content)
+        key_file = json_decoder(_KeyFile).decode(content)
     except msgspec.DecodeError:
         # The reason could quote the key.
-        found = None
-    if found is None or found.type != "service_account":
+        key_file = None
+    if key_file is None or key_file.type != "service_account":
         raise SolverError(f"{where}: the content is not the key file (JSON) of a service account")
     return google_login.ServiceAccountKey(
-        email=found.client_email, key_id=found.private_key_id, key_pem=found.private_key, tokens=tokens
+        email=key_file.client_email,
+        key_id=key_file.private_key_id,
+        key_pem=key_file.private_key,
+        tokens=tokens,
     )

@@ -33,10 +33,10 @@ async def _credentials(provider: str, name: str, values: HostValues) -> dict[str
     where = f"{values.path}.credentialsSecretRef"
     if data is None:
         raise SolverError(f'{where}: Secret "{name}" does not exist; create it')
-    found: dict[str, str] = {}
+    credentials: dict[str, str] = {}
     for option, content in data.items():
         value = content.decode(errors="replace").strip()
         if problem := option_problem(provider, option, value):
             raise SolverError(f'{where}: entry "{option}" of Secret "{name}": {problem}')
-        found[option] = value
-    return found
+        credentials[option] = value
+    return credentials

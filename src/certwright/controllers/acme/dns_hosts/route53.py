@@ -44,8 +44,8 @@ def _sts(values: HostValues, region: str) -> AwsEndpoint:
 
 
 def _endpoint(values: HostValues, provider: str, default: AwsEndpoint, service: str) -> AwsEndpoint:
-    found = values.endpoint(provider, Endpoint(default.url, default.rules), *endpoint_variables(service))
-    return AwsEndpoint(found.url.rstrip("/"), default.region, found.rules)
+    endpoint = values.endpoint(provider, Endpoint(default.url, default.rules), *endpoint_variables(service))
+    return AwsEndpoint(endpoint.url.rstrip("/"), default.region, endpoint.rules)
 
 
 async def _source(spec: Route53DNS, values: HostValues, sts: AwsEndpoint) -> CredentialSource:

@@ -67,7 +67,7 @@ class HostValues:
         """Where the API is: the operator's flag, one of these environment variables (the vendor's own, the
         first that is set), or the default. Only the operator's may be `http`."""
         url = self.endpoints.get(provider) or next(
-            (self.environment[one] for one in variables if self.environment.get(one)), ""
+            (self.environment[variable] for variable in variables if self.environment.get(variable)), ""
         )
         return self.replaced(url, default)
 

@@ -20,10 +20,10 @@ def patch_to_add(ingress: Json, rule: Json) -> Patch | None:
     (path,) = rule["http"]["paths"]
     rules = _rules(ingress)
     for place, entry in _of_host(rules, rule.get("host", "")):
-        for number, one in enumerate(entry["http"]["paths"]):
-            if one.get("path") != path["path"]:
+        for number, existing in enumerate(entry["http"]["paths"]):
+            if existing.get("path") != path["path"]:
                 continue
-            if one == path:
+            if existing == path:
                 return None
             # cert-manager's, with another Service.
             return _tested(ingress, "replace", f"/spec/rules/{place}/http/paths/{number}", path)
@@ -39,18 +39,18 @@ def patch_to_remove(ingress: Json, host: str, path: str) -> Patch | None:
     removals: list[str] = []
     for place, entry in _of_host(_rules(ingress), host):
         paths = entry["http"]["paths"]
-        ours = [number for number, one in enumerate(paths) if one.get("path") == path]
+        ours = [number for number, existing in enumerate(paths) if existing.get("path") == path]
         if ours and len(ours) == len(paths):
             removals.append(f"/spec/rules/{place}")
         else:
             removals += [f"/spec/rules/{place}/http/paths/{number}" for number in ours]
     if not removals:
         return None
-    if len(removals) == len(_rules(ingress)) and all(one.count("/") == 3 for one in removals):
+    if len(removals) == len(_rules(ingress)) and all(removal.count("/") == 3 for removal in removals):
         # An empty list of rules is not valid.
         return _tested(ingress, "remove", "/spec/rules")
     # The last first, because the numbers of those behind a removed one change.
-    operations: Patch = [{"op": "remove", "path": one} for one in reversed(removals)]
+    operations: Patch = [{"op": "remove", "path": removal} for removal in reversed(removals)]
     return [_test(ingress), *operations]
 
 

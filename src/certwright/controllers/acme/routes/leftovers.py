@@ -55,22 +55,22 @@ class Leftovers:
 
     async def _remove(self, kind: Kind[objects.Json], namespace: str) -> None:
         labels = f"{objects.SOLVER_LABEL}=true"
-        found = (await self._client.list(kind, namespace, labels=labels, limit=_PAGE)).items
-        pending = {one.metadata.uid: one.metadata.namespace for one in self._pending()}
+        candidates = (await self._client.list(kind, namespace, labels=labels, limit=_PAGE)).items
+        pending = {challenge.metadata.uid: challenge.metadata.namespace for challenge in self._pending()}
         in_use = frozenset(pending.values())
-        for one in found:
-            meta = one["metadata"]
+        for candidate in candidates:
+            meta = candidate["metadata"]
             if self._clock.now() - datetime.fromisoformat(meta["creationTimestamp"]) < YOUNG:
                 continue
-            owner = _owning_challenge(one)
+            owner = _owning_challenge(candidate)
             if owner:
                 if owner not in pending:
-                    await self._delete(kind, one)
-            elif kind is objects.SERVICES and _is_ours(one) and meta["namespace"] not in in_use:
+                    await self._delete(kind, candidate)
+            elif kind is objects.SERVICES and _is_ours(candidate) and meta["namespace"] not in in_use:
                 await self._services.remove_unused(ServiceKey(meta["namespace"], meta["name"]))
 
     def _pending(self) -> Iterator[Challenge]:
-        return (one for one in self._challenges.cache.values() if not one.status.is_final)
+        return (challenge for challenge in self._challenges.cache.values() if not challenge.status.is_final)
 
     async def _delete(self, kind: Kind[objects.Json], obj: objects.Json) -> None:
         meta = obj["metadata"]

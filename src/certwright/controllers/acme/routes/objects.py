@@ -101,7 +101,7 @@ def endpoint_slices(owner: Json, listener: ClusterListener) -> list[Json]:
                 "ownerReferences": [reference],
             },
             "addressType": family,
-            "endpoints": [{"addresses": [one], "conditions": {"ready": True}} for one in addresses],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}} for address in addresses],
             "ports": [{"name": PORT_NAME, "port": listener.port, "protocol": "TCP"}],
         }
         for family, addresses in _families(listener.addresses).items()
@@ -109,10 +109,10 @@ def endpoint_slices(owner: Json, listener: ClusterListener) -> list[Json]:
 
 
 def _families(addresses: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for address in addresses:
-        found.setdefault(f"IPv{ipaddress.ip_address(address).version}", []).append(address)
-    return found
+        families.setdefault(f"IPv{ipaddress.ip_address(address).version}", []).append(address)
+    return families
 
 
 def path_of(challenge: Challenge) -> str:
@@ -158,7 +158,7 @@ def ingress(challenge: Challenge, solver: HTTP01Ingress, service: str, listener:
 def http_route(challenge: Challenge, solver: HTTP01Gateway, service: str, listener: ClusterListener) -> Json:
     """The HTTPRoute of a Challenge."""
     spec: Json = {
-        "parentRefs": [_parent(one) for one in solver.parent_refs],
+        "parentRefs": [_parent(parent) for parent in solver.parent_refs],
         "rules": [
             {
                 "matches": [{"path": {"type": "Exact", "value": path_of(challenge)}}],

@@ -50,7 +50,7 @@ def _route(route: HTTP01Gateway, annotations: Mapping[str, str], namespace: str)
         namespace=annotations.get(known.PARENT_NAMESPACE) or None,
         name=name,
     )
-    if any(_identity(one, namespace) == _identity(parent, namespace) for one in route.parent_refs):
+    if any(_identity(other, namespace) == _identity(parent, namespace) for other in route.parent_refs):
         return route
     return replace(route, parent_refs=(*route.parent_refs, parent))
 

@@ -46,12 +46,12 @@ class Replicas:
         left out, so that the number of EndpointSlices never changes."""
         if self._slices is None:
             return self._own
-        found = {ipaddress.ip_address(one) for one in self._own.addresses}
-        families = {one.version for one in found}
-        for one in self._slices.cache.values():
-            found |= {address for address in _ready(one) if address.version in families}
-        ordered = sorted(found, key=lambda one: (one.version, int(one)))
-        return replace(self._own, addresses=tuple(str(one) for one in ordered))
+        addresses = {ipaddress.ip_address(text) for text in self._own.addresses}
+        families = {address.version for address in addresses}
+        for endpoint_slice in self._slices.cache.values():
+            addresses |= {address for address in _ready(endpoint_slice) if address.version in families}
+        ordered = sorted(addresses, key=lambda address: (address.version, int(address)))
+        return replace(self._own, addresses=tuple(str(address) for address in ordered))
 
     async def run(self, apply: Callable[[], Awaitable[bool]]) -> None:
         """Call `apply` after changes until cancelled, and again if it returns False. Returns immediately
@@ -74,11 +74,11 @@ class Replicas:
 
 def _ready(endpoint_slice: objects.Json) -> Iterator[Address]:
     """The addresses of ready endpoints; `ready` that is not set means true (EndpointConditions)."""
-    for one in endpoint_slice.get("endpoints") or ():
-        conditions = one.get("conditions") or {}
+    for endpoint in endpoint_slice.get("endpoints") or ():
+        conditions = endpoint.get("conditions") or {}
         if conditions.get("ready") is False or conditions.get("terminating"):
             continue
-        for text in one.get("addresses") or ():
+        for text in endpoint.get("addresses") or ():
             try:
                 yield ipaddress.ip_address(text)
             except ValueError:

@@ -54,11 +54,11 @@ class SolverServices:
             if key in self._written and is_fresh:
                 return
             listener = self._replicas.listener
-            wanted = objects.service(key.namespace, key.name, service_type, listener)
-            made = await self._apply(objects.SERVICES, wanted)
+            service = objects.service(key.namespace, key.name, service_type, listener)
+            made = await self._apply(objects.SERVICES, service)
             slices = objects.endpoint_slices(made, listener)
-            for one in slices:
-                await self._apply(objects.ENDPOINT_SLICES, one)
+            for endpoint_slice in slices:
+                await self._apply(objects.ENDPOINT_SLICES, endpoint_slice)
             self._written[key] = _Written(made, slices)
 
     async def follow_replicas(self) -> None:
@@ -70,7 +70,7 @@ class SolverServices:
         is_done = True
         for key in list(self._written):
             try:
-                await self._update_one(key)
+                await self._update_slices(key)
             except (ApiError, Unreachable) as error:
                 _log.warning(
                     "the EndpointSlices of the Service %s/%s cannot be updated: %s; trying again", *key, error
@@ -78,15 +78,15 @@ class SolverServices:
                 is_done = False
         return is_done
 
-    async def _update_one(self, key: ServiceKey) -> None:
+    async def _update_slices(self, key: ServiceKey) -> None:
         async with self._locks[key]:
             if (written := self._written.get(key)) is None:
                 return
-            wanted = objects.endpoint_slices(written.service, self._replicas.listener)
-            for number, one in enumerate(wanted):
-                if one != written.slices[number]:
-                    await self._apply(objects.ENDPOINT_SLICES, one)
-                    written.slices[number] = one
+            desired = objects.endpoint_slices(written.service, self._replicas.listener)
+            for number, endpoint_slice in enumerate(desired):
+                if endpoint_slice != written.slices[number]:
+                    await self._apply(objects.ENDPOINT_SLICES, endpoint_slice)
+                    written.slices[number] = endpoint_slice
 
     async def release(self, key: ServiceKey, uid: str) -> None:
         """Delete the Service if no other challenge uses it. Raises what a deletion raises."""
@@ -111,5 +111,5 @@ class SolverServices:
             pass
         self._users.pop(key, None)
 
-    async def _apply(self, kind: Kind[objects.Json], wanted: objects.Json) -> objects.Json:
-        return await self._client.apply(kind, wanted, field_manager=FIELD_MANAGER, force=True)
+    async def _apply(self, kind: Kind[objects.Json], manifest: objects.Json) -> objects.Json:
+        return await self._client.apply(kind, manifest, field_manager=FIELD_MANAGER, force=True)

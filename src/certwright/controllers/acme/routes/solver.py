@@ -79,7 +79,7 @@ class Routes:
                 await self._apply(objects.HTTP_ROUTES, route)
         elif http01.ingress is not None and http01.ingress.name:
             rule = objects.ingress_rule(challenge, key.name, self._listener)
-            await self._edit(namespace, http01.ingress.name, lambda found: patch_to_add(found, rule))
+            await self._edit(namespace, http01.ingress.name, lambda current: patch_to_add(current, rule))
         elif http01.ingress is not None:
             ingress = objects.ingress(challenge, http01.ingress, key.name, self._listener)
             with _reported(f"the Ingress {namespace}/{objects.name_of(challenge)}"):
@@ -93,7 +93,7 @@ class Routes:
             host, path = objects.host_of(challenge), objects.path_of(challenge)
             edited = http01.ingress.name
             await self._edit(
-                namespace, edited, lambda found: patch_to_remove(found, host, path), may_be_missing=True
+                namespace, edited, lambda current: patch_to_remove(current, host, path), may_be_missing=True
             )
         else:
             kind = objects.INGRESSES if http01.ingress is not None else objects.HTTP_ROUTES
@@ -115,8 +115,8 @@ class Routes:
             message = "podTemplate of the solver has no effect: no pod is created for a challenge"
             self._recorder.event(CHALLENGES, challenge, "Normal", POD_TEMPLATE_IGNORED, message)
 
-    async def _apply(self, kind: Kind[objects.Json], wanted: objects.Json) -> None:
-        await self._client.apply(kind, wanted, field_manager=FIELD_MANAGER, force=True)
+    async def _apply(self, kind: Kind[objects.Json], manifest: objects.Json) -> None:
+        await self._client.apply(kind, manifest, field_manager=FIELD_MANAGER, force=True)
 
     async def _edit(
         self,
@@ -131,7 +131,7 @@ class Routes:
             with _reported(f"the Ingress {namespace}/{name}", "edited"):
                 for _ in range(_CONFLICTS):
                     try:
-                        found = await self._client.get(objects.INGRESSES, name, namespace)
+                        ingress = await self._client.get(objects.INGRESSES, name, namespace)
                     except NotFound:
                         if may_be_missing:
                             return
@@ -139,7 +139,7 @@ class Routes:
                             f"the Ingress {namespace}/{name} does not exist; create it, or correct "
                             "http01.ingress.name of the solver"
                         ) from None
-                    if (patch := patch_for(found)) is None or await self._patch(namespace, name, patch):
+                    if (patch := patch_for(ingress)) is None or await self._patch(namespace, name, patch):
                         return
         raise SolverError(f"the Ingress {namespace}/{name} is being edited by another client; trying again")
 
@@ -151,8 +151,8 @@ class Routes:
             return False
         except Invalid:
             # A failed test of the patch, or a rejected rule: the Ingress of now shows which.
-            found = await self._client.get(objects.INGRESSES, name, namespace)
-            if found["metadata"]["resourceVersion"] == patch[0]["value"]:
+            ingress = await self._client.get(objects.INGRESSES, name, namespace)
+            if ingress["metadata"]["resourceVersion"] == patch[0]["value"]:
                 raise
             return False
         return True
@@ -196,13 +196,13 @@ class RouteCheck:
 
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
-        found = await self._check.check(task)
-        if isinstance(found, NotYet):
+        outcome = await self._check.check(task)
+        if isinstance(outcome, NotYet):
             try:
                 await self._solver.restore()
             except SolverError as error:
-                return replace(found, reason=f"{found.reason}; {error}")
-        return found
+                return replace(outcome, reason=f"{outcome.reason}; {error}")
+        return outcome
 
 
 def _http01_of(challenge: Challenge) -> HTTP01Solver:
