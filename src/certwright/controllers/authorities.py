@@ -137,7 +137,7 @@ class Authorities:
 
 
 def _decides_otherwise(old: Issuer | ClusterIssuer, new: Issuer | ClusterIssuer) -> bool:
-    notes = (one.metadata.annotations.get(names.MINIMUM_BACKOFF) for one in (old, new))
+    notes = (issuer.metadata.annotations.get(names.MINIMUM_BACKOFF) for issuer in (old, new))
     return old.metadata.generation != new.metadata.generation or len(set(notes)) > 1
 
 

@@ -80,10 +80,10 @@ class BreakerReconciler:
 
     async def save(self, issuer: ObjectKey) -> None:
         """Record the breaker, if the record differs. Raises what writes to the API raise."""
-        found = self._object_of(issuer)
-        if found is None or not self._gate.records.is_recorded(issuer) or self._is_forbidden:
+        current = self._object_of(issuer)
+        if current is None or not self._gate.records.is_recorded(issuer) or self._is_forbidden:
             return
-        stored, record = read_breaker(found.metadata.annotations), self._gate.records.record_of(issuer)
+        stored, record = read_breaker(current.metadata.annotations), self._gate.records.record_of(issuer)
         if record is not None and stored is not None:
             record = _merged(stored, record, self._now(), owns=self._owns(issuer))
         if record is None:

@@ -94,10 +94,10 @@ class SecretReader:
             key = ObjectKey(namespace, name)
             self._dependents.add(self._whose, key)
             self.read.add(key)
-            found = await self._secrets.get(key)
-            if found is not None and found.metadata.labels.get(names.MANAGED_BY_LABEL) == names.MANAGER:
-                self._ours.append(found)
-            return found.data if found is not None else None
+            secret = await self._secrets.get(key)
+            if secret is not None and secret.metadata.labels.get(names.MANAGED_BY_LABEL) == names.MANAGER:
+                self._ours.append(secret)
+            return secret.data if secret is not None else None
 
         return get_secret
 
@@ -185,9 +185,9 @@ class IssuerReconciler(Generic[T]):
     def _not_allowed(self, key: ObjectKey, issuer: T) -> Checked | None:
         """The verdict on an issuer that asks for what the operator does not allow. The log names each of them
         once, with the flag: after an update these are the issuers that have stopped working."""
-        found = operator_policy.issuer_violations(issuer.spec, self._tools.policy)
+        all_violations = operator_policy.issuer_violations(issuer.spec, self._tools.policy)
         # A URL of no server, which no flag allows, is for the kind itself to report.
-        violations = [one for one in found if one.flag]
+        violations = [violation for violation in all_violations if violation.flag]
         if not violations:
             self._logged.pop(key, None)
             return None

@@ -100,7 +100,9 @@ class Controllers:
     @property
     def idle(self) -> bool:
         """Whether no key is due; keys that wait for their time do not count."""
-        return self.synced and self._parts.acme.idle and all(one.idle for one in self._controllers)
+        return (
+            self.synced and self._parts.acme.idle and all(controller.idle for controller in self._controllers)
+        )
 
     async def flush(self) -> None:
         """Return when the Events recorded so far have been written."""

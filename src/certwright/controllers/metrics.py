@@ -82,10 +82,13 @@ class ControllerMetrics:
         """
         certificates = self._caches.certificates.cache.freeze()
         issuers = list(self._caches.issuers.cache.values())
-        found = self._caches.cluster_issuers
-        cluster_issuers = list(found.cache.values()) if found is not None else []
-        failing = [(one, self._cause(one)) for one in self._of_ours(self._caches.failing_certificates())]
-        counts = [(one.name, one.runs, one.failures) for one in self._controllers]
+        informer = self._caches.cluster_issuers
+        cluster_issuers = list(informer.cache.values()) if informer is not None else []
+        failing = [
+            (certificate, self._cause(certificate))
+            for certificate in self._of_ours(self._caches.failing_certificates())
+        ]
+        counts = [(controller.name, controller.runs, controller.failures) for controller in self._controllers]
         standings = self._circuits.standings()
         challenges = list(self._caches.challenges.cache.values())
         deliveries = list(self._deliveries.cache.values()) if self._deliveries is not None else []
@@ -112,7 +115,11 @@ class ControllerMetrics:
 
     def _of_ours(self, certificates: Iterable[Certificate]) -> Iterable[Certificate]:
         mine = self._mine
-        return certificates if mine is None else (one for one in certificates if mine(one.metadata.key))
+        return (
+            certificates
+            if mine is None
+            else (certificate for certificate in certificates if mine(certificate.metadata.key))
+        )
 
     def _cause(self, certificate: Certificate) -> Cause:
         """The cause that the Certificate shows; after a denial its message is the denier's, so the request is
@@ -121,8 +128,12 @@ class ControllerMetrics:
         if cause is not Cause.UNKNOWN:
             return cause
         meta = certificate.metadata
-        found = (causes.of_request(one).cause for one in self._caches.requests_of(owner_value(*meta.key)))
-        return next((one for one in found if one is not Cause.UNKNOWN), Cause.UNKNOWN)
+        request_causes = (
+            causes.of_request(request).cause for request in self._caches.requests_of(owner_value(*meta.key))
+        )
+        return next(
+            (candidate for candidate in request_causes if candidate is not Cause.UNKNOWN), Cause.UNKNOWN
+        )
 
 
 def _joined(lines: Iterator[str]) -> bytes:
@@ -163,8 +174,8 @@ def _certificates(certificates: Iterable[Certificate]) -> bytes:
         own = labels((("name", meta.name), ("namespace", meta.namespace)))
         issuer = _issuer_labels(certificate)
         status = _ready(certificate.status.conditions)
-        for one in _STATUSES:
-            ready += f'{_READY}{{{own},condition="{one}",{issuer}}} {int(status == one)}\n'.encode()
+        for value in _STATUSES:
+            ready += f'{_READY}{{{own},condition="{value}",{issuer}}} {int(status == value)}\n'.encode()
         for name, (_, date_of) in _DATES.items():
             date = date_of(certificate)
             seconds = int(date.timestamp()) if date is not None else 0
@@ -179,9 +190,9 @@ def _failing(failing: Sequence[tuple[Certificate, Cause]]) -> Iterator[str]:
     """Not of cert-manager: which certificates wait after a failure, why, and until when. The others are not
     listed, so that a zero has no meaning."""
     about = [
-        labels((("name", one.metadata.name), ("namespace", one.metadata.namespace), ("cause", cause)))
-        + f",{_issuer_labels(one)}"
-        for one, cause in failing
+        labels((("name", failed.metadata.name), ("namespace", failed.metadata.namespace), ("cause", cause)))
+        + f",{_issuer_labels(failed)}"
+        for failed, cause in failing
     ]
     name = "certwright_certificate_failed_attempts"
     yield head(name, "gauge", "How many attempts to issue the certificate have failed in a row.")
@@ -211,8 +222,8 @@ def _challenges(challenges: Iterable[Challenge]) -> Iterator[str]:
                 ("type", spec.type),
             )
         )
-        for one in _CHALLENGE_STATES:
-            yield f'{name}{{status="{one}",{about}}} {int(state == one)}\n'
+        for value in _CHALLENGE_STATES:
+            yield f'{name}{{status="{value}",{about}}} {int(state == value)}\n'
 
 
 def _deliveries(deliveries: Sequence[Delivery]) -> Iterator[str]:
@@ -228,8 +239,8 @@ def _deliveries(deliveries: Sequence[Delivery]) -> Iterator[str]:
             condition = conditions.find(delivery.status.conditions, kind)
             if condition is not None:
                 text = labels((("name", meta.name), ("namespace", meta.namespace)))
-                for one in _STATUSES:
-                    yield f'{name}{{{text},condition="{one}"}} {int(condition.status == one)}\n'
+                for value in _STATUSES:
+                    yield f'{name}{{{text},condition="{value}"}} {int(condition.status == value)}\n'
 
 
 def _traffic(tallies: Sequence[tuple[Kind, RequestTally]]) -> Iterator[str]:
@@ -258,27 +269,36 @@ def _issuer_labels(certificate: Certificate) -> str:
 def _circuits(standings: Sequence[Standing]) -> Iterator[str]:
     """Not of cert-manager: the circuit breakers of the issuers that were asked since the start."""
     about = [
-        (one, labels((("issuer_name", one.name), ("issuer_kind", one.kind), ("namespace", one.namespace))))
-        for one in standings
+        (
+            standing,
+            labels(
+                (
+                    ("issuer_name", standing.name),
+                    ("issuer_kind", standing.kind),
+                    ("namespace", standing.namespace),
+                )
+            ),
+        )
+        for standing in standings
     ]
     name = "certwright_issuer_circuit_open"
     yield head(name, "gauge", "Whether the issuer fails, so that at most one certificate at a time tries it.")
-    for one, text in about:
-        yield f"{name}{{{text}}} {int(one.state != State.CLOSED)}\n"
+    for standing, text in about:
+        yield f"{name}{{{text}}} {int(standing.state != State.CLOSED)}\n"
     name = "certwright_issuer_circuit_state"
     yield head(name, "gauge", "The state of the issuer's circuit breaker; 1 for the state that it is in.")
-    for one, text in about:
+    for standing, text in about:
         for state in State:
-            yield f'{name}{{{text},state="{state}"}} {int(one.state == state)}\n'
+            yield f'{name}{{{text},state="{state}"}} {int(standing.state == state)}\n'
     name = "certwright_issuer_waiting_certificates"
     yield head(name, "gauge", "How many certificates wait because of their issuer.")
-    for one, text in about:
-        yield f"{name}{{{text}}} {one.waiting}\n"
+    for standing, text in about:
+        yield f"{name}{{{text}}} {standing.waiting}\n"
     name = "certwright_issuer_last_success_timestamp_seconds"
     yield head(name, "gauge", "When the issuer last accepted or issued, expressed as a Unix Epoch Time.")
-    for one, text in about:
-        if one.last_success is not None:
-            yield f"{name}{{{text}}} {int(one.last_success.timestamp())}\n"
+    for standing, text in about:
+        if standing.last_success is not None:
+            yield f"{name}{{{text}}} {int(standing.last_success.timestamp())}\n"
 
 
 def _ready_issuers(kind: str, title: str, issuers: Iterable[Issuer | ClusterIssuer]) -> Iterator[str]:
@@ -288,10 +308,10 @@ def _ready_issuers(kind: str, title: str, issuers: Iterable[Issuer | ClusterIssu
         meta = issuer.metadata
         about = [("name", meta.name), *([("namespace", meta.namespace)] if meta.namespace else [])]
         text, status = labels(about), _ready(issuer.status.conditions)
-        for one in _STATUSES:
-            yield f'{name}{{{text},condition="{one}"}} {int(status == one)}\n'
+        for value in _STATUSES:
+            yield f'{name}{{{text},condition="{value}"}} {int(status == value)}\n'
 
 
-def _ready(held: tuple[Condition, ...]) -> str:
-    found = conditions.find(held, reasons.READY)
-    return found.status if found is not None else "Unknown"
+def _ready(current: tuple[Condition, ...]) -> str:
+    ready = conditions.find(current, reasons.READY)
+    return ready.status if ready is not None else "Unknown"

@@ -33,10 +33,10 @@ class Probes:
         state = self._issuers.find(reference, issuer.namespace)
         if state is None:
             return "the issuer does not exist any more"
-        found = PROBED.get(kind_of(state.view.spec))
-        if found is None:
+        issuer_type = PROBED.get(kind_of(state.view.spec))
+        if issuer_type is None:
             return await self._acme(issuer)
         secrets_in = self._issuers.secrets_of(reference, issuer.namespace)
         reader = SecretReader(self._tools.secrets, Dependents(), issuer)
         tools = self._tools.within(secrets_in, reader.within(secrets_in))
-        return await found.probe(state.view, tools)
+        return await issuer_type.probe(state.view, tools)

@@ -69,28 +69,28 @@ class Servers:
 
         rules = rules or self._policy.servers
         key = (tls, trust_fix, rules)
-        found = self._clients.get(key)
-        if found is None:
-            found = HttpsClient(tls, user_agent=self._user_agent, trust_fix=trust_fix, rules=rules)
-            self._clients[key] = found
+        client = self._clients.get(key)
+        if client is None:
+            client = HttpsClient(tls, user_agent=self._user_agent, trust_fix=trust_fix, rules=rules)
+            self._clients[key] = client
             if len(self._clients) > _MOST_CLIENTS:
                 # A session that still has it connects again with its next request.
                 _, unused = self._clients.popitem(last=False)
                 self._closing.start(unused.close(), name="closing of an HTTPS client")
         self._clients.move_to_end(key)
-        return found
+        return client
 
     async def _token(self, namespace: str, account: str, audiences: Sequence[str]) -> str:
         """A token of the ServiceAccount (API reference, TokenRequest). Raises `ApiError`, `Unreachable`."""
         # The name comes from an object that a tenant may have written: it must not lead to another path.
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{quote(account, safe='')}/token"
-        wanted = {
+        request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"audiences": list(audiences), "expirationSeconds": _TOKEN_S},
         }
         headers = {"content-type": "application/json"}
-        answer = await self._client.raw("POST", path, body=json.dumps(wanted).encode(), headers=headers)
+        answer = await self._client.raw("POST", path, body=json.dumps(request).encode(), headers=headers)
         try:
             token = json.loads(await whole_body(answer))["status"]["token"]
         except (ValueError, KeyError, TypeError) as error:

@@ -235,8 +235,8 @@ class Caches:
     def certificates_for(self, secret: str, *, but: ObjectKey) -> list[Certificate]:
         """The other Certificates whose target is that Secret."""
         cache = self.certificates.cache
-        found = (cache.get(key) for key in self.certificate_keys_for(secret) if key != but)
-        return [certificate for certificate in found if certificate is not None]
+        certificates = (cache.get(key) for key in self.certificate_keys_for(secret) if key != but)
+        return [certificate for certificate in certificates if certificate is not None]
 
     def certificate_keys_for(self, secret: str) -> Sequence[ObjectKey]:
         """The keys of the Certificates whose target is that Secret."""
@@ -268,8 +268,8 @@ class Caches:
 
     def cluster_issuers_with(self, ca_secret: str) -> list[ClusterIssuer]:
         """The CA ClusterIssuers whose key pair is in a Secret of that name."""
-        found = self.cluster_issuers
-        return found.cache.by_index(indexes.BY_CA, ca_secret) if found is not None else []
+        informer = self.cluster_issuers
+        return informer.cache.by_index(indexes.BY_CA, ca_secret) if informer is not None else []
 
     def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
         """Strip the private key of the cached Secret, unless an issuer needs it; return whether it is
@@ -311,12 +311,12 @@ class Caches:
             if key in informer.cache:
                 continue
             try:
-                found = await self._client.get(CERTIFICATES, key.name, key.namespace)
+                rival = await self._client.get(CERTIFICATES, key.name, key.namespace)
             except NotFound:
                 informer.discard_value(target, key)
                 continue
-            if indexes.target_value(found) == target:
-                informer.put(found)
+            if indexes.target_value(rival) == target:
+                informer.put(rival)
             else:
                 informer.discard_value(target, key)
 
@@ -327,14 +327,14 @@ class Caches:
     async def _complete(self, request: CertificateRequest) -> None:
         meta = request.metadata
         try:
-            found = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
+            current = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
         except NotFound:
             self.requests.forget(request)
             return
-        if self.requests.cache.revision(meta.key) == revision_of(found):
-            self.requests.cache.overwrite(found)
+        if self.requests.cache.revision(meta.key) == revision_of(current):
+            self.requests.cache.overwrite(current)
         else:
-            self.requests.put(found)
+            self.requests.put(current)
 
     def _is_only_served(self, secret: Secret) -> bool:
         """Whether no issuer takes anything from that Secret."""
@@ -352,10 +352,10 @@ class Caches:
         owner = owning_certificate(request)
         if owner is None or not is_finished(request):
             return False
-        found = self.certificates.cache.get(ObjectKey(request.metadata.namespace, owner))
-        if found is None:
+        certificate = self.certificates.cache.get(ObjectKey(request.metadata.namespace, owner))
+        if certificate is None:
             return not self.certificates.synced.is_set()
-        return revision_number(request.metadata) <= issued_revision(found)
+        return revision_number(request.metadata) <= issued_revision(certificate)
 
     def _refers_to(self, secret: ObjectKey) -> bool:
         """Whether a Certificate or an issuer names that Secret."""
@@ -369,14 +369,16 @@ class Caches:
         return self.cluster_issuers.cache.has(indexes.BY_REFERENCE, secret_value("", secret.name))
 
     def _all(self) -> list[Informer[Any]]:
-        found: list[Informer[Any]] = [
+        informers: list[Informer[Any]] = [
             self.certificates,
             self.requests,
             *self.secrets.informers,
             self.issuers,
         ]
-        found += [self.orders, self.challenges, *self.sets.informers, *self._others]
-        return found + [more for more in (self.cluster_issuers, self.signing_requests) if more is not None]
+        informers += [self.orders, self.challenges, *self.sets.informers, *self._others]
+        return informers + [
+            more for more in (self.cluster_issuers, self.signing_requests) if more is not None
+        ]
 
 
 def _ends_at(certificate: Certificate) -> int:

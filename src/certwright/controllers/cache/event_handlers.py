@@ -100,8 +100,8 @@ def wake_certificates(caches: Caches, enqueue: Add) -> None:
         add(key_of(old, new))
         if old is None or new is None or old.spec.secret_name != new.spec.secret_name:
             # Others with the same secretName may win or lose their right to it.
-            for one in (old, new):
-                for rival in sharing(caches, one):
+            for certificate in (old, new):
+                for rival in sharing(caches, certificate):
                     add(rival)
 
     def secret_changed(secret: ObjectKey, states: Sequence[Secret]) -> None:
@@ -189,8 +189,8 @@ def on_member_change(caches: Caches, notify: Callable[[AnySet], None]) -> None:
 
     def changed(kind: str, old: Object | None, new: Object | None) -> None:
         key = key_of(old, new)
-        for one in caches.sets.with_member(issuer_value(kind, key.namespace, key.name)):
-            notify(one)
+        for issuer_set in caches.sets.with_member(issuer_value(kind, key.namespace, key.name)):
+            notify(issuer_set)
 
     caches.issuers.add_handler(partial(changed, ISSUERS.kind))
     if caches.cluster_issuers is not None:
@@ -202,9 +202,9 @@ def wake_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:
     assert informer is not None
     kind = informer.kind.kind
 
-    def member_changed(found: AnySet) -> None:
-        if kind_of(found) == kind:
-            add(found.metadata.key)
+    def member_changed(issuer_set: AnySet) -> None:
+        if kind_of(issuer_set) == kind:
+            add(issuer_set.metadata.key)
 
     informer.add_handler(lambda old, new: add(key_of(old, new)))
     on_member_change(caches, member_changed)
@@ -213,14 +213,14 @@ def wake_sets(caches: Caches, add: Add, informer: Informer[Any] | None) -> None:
 def wake_with_member(caches: Caches, add: Add) -> None:
     """Enqueue the requests to a set when it changes, and when one of its members does."""
 
-    def enqueue(found: AnySet) -> None:
-        for request in caches.requests_for(value_of(found)):
+    def enqueue(issuer_set: AnySet) -> None:
+        for request in caches.requests_for(value_of(issuer_set)):
             add(request.metadata.key)
 
     def set_changed(old: AnySet | None, new: AnySet | None) -> None:
-        for found in (new, old):
-            if found is not None:
-                enqueue(found)
+        for issuer_set in (new, old):
+            if issuer_set is not None:
+                enqueue(issuer_set)
                 return
 
     for informer in caches.sets.informers:
@@ -231,8 +231,8 @@ def wake_with_member(caches: Caches, add: Add) -> None:
 def wake_orders_with_member(caches: Caches, add: Add) -> None:
     """Enqueue the open Orders of requests to a set when one of its members changes: another one may sign."""
 
-    def enqueue(found: AnySet) -> None:
-        for request in caches.requests_for(value_of(found)):
+    def enqueue(issuer_set: AnySet) -> None:
+        for request in caches.requests_for(value_of(issuer_set)):
             for order in caches.orders_of(request.metadata):
                 if not order.status.is_final:
                     add(order.metadata.key)

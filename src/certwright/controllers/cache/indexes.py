@@ -92,7 +92,7 @@ def failures(certificate: Certificate) -> Iterable[str]:
 
 def conditions_but_ready(certificate: Certificate) -> Iterable[str]:
     """The types of the Certificate's conditions, without `Ready`, which all have."""
-    return {one.type for one in certificate.status.conditions if one.type != reasons.READY}
+    return {condition.type for condition in certificate.status.conditions if condition.type != reasons.READY}
 
 
 def own_issuers(certificate: Certificate) -> Iterable[str]:
@@ -136,8 +136,8 @@ def open_issuers(obj: Order | Challenge) -> Iterable[str]:
 def names_of(namespace: str, spec: OrderSpec) -> str:
     """The index value of an issuer and a set of names, in a namespace."""
     reference = spec.issuer_ref
-    wanted = sorted({*spec.dns_names, *spec.ip_addresses})
-    return "/".join((namespace, reference.kind_or_default, reference.name, *wanted))
+    identifiers = sorted({*spec.dns_names, *spec.ip_addresses})
+    return "/".join((namespace, reference.kind_or_default, reference.name, *identifiers))
 
 
 def issued_names(order: Order) -> Iterable[str]:

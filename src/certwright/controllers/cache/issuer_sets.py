@@ -22,11 +22,15 @@ def issuer_value(kind: str, namespace: str, name: str) -> str:
     return f"{kind}/{namespace if kind in (ISSUERS.kind, ISSUER_SETS.kind) else ''}/{name}"
 
 
-def members_of(found: AnySet) -> tuple[IssuerReference, ...]:
+def members_of(issuer_set: AnySet) -> tuple[IssuerReference, ...]:
     """The members that may sign: Issuers of the set's own namespace and ClusterIssuers; of a ClusterIssuerSet
     ClusterIssuers only. Admission rejects others; they are left out here, in case it did not run."""
-    kinds = (ISSUERS.kind, CLUSTER_ISSUERS.kind) if isinstance(found, IssuerSet) else (CLUSTER_ISSUERS.kind,)
-    return tuple(one for one in found.spec.issuers if one.is_ours and one.kind_or_default in kinds)
+    kinds = (
+        (ISSUERS.kind, CLUSTER_ISSUERS.kind) if isinstance(issuer_set, IssuerSet) else (CLUSTER_ISSUERS.kind,)
+    )
+    return tuple(
+        member for member in issuer_set.spec.issuers if member.is_ours and member.kind_or_default in kinds
+    )
 
 
 class IssuerSets:
@@ -74,27 +78,27 @@ class IssuerSets:
 
     def has_member(self, reference: IssuerReference, namespace: str, member: IssuerReference) -> bool:
         """Whether that set exists and has that member."""
-        found = self.find(reference, namespace)
-        return found is not None and any(member.same_issuer(one) for one in members_of(found))
+        issuer_set = self.find(reference, namespace)
+        return issuer_set is not None and any(member.same_issuer(other) for other in members_of(issuer_set))
 
     def with_member(self, issuer: str) -> list[AnySet]:
         """The sets with that issuer (see `issuer_value`) as a member."""
-        found: list[AnySet] = []
+        sets: list[AnySet] = []
         for informer in self.informers:
-            found += informer.cache.by_index(_BY_MEMBER, issuer)
-        return found
+            sets += informer.cache.by_index(_BY_MEMBER, issuer)
+        return sets
 
 
-def kind_of(found: AnySet) -> str:
+def kind_of(issuer_set: AnySet) -> str:
     """`IssuerSet` or `ClusterIssuerSet`."""
-    return ISSUER_SETS.kind if isinstance(found, IssuerSet) else CLUSTER_ISSUER_SETS.kind
+    return ISSUER_SETS.kind if isinstance(issuer_set, IssuerSet) else CLUSTER_ISSUER_SETS.kind
 
 
-def value_of(found: AnySet) -> str:
+def value_of(issuer_set: AnySet) -> str:
     """The index value of a set."""
-    return issuer_value(kind_of(found), found.metadata.namespace, found.metadata.name)
+    return issuer_value(kind_of(issuer_set), issuer_set.metadata.namespace, issuer_set.metadata.name)
 
 
-def _members(found: AnySet) -> Iterable[str]:
-    namespace = found.metadata.namespace
-    return {issuer_value(one.kind_or_default, namespace, one.name) for one in members_of(found)}
+def _members(issuer_set: AnySet) -> Iterable[str]:
+    namespace = issuer_set.metadata.namespace
+    return {issuer_value(member.kind_or_default, namespace, member.name) for member in members_of(issuer_set)}

@@ -56,8 +56,8 @@ def short(text: bytes) -> bytes:
             return _DIGEST + text
         case UnsignedRequest():
             return _UNSIGNED + msgspec.msgpack.encode((text.der, text.key_digest))
-    found = pem.blocks(text)
-    return _BLOCKS + msgspec.msgpack.encode(found) if found else _PLAIN + text
+    blocks = pem.blocks(text)
+    return _BLOCKS + msgspec.msgpack.encode(blocks) if blocks else _PLAIN + text
 
 
 def long(packed: bytes) -> bytes:

@@ -98,7 +98,7 @@ class Secrets:
         self._handlers: list[SecretHandler] = []
         self._read: dict[ObjectKey, Secret] = {}
         self._asked: dict[ObjectKey, _Asked] = {}
-        self._whole: Informer[Secret] = follow_some(
+        self._full: Informer[Secret] = follow_some(
             client,
             SECRETS,
             clock,
@@ -109,7 +109,7 @@ class Secrets:
             packing=packing,
             page=_PAGE,
         )
-        self._whole.add_handler(self._whole_changed)
+        self._full.add_handler(self._full_changed)
         self._bare: SelectiveInformer[Identified] | None = None
         if is_filtered:
             self._bare = SelectiveInformer(
@@ -117,19 +117,19 @@ class Secrets:
                 identities(SECRETS),
                 clock,
                 keep=self._is_used,
-                elsewhere=self._whole,
+                elsewhere=self._full,
                 namespace=namespace,
                 labels=f"!{names.FAO_LABEL}",
             )
             self._bare.add_handler(self._bare_changed)
-            if isinstance(self._whole, PartialInformer):
-                self._whole.split_with(self._bare)
+            if isinstance(self._full, PartialInformer):
+                self._full.split_with(self._bare)
         self._swept = 0
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
         """The informers that must run, and be in sync, for this to be right."""
-        return (self._whole,) if self._bare is None else (self._whole, self._bare)
+        return (self._full,) if self._bare is None else (self._full, self._bare)
 
     def add_use(self, use: Use) -> None:
         """Deliver events of the Secrets that `use` names, and remember what is read of them."""
@@ -138,12 +138,12 @@ class Secrets:
     def add_handler(self, handler: SecretHandler) -> None:
         """Call `handler` for every change, and immediately for everything that is cached already."""
         self._handlers.append(handler)
-        for secret in self._whole.cache.values():
+        for secret in self._full.cache.values():
             handler(secret.metadata.key, (secret,))
 
     def next_keys_of(self, owner: str) -> list[Secret]:
         """The Secrets with that index value, of those that are cached in full."""
-        return self._whole.cache.by_index(_OWNER, owner)
+        return self._full.cache.by_index(_OWNER, owner)
 
     def put(self, secret: Secret) -> None:
         """Put the answer to an own write into the cache."""
@@ -153,7 +153,7 @@ class Secrets:
     def forget(self, secret: Secret) -> None:
         """Record that we have deleted `secret`, in this state, and that it is gone (no finalizers)."""
         key = secret.metadata.key
-        self._whole.forget(secret)
+        self._full.forget(secret)
         if self._bare is None:
             return
         self._bare.forget(Identified.of(secret.metadata))
@@ -179,7 +179,7 @@ class Secrets:
     def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
         """Strip the private key of this Secret, if the cache still has this revision; return whether it is
         stripped. `public_key_der` is that of the key."""
-        cache = self._whole.cache
+        cache = self._full.cache
         if cache.revision(secret.metadata.key) != revision_of(secret):
             return False
         bare = without_key(secret, public_key_der=public_key_der)
@@ -196,7 +196,7 @@ class Secrets:
         answer = await self._ask(key, self._known(key))
         if answer is None:
             # Deleted; its watch event is on its way.
-            self._whole.forget(secret)
+            self._full.forget(secret)
         return answer
 
     async def look(self, key: ObjectKey) -> Secret | None:
@@ -208,15 +208,15 @@ class Secrets:
         """
         answer = None
         for _ in range(_MOST_LOOKS):
-            whole = self._whole.cache.get(key)
-            if whole is not None and not self._may_be_bare(key):
-                return whole
+            full = self._full.cache.get(key)
+            if full is not None and not self._may_be_bare(key):
+                return full
             known = self._known(key)
-            if whole is not None and _is_only_whole(known):
-                return whole
+            if full is not None and _is_only_whole(known):
+                return full
             if known == _NOTHING:
                 return None
-            if whole is None and known.bare is not None and (read := self._read.get(key)) is not None:
+            if full is None and known.bare is not None and (read := self._read.get(key)) is not None:
                 return read
             answer = await self._ask(key, known)
             if self._is_fresh(answer, key, known):
@@ -229,12 +229,12 @@ class Secrets:
         return bare is not None and (key in bare.cache or bare.others.left_at(key) is not None)
 
     def _known(self, key: ObjectKey) -> _Known:
-        whole, bare = self._whole.cache.revision(key), self._bare
+        full, bare = self._full.cache.revision(key), self._bare
         return _Known(
-            whole,
+            full,
             bare.cache.revision(key) if bare is not None else None,
             bare.others.left_at(key) if bare is not None else None,
-            self._whole.others.left_at(key) if isinstance(self._whole, PartialInformer) else None,
+            self._full.others.left_at(key) if isinstance(self._full, PartialInformer) else None,
         )
 
     def _is_fresh(self, answer: Secret | None, key: ObjectKey, known: _Known) -> bool:
@@ -245,7 +245,7 @@ class Secrets:
         if max(now.whole or 0, now.bare or 0) > revision_of(answer):
             return False
         # A Secret deleted during the read was not cached yet, so that no handler was called.
-        copy = self._whole if self._bare is None or _is_labelled(answer) else self._bare
+        copy = self._full if self._bare is None or _is_labelled(answer) else self._bare
         return not 0 < revision_of(answer) <= copy.cache.buried_at(key)
 
     async def _ask(self, key: ObjectKey, known: _Known) -> Secret | None:
@@ -291,11 +291,11 @@ class Secrets:
             if bare is not None:
                 self._read.pop(key, None)
                 bare.moved_out(key, revision)
-            if self._whole.cache.revision(key) == revision:
+            if self._full.cache.revision(key) == revision:
                 # The same state, now with what was stripped of it.
-                self._whole.cache.overwrite(secret)
+                self._full.cache.overwrite(secret)
             else:
-                self._whole.put(secret)
+                self._full.put(secret)
             return False
         # Add it here before it is removed there, because the handlers of the removal look for it here.
         if is_news := bare.cache.accepts(who):
@@ -306,7 +306,7 @@ class Secrets:
         if bare.cache.revision(key) == revision:
             self._read[key] = secret
             self._sweep(bare)
-        self._whole.forget(secret)
+        self._full.forget(secret)
         return is_news
 
     def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
@@ -323,11 +323,11 @@ class Secrets:
     def _or_used(self, keep: Keep) -> Keep:
         return lambda raw: keep(raw) or self._is_used(identity(raw))
 
-    def _whole_changed(self, old: Secret | None, new: Secret | None) -> None:
+    def _full_changed(self, old: Secret | None, new: Secret | None) -> None:
         states = [state for state in (old, new) if state is not None]
         key = states[0].metadata.key
         if new is None and self._bare is not None:
-            self._bare.may_move_in(key, self._whole.cache.buried_at(key))
+            self._bare.may_move_in(key, self._full.cache.buried_at(key))
         self._tell(key, states)
 
     def _bare_changed(self, old: Identified | None, new: Identified | None) -> None:

@@ -68,8 +68,8 @@ def owning_request(order: Order) -> ObjectKey | None:
 
 def target_of(raw: msgspec.Raw) -> str:
     """`namespace/name` of the target Secret of a Certificate; empty for what cannot be read."""
-    found = decoded_or_none(_certificate, raw)
-    return "" if found is None else f"{found.metadata.namespace}/{found.spec.secret_name}"
+    certificate = decoded_or_none(_certificate, raw)
+    return "" if certificate is None else f"{certificate.metadata.namespace}/{certificate.spec.secret_name}"
 
 
 def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]]) -> Keep:
@@ -78,13 +78,13 @@ def keep_certificates(mine: Mine, targeting: Callable[[str], Sequence[ObjectKey]
     because they show the state of their issuers."""
 
     def keep(raw: msgspec.Raw) -> bool:
-        found = decoded_or_none(_certificate, raw)
-        if found is None or found.status.last_failure_time is not None:
+        certificate = decoded_or_none(_certificate, raw)
+        if certificate is None or certificate.status.last_failure_time is not None:
             return True
-        meta = found.metadata
+        meta = certificate.metadata
         owners = (owner.name for owner in meta.owner_references if owner.controller)
         is_mine = any(mine(ObjectKey(meta.namespace, name)) for name in (meta.name, *owners))
-        return is_mine or any(map(mine, targeting(f"{meta.namespace}/{found.spec.secret_name}")))
+        return is_mine or any(map(mine, targeting(f"{meta.namespace}/{certificate.spec.secret_name}")))
 
     return keep
 
@@ -93,8 +93,8 @@ def keep_requests(mine: Mine) -> Keep:
     """Those of Certificates that are `mine`; of those without a Certificate, those whose own name is."""
 
     def keep(raw: msgspec.Raw) -> bool:
-        found = decoded_or_none(_owned, raw)
-        return found is None or mine(_belongs_to(found))
+        request = decoded_or_none(_owned, raw)
+        return request is None or mine(_belongs_to(request))
 
     return keep
 
@@ -103,11 +103,11 @@ def keep_secrets(mine: Mine) -> Keep:
     """Those that were made for a Certificate that is `mine`, and those that were made for none."""
 
     def keep(raw: msgspec.Raw) -> bool:
-        found = decoded_or_none(_owned, raw)
-        if found is None:
+        secret = decoded_or_none(_owned, raw)
+        if secret is None:
             return True
-        named = found.metadata.annotations.get(names.CERTIFICATE_NAME) or owning_certificate(found)
-        return not named or mine(ObjectKey(found.metadata.namespace, named))
+        named = secret.metadata.annotations.get(names.CERTIFICATE_NAME) or owning_certificate(secret)
+        return not named or mine(ObjectKey(secret.metadata.namespace, named))
 
     return keep
 

@@ -23,8 +23,10 @@ def signer_of(caches: Caches, certificate: Certificate) -> IssuerReference | Non
     if not reference.is_set:
         return reference
     requests = caches.requests_of(owner_value(meta.namespace, meta.name))
-    found = recorded_signer(certificate, requests)
-    return found if found is not None and caches.sets.has_member(reference, meta.namespace, found) else None
+    signer = recorded_signer(certificate, requests)
+    return (
+        signer if signer is not None and caches.sets.has_member(reference, meta.namespace, signer) else None
+    )
 
 
 def recorded_signer(
@@ -33,8 +35,10 @@ def recorded_signer(
     """The issuer that the last signed one of these requests was sent to, of those that the Certificate owns;
     None: unknown. The owner of a request may have written it."""
     uid = certificate.metadata.uid
-    signed = [one for one in requests if is_controlled_by(one.metadata, uid) and _is_signed(one)]
-    last = max(signed, key=lambda one: revision_number(one.metadata), default=None)
+    signed = [
+        request for request in requests if is_controlled_by(request.metadata, uid) and _is_signed(request)
+    ]
+    last = max(signed, key=lambda request: revision_number(request.metadata), default=None)
     if last is None:
         return None
     return read_member(last.metadata.annotations) if last.spec.issuer_ref.is_set else last.spec.issuer_ref

@@ -78,8 +78,8 @@ def asks_for(pem: bytes, public_key_der: bytes) -> bool:
     """Whether a signing request, whole or not, is for that key. Raises `BadCsr`."""
     if isinstance(pem, UnsignedRequest) and pem.key_digest:
         return pem.key_digest == sha256(public_key_der).digest()
-    found = known_csr(pem.der) if isinstance(pem, UnsignedRequest) else read_csr(pem)
-    return found.public_key_der == public_key_der
+    csr = known_csr(pem.der) if isinstance(pem, UnsignedRequest) else read_csr(pem)
+    return csr.public_key_der == public_key_der
 
 
 def is_whole(obj: Secret | CertificateRequest) -> bool:
@@ -157,8 +157,8 @@ def _unsigned(text: bytes) -> UnsignedRequest | None:
 
 def _first(text: bytes, label: bytes) -> bytes:
     """The bytes that the first block of a PEM text encodes; empty where it has another label."""
-    found = pem.blocks(text)
-    return found[0][1] if found and found[0][0] == label else b""
+    blocks = pem.blocks(text)
+    return blocks[0][1] if blocks and blocks[0][0] == label else b""
 
 
 def _blank_key(public_key_der: bytes) -> bytes:

@@ -31,12 +31,12 @@ def merged(existing: bytes, current: Sequence[CertificateFacts], now: datetime) 
 
     An `existing` bundle that cannot be read is replaced.
     """
-    known = {one.der for one in current}
-    kept = [one for one in _read(existing) if one.der not in known and one.not_after > now]
+    known = {ca.der for ca in current}
+    kept = [ca for ca in _read(existing) if ca.der not in known and ca.not_after > now]
     # The last one is first: each merge puts the CA of its time before the others.
-    kept = list({one.der: one for one in kept}.values())[:MOST_FORMER]
-    pem = b"".join(one.pem for one in (*{one.der: one for one in current}.values(), *kept))
-    return Bundle(pem, min((one.not_after for one in kept), default=None))
+    kept = list({ca.der: ca for ca in kept}.values())[:MOST_FORMER]
+    pem = b"".join(ca.pem for ca in (*{ca.der: ca for ca in current}.values(), *kept))
+    return Bundle(pem, min((ca.not_after for ca in kept), default=None))
 
 
 def _read(pem: bytes) -> Sequence[CertificateFacts]:

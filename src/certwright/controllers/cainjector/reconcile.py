@@ -57,9 +57,9 @@ def targets_of(informer: Informer[Target], certificate: ObjectKey) -> list[Targe
 
 
 def _is_annotated(raw: msgspec.Raw) -> bool:
-    found = decoded_or_none(_target, raw)
+    target = decoded_or_none(_target, raw)
     # The informer reports what cannot be decoded.
-    return found is None or found.metadata.annotations.is_given
+    return target is None or target.metadata.annotations.is_given
 
 
 class _Injected(msgspec.Struct, frozen=True):
@@ -123,11 +123,11 @@ class CAInjector:
 
     async def _inject(self, key: ObjectKey, meta: TargetMeta, ca: CA) -> datetime | None:
         now = self._toolbox.now()
-        digest = sha256(b"".join(one.der for one in ca.certificates)).digest()
+        digest = sha256(b"".join(certificate.der for certificate in ca.certificates)).digest()
         known = self._injected.get(key)
         if known is not None and known.is_valid(meta.resource_version, digest, now):
             return known.until
-        found = await self._toolbox.client.get(self._untyped, meta.name)
+        current = await self._toolbox.client.get(self._untyped, meta.name)
         expiries: list[datetime] = []
 
         def merge(existing: bytes) -> bytes:
@@ -135,15 +135,15 @@ class CAInjector:
             expiries.extend(filter(None, (bundle.next_expiry,)))
             return bundle.pem
 
-        fields = injected(self._kind, found, merge)
+        fields = injected(self._kind, current, merge)
         if fields is not None:
             # The UID, because an apply would create an object that is deleted meanwhile.
-            body = {"metadata": {"name": meta.name, "uid": found["metadata"]["uid"]}, **fields}
-            found = await self._toolbox.client.apply(
+            body = {"metadata": {"name": meta.name, "uid": current["metadata"]["uid"]}, **fields}
+            current = await self._toolbox.client.apply(
                 self._untyped, body, field_manager=FIELD_MANAGER, force=True
             )
         until = min(expiries, default=None)
-        self._injected[key] = _Injected(found["metadata"]["resourceVersion"], digest, until)
+        self._injected[key] = _Injected(current["metadata"]["resourceVersion"], digest, until)
         return until
 
     def _report(self, key: ObjectKey, target: Target, message: str) -> None:

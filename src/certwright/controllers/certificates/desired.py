@@ -102,19 +102,19 @@ def request_differences(
     request: CertificateRequestSpec, csr: CsrFacts, spec: CertificateSpec
 ) -> tuple[str, ...]:
     """The fields of the spec that a CertificateRequest does not match, as `spec.dnsNames`."""
-    found = [f"spec.{field}" for field in match.request_differences(csr, csr_plan(spec))]
+    differences = [f"spec.{field}" for field in match.request_differences(csr, csr_plan(spec))]
     if request.is_ca != spec.is_ca:
-        found.append("spec.isCA")
+        differences.append("spec.isCA")
     if (request.usages, request.is_ca) != (spec.usages, spec.is_ca) and _usages(
         request.usages, is_ca=request.is_ca
     ) != _usages(spec.usages, is_ca=spec.is_ca):
-        found.append("spec.usages")
+        differences.append("spec.usages")
     # A request without a duration was for the default one, as a spec without it is.
     if request.duration != spec.duration and request.requested_duration != spec.requested_duration:
-        found.append("spec.duration")
+        differences.append("spec.duration")
     if not request.issuer_ref.same_issuer(spec.issuer_ref):
-        found.append("spec.issuerRef")
-    return tuple(found)
+        differences.append("spec.issuerRef")
+    return tuple(differences)
 
 
 # What cert-manager does not compare (`pkg/util/pki/match.go`, `RequestMatchesSpec`).

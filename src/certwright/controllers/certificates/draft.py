@@ -60,18 +60,18 @@ class Draft:
 
     def change(self, **status: Any) -> None:
         """Set fields of the status. Where they have these values, the certificate stays the same object."""
-        held = self.certificate.status
-        if all(getattr(held, name) == value for name, value in status.items()):
+        current = self.certificate.status
+        if all(getattr(current, name) == value for name, value in status.items()):
             return
-        changed = msgspec.structs.replace(held, **status)
+        changed = msgspec.structs.replace(current, **status)
         self.certificate = msgspec.structs.replace(self.certificate, status=changed)
 
     def set_condition(self, kind: str, status: str, reason: str, message: str, *, now: datetime) -> None:
         """Put a condition in place of the one of its type; `observedGeneration` is the Certificate's."""
         generation = self.certificate.metadata.generation
-        held = conditions.find(self.certificate.status.conditions, kind)
-        if held is not None and held.last_transition_time is not None:
-            said = (held.status, held.reason, held.message, held.observed_generation)
+        current = conditions.find(self.certificate.status.conditions, kind)
+        if current is not None and current.last_transition_time is not None:
+            said = (current.status, current.reason, current.message, current.observed_generation)
             if said == (status, reason, message, generation):
                 return
         new = Condition(

@@ -104,12 +104,12 @@ class Effects:
         server's."""
         meta = certificate.metadata
         try:
-            found = await self._client.get(CERTIFICATES, meta.name, meta.namespace)
+            current = await self._client.get(CERTIFICATES, meta.name, meta.namespace)
         except NotFound:
             self._caches.certificates.forget(certificate)
             return False
-        self._caches.certificates.put(found)
-        return (found.metadata.uid, found.metadata.resource_version) == (meta.uid, meta.resource_version)
+        self._caches.certificates.put(current)
+        return (current.metadata.uid, current.metadata.resource_version) == (meta.uid, meta.resource_version)
 
     async def make_keystores(
         self, stores: Sequence[Store], pair: Pair, now: datetime, namespace: str
@@ -150,8 +150,8 @@ class Effects:
         """The active member of the Certificate's issuer set; None if it has no set, or the set no such
         member."""
         reference, namespace = certificate.spec.issuer_ref, certificate.metadata.namespace
-        found = self._caches.sets.find(reference, namespace) if reference.is_set else None
-        return found.status.active if found is not None else None
+        issuer_set = self._caches.sets.find(reference, namespace) if reference.is_set else None
+        return issuer_set.status.active if issuer_set is not None else None
 
     async def create_request(self, request: CertificateRequest) -> bool:
         """Create the request and return True, or read the one of that name and return False."""
@@ -159,8 +159,8 @@ class Effects:
         try:
             made = await self._client.create(CERTIFICATE_REQUESTS, request)
         except AlreadyExists:
-            found = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
-            self._caches.requests.put(found)
+            existing = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
+            self._caches.requests.put(existing)
             return False
         self._caches.requests.put(made)
         return True

@@ -128,11 +128,11 @@ class Issuing:
         stores = keystores.desired(certificate.spec, snapshot.passwords)
         for blocked in stores.missing.values():
             raise blocked
-        found = snapshot.facts.certificate(pair.chain_pem)
+        facts = snapshot.facts.certificate(pair.chain_pem)
         content = target.wanted_content(
             certificate,
             pair,
-            found if isinstance(found, CertificateFacts) else None,
+            facts if isinstance(facts, CertificateFacts) else None,
             issuer=target.issuer_annotations(certificate),
             keystores=await effects.make_keystores(
                 stores.stores, pair, snapshot.now, certificate.metadata.namespace
@@ -159,25 +159,25 @@ def is_issued(request: CertificateRequest) -> bool:
 
 def failure_of(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
     """Why this request gives no certificate that we could use; None while it may, or does."""
-    held = request.status.conditions
+    current = request.status.conditions
     # Denials first: an issuer that has signed in spite of a denial must not win by being quick.
     for kind in (reasons.DENIED, reasons.INVALID_REQUEST):
-        if (found := conditions.find(held, kind)) is not None and found.status == "True":
-            return Verdict(found.reason or kind, found.message or f"the CertificateRequest is {kind}")
-    ready = conditions.find(held, reasons.READY)
+        if (condition := conditions.find(current, kind)) is not None and condition.status == "True":
+            return Verdict(condition.reason or kind, condition.message or f"the CertificateRequest is {kind}")
+    ready = conditions.find(current, reasons.READY)
     if ready is not None and ready.reason == reasons.FAILED:
         return Verdict(ready.reason, ready.message)
     return _unusable(request, snapshot) if is_issued(request) else None
 
 
 def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
-    found = snapshot.facts.certificate(request.status.certificate)
+    facts = snapshot.facts.certificate(request.status.certificate)
     key = snapshot.next_key
-    if not isinstance(found, CertificateFacts):
-        text = f"the issuer returned something that is not a certificate: {found}"
-    elif key is None or found.public_key_der != key.public:
+    if not isinstance(facts, CertificateFacts):
+        text = f"the issuer returned something that is not a certificate: {facts}"
+    elif key is None or facts.public_key_der != key.public:
         text = "the issuer returned a certificate for another key"
-    elif found.not_after < snapshot.now:
+    elif facts.not_after < snapshot.now:
         text = "the issuer returned a certificate that has expired"
     else:
         return None
@@ -187,22 +187,22 @@ def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None
 def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime | None:
     """Until when an issued certificate that is not valid yet stays out of the Secret; None: it may be stored.
     It never replaces a certificate that is valid now, for as long as that one is."""
-    found, present = snapshot.facts.certificate(request.status.certificate), snapshot.leaf
-    if not isinstance(found, CertificateFacts) or found.not_before <= snapshot.now:
+    issued, present = snapshot.facts.certificate(request.status.certificate), snapshot.leaf
+    if not isinstance(issued, CertificateFacts) or issued.not_before <= snapshot.now:
         return None
     if rules.no_certificate_in_use(snapshot) or not isinstance(present, CertificateFacts):
         return None
-    return min(found.not_before, present.not_after + desired.ONE_SECOND)
+    return min(issued.not_before, present.not_after + desired.ONE_SECOND)
 
 
 def _report_withheld(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
-    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     text = (
         f"The issued certificate is not valid yet; the present one stays in use until "
         f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     )
-    if held is not None and held.message != text:
-        draft.set_condition(reasons.ISSUING, held.status, held.reason, text, now=snapshot.now)
+    if issuing is not None and issuing.message != text:
+        draft.set_condition(reasons.ISSUING, issuing.status, issuing.reason, text, now=snapshot.now)
 
 
 def _complete(snapshot: Snapshot, draft: Draft) -> None:

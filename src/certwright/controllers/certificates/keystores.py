@@ -110,16 +110,16 @@ def _value(reference: SecretKeySelector, secrets: Mapping[str, Secret]) -> bytes
 
 def make(stores: Iterable[Store], pair: Pair, now: datetime) -> dict[str, bytes]:
     """The files; takes 1 to 15 ms each. Raises `Blocked` where one cannot be made."""
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for store in stores:
         try:
             made, trust = _make(store, pair, now)
         except (PkiError, ValueError) as error:
             raise Blocked(FAILED, f"{store.files.keystore} cannot be made: {error}") from error
-        found[store.files.keystore] = made
+        files[store.files.keystore] = made
         if trust is not None:
-            found[store.files.truststore] = trust
-    return found
+            files[store.files.truststore] = trust
+    return files
 
 
 def _make(store: Store, pair: Pair, now: datetime) -> tuple[bytes, bytes | None]:
@@ -169,8 +169,8 @@ def _digest(store: Store, pair: Pair, data: Mapping[str, bytes]) -> bytes:
         data.get(store.files.keystore, b""),
         data.get(store.files.truststore, b""),
     )
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in parts:
-        found.update(len(part).to_bytes(8, "big"))
-        found.update(part)
-    return found.digest()
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()

@@ -79,10 +79,10 @@ def _read(fields: bytes) -> Parts:
     if not isinstance(tree, dict):
         return frozenset()
     meta = _below(tree, "metadata")
-    found = {Part("data", key) for key in _names(_below(tree, "data"))}
+    owned = {Part("data", key) for key in _names(_below(tree, "data"))}
     for section in _SECTIONS:
-        found |= {Part(section, key) for key in _names(_below(meta, section))}
-    return frozenset(found)
+        owned |= {Part(section, key) for key in _names(_below(meta, section))}
+    return frozenset(owned)
 
 
 def _below(tree: dict[str, Any], name: str) -> dict[str, Any]:

@@ -79,8 +79,8 @@ class Facts:
         """The private key in `pem`, or why there is none."""
         if isinstance(pem, WithheldKey):
             return _withheld(pem)
-        found = self._keys.get(pem)
-        return self._keys.put(pem, _read_key(pem)) if found is None else found
+        cached = self._keys.get(pem)
+        return self._keys.put(pem, _read_key(pem)) if cached is None else cached
 
     def certificate(self, pem: bytes, key_pem: bytes = b"") -> CertificateFacts | str:
         """The first certificate in `pem`, or why there is none. `key_pem` is what is cached for its key."""
@@ -111,8 +111,8 @@ def _withheld(key: WithheldKey) -> KeyFacts:
     """The public key of the certificate beside a stripped key. Raises `NeedsWhole` if that cannot be derived
     from it."""
     try:
-        found = known_certificate(key.chain_pem)
-        return KeyFacts(None, found.public_key_der, spki.plan_of(found.spki))
+        certificate = known_certificate(key.chain_pem)
+        return KeyFacts(None, certificate.public_key_der, spki.plan_of(certificate.spki))
     except PkiError as error:
         raise NeedsWhole from error
 

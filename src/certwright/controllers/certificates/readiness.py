@@ -26,8 +26,8 @@ class Readiness:
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Set the `Ready` condition and the dates of the certificate in the Secret."""
-        found = snapshot.leaf
-        facts = found if isinstance(found, CertificateFacts) else None
+        leaf = snapshot.leaf
+        facts = leaf if isinstance(leaf, CertificateFacts) else None
         plan = renewals.plan(snapshot, facts) if facts else None
         if plan is not None and plan.problem and _is_news(plan, snapshot):
             draft.tell("Warning", reasons.WINDOW_ERROR, f"{WINDOW_ERROR}: {plan.problem}")

@@ -132,7 +132,7 @@ class CertificateReconciler:
 
     async def _pass(self, key: ObjectKey) -> Result:
         await self._delete_orphans(key, self._caches.certificates.cache.get(key))
-        whole: Secret | None = None
+        full_secret: Secret | None = None
         for _ in range(_MAX_ROUNDS):
             certificate = self._caches.certificates.cache.get(key)
             if certificate is None or certificate.metadata.deletion_timestamp is not None:
@@ -140,14 +140,14 @@ class CertificateReconciler:
                 return Result()
             await self._caches.complete_requests(certificate)
             await self._caches.find_rivals(certificate)
-            around = _with_key(await self._surroundings(certificate), whole)
+            around = _with_key(await self._surroundings(certificate), full_secret)
             if self._has_changed(certificate):
                 # The Certificate has changed during a GET of a Secret.
                 continue
             try:
                 snapshot = await self._round(self._snapshot(certificate, around))
             except NeedsWhole:
-                whole = await self._caches.secrets.get(_target_of(certificate))
+                full_secret = await self._caches.secrets.get(_target_of(certificate))
                 continue
             except _Issued:
                 return Result(when_idle=True)
@@ -167,8 +167,8 @@ class CertificateReconciler:
             # Deleted since the snapshot; its watch event is on its way.
             return snapshot
         log_change(snapshot.certificate, written)
-        for told in draft.events:
-            self._effects.tell(written, told.type, told.reason, told.message)
+        for event in draft.events:
+            self._effects.tell(written, event.type, event.reason, event.message)
         _apply(draft.notes)
         if written.status.revision != snapshot.certificate.status.revision:
             raise _Issued
@@ -211,8 +211,8 @@ class CertificateReconciler:
         return await self._status.commit(CERTIFICATES, certificate, changed)
 
     def _has_changed(self, certificate: Certificate) -> bool:
-        held = self._caches.certificates.cache.revision(certificate.metadata.key)
-        return held != revision_of(certificate)
+        cached = self._caches.certificates.cache.revision(certificate.metadata.key)
+        return cached != revision_of(certificate)
 
     async def _report(self, blocked: Blocked, snapshot: Snapshot) -> None:
         certificate = snapshot.certificate
@@ -259,14 +259,14 @@ class CertificateReconciler:
         )
 
     async def _passwords(self, certificate: Certificate) -> dict[str, Secret]:
-        meta, found = certificate.metadata, {}
+        meta, secrets = certificate.metadata, {}
         keys = [ObjectKey(meta.namespace, name) for name in password_secrets(certificate.spec)]
         for key in keys:
             self.dependents.add(meta.key, key)
             if (secret := await self._caches.secrets.get(key)) is not None:
-                found[key.name] = secret
+                secrets[key.name] = secret
         self.dependents.keep_only(meta.key, keys)
-        return found
+        return secrets
 
     def _snapshot(self, certificate: Certificate, around: _Around, *, is_fresh: bool = False) -> Snapshot:
         meta, caches = certificate.metadata, self._caches
@@ -316,11 +316,11 @@ class CertificateReconciler:
 
     async def _live_uid(self, key: ObjectKey) -> str:
         try:
-            found = await self._client.get(CERTIFICATES, key.name, key.namespace)
+            certificate = await self._client.get(CERTIFICATES, key.name, key.namespace)
         except NotFound:
             return ""
-        self._caches.certificates.put(found)
-        return found.metadata.uid
+        self._caches.certificates.put(certificate)
+        return certificate.metadata.uid
 
 
 def decide(deciders: Iterable[Decides], snapshot: Snapshot) -> Draft:
@@ -337,14 +337,14 @@ def _apply(notes: Iterable[Note]) -> None:
         note.apply(*note.args)
 
 
-def _with_key(around: _Around, whole: Secret | None) -> _Around:
-    """With the private key too, if `whole` is the very Secret that was read."""
+def _with_key(around: _Around, full_secret: Secret | None) -> _Around:
+    """With the private key too, if `full_secret` is the very Secret that was read."""
     seen = around.target
-    if seen is None or whole is None:
+    if seen is None or full_secret is None:
         return around
-    if (seen.metadata.uid, revision_of(seen)) != (whole.metadata.uid, revision_of(whole)):
+    if (seen.metadata.uid, revision_of(seen)) != (full_secret.metadata.uid, revision_of(full_secret)):
         return around
-    return around._replace(target=whole)
+    return around._replace(target=full_secret)
 
 
 def _target_of(certificate: Certificate) -> ObjectKey:

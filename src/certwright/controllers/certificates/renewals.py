@@ -117,23 +117,25 @@ def _between_cas(begin: datetime, end: datetime, regular: _Span, seed: str) -> _
 
 def _signed(ca: CertificateFacts, snapshot: Snapshot) -> bool:
     data = snapshot.secret.data if snapshot.secret else {}
-    found = chain.readable(data.get(names.TLS_CERT_KEY, b""))
-    return bool(found) and (ca in found[1:] or chain.is_issued_by(found[0], ca))
+    certificates = chain.readable(data.get(names.TLS_CERT_KEY, b""))
+    return bool(certificates) and (ca in certificates[1:] or chain.is_issued_by(certificates[0], ca))
 
 
 def _inside(spec: Renewal, span: _Span, not_before: datetime) -> tuple[_Span, str]:
     """The span moved into the maintenance windows, with a sentence where that is not possible."""
     try:
-        found = windows.slot(_windows(spec), span.begin, span.end)
+        slot = windows.slot(_windows(spec), span.begin, span.end)
     except ValueError as error:
         return span, f"the maintenance windows cannot be read: {error}"
-    if found is None:
-        begin, end, wanted = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (not_before, span.end, span.begin))
-        return span, f"cannot find a time with the given windows between {begin} and {end} for: {wanted}"
-    by = span.by if found.moment == span.begin else renewal.LONGEST_SPREAD
-    room = renewal.spread(not_before, found.moment, span.end)
+    if slot is None:
+        begin, end, preferred = (
+            f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (not_before, span.end, span.begin)
+        )
+        return span, f"cannot find a time with the given windows between {begin} and {end} for: {preferred}"
+    by = span.by if slot.moment == span.begin else renewal.LONGEST_SPREAD
+    room = renewal.spread(not_before, slot.moment, span.end)
     # Not beyond the end of the window: the next one may be a week away.
-    return _Span(found.moment, min(by, room, found.room), span.end), ""
+    return _Span(slot.moment, min(by, room, slot.room), span.end), ""
 
 
 def _windows(spec: Renewal) -> tuple[windows.Window, ...]:

@@ -63,10 +63,10 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
 def _has_spec_changed(snapshot: Snapshot) -> bool:
     """Whether the spec is another than at the last failure, whose request has been deleted."""
     certificate = snapshot.certificate
-    held = conditions.find(certificate.status.conditions, reasons.ISSUING)
-    if held is None or not held.observed_generation:
+    issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+    if issuing is None or not issuing.observed_generation:
         return False
-    return held.observed_generation != certificate.metadata.generation
+    return issuing.observed_generation != certificate.metadata.generation
 
 
 def minimum_of(issuer: Issuer | ClusterIssuer | None) -> timedelta | None:
@@ -83,9 +83,9 @@ def _has_changed(issuer: Issuer | ClusterIssuer | None, snapshot: Snapshot) -> b
     if issuer is None:
         return False
     for request in snapshot.requests_of(snapshot.next_revision):
-        told = conditions.find(request.status.conditions, FAILURE_CAUSE)
-        if told is not None and told.observed_generation:
-            return told.observed_generation != issuer.metadata.generation
+        cause = conditions.find(request.status.conditions, FAILURE_CAUSE)
+        if cause is not None and cause.observed_generation:
+            return cause.observed_generation != issuer.metadata.generation
     return False
 
 

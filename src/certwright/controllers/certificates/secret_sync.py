@@ -131,8 +131,8 @@ class Upkeep:
         content = await self._content(snapshot, secret, judged.ca_pem, effects)
         if not (differing := differences(secret, content)):
             self._sound.put(uid, judged)
-            if (found := self._repairs.get(uid)) is not None:
-                found.is_sound = True
+            if (earlier := self._repairs.get(uid)) is not None:
+                earlier.is_sound = True
             return Did.NOTHING
         repairs = self._repairs_of(snapshot)
         repairs.is_sound = False
@@ -191,11 +191,11 @@ class Upkeep:
         if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
             raise NeedsWhole
         pair = Pair(current.key_pem, current.chain_pem, ca_pem)
-        found = snapshot.leaf
+        leaf = snapshot.leaf
         return target.wanted_content(
             certificate,
             pair,
-            found if isinstance(found, CertificateFacts) else None,
+            leaf if isinstance(leaf, CertificateFacts) else None,
             issuer=_issuer_notes(snapshot, secret),
             keystores=await _keystores(snapshot, secret, pair, effects) if certificate.spec.keystores else {},
             owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
@@ -204,16 +204,16 @@ class Upkeep:
     def _repairs_of(self, snapshot: Snapshot) -> _Repairs:
         meta, status = snapshot.certificate.metadata, snapshot.certificate.status
         of = (meta.generation, status.revision or 0)
-        found = self._repairs.get(meta.uid)
-        if found is None or found.of != of or snapshot.now - found.last > _QUIET:
-            found = _Repairs(of, snapshot.now)
-        return found
+        repairs = self._repairs.get(meta.uid)
+        if repairs is None or repairs.of != of or snapshot.now - repairs.last > _QUIET:
+            repairs = _Repairs(of, snapshot.now)
+        return repairs
 
     def _count(self, repairs: _Repairs, snapshot: Snapshot, *, at_least: int = 0) -> None:
         if len(self._repairs) >= _REMEMBERED:
             # Most of them were single repairs, and of Certificates that may be deleted.
             old = snapshot.now - _QUIET
-            self._repairs = {uid: one for uid, one in self._repairs.items() if one.last > old}
+            self._repairs = {uid: entry for uid, entry in self._repairs.items() if entry.last > old}
         repairs.count = max(repairs.count + 1, at_least)
         repairs.last = snapshot.now
         self._repairs[snapshot.certificate.metadata.uid] = repairs
@@ -229,12 +229,12 @@ def differences(secret: Secret, content: Content) -> Parts:
         ("annotations", content.annotations, meta.annotations),
         ("ownerReferences", _by_uid(content), {owner.uid: owner for owner in meta.owner_references}),
     )
-    found: set[Part] = {*lacking(secret, content.asked)}
+    differing: set[Part] = {*lacking(secret, content.asked)}
     surplus: set[Part] = set()
     for name, desired, current in sections:
-        found |= {Part(name, key) for key, value in desired.items() if current.get(key) != value}
+        differing |= {Part(name, key) for key, value in desired.items() if current.get(key) != value}
         surplus |= {Part(name, key) for key in current if key not in desired}
-    return frozenset(found | (surplus & owned_by_us(secret) if surplus else surplus))
+    return frozenset(differing | (surplus & owned_by_us(secret) if surplus else surplus))
 
 
 def _by_uid(content: Content) -> dict[str, object]:
@@ -268,8 +268,8 @@ def _issuer_notes(snapshot: Snapshot, secret: Secret) -> dict[str, str]:
     request = snapshot.current_request
     if len(current) == len(_ISSUER_NOTES) or request is None:
         return current
-    held_pem = secret.data.get(names.TLS_CERT_KEY)
-    if not same_certificate(request, held_pem) or snapshot.differences(request):
+    stored_pem = secret.data.get(names.TLS_CERT_KEY)
+    if not same_certificate(request, stored_pem) or snapshot.differences(request):
         return current
     return target.issuer_annotations(snapshot.certificate) | current
 

@@ -90,15 +90,18 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     def requests_of(self, revision: int) -> list[CertificateRequest]:
         """Our requests of that revision, oldest first; more than one only if another client has created
         some."""
-        found = [request for request in self.requests if revision_of(request) == revision]
-        return sorted(found, key=lambda r: (r.metadata.creation_timestamp or self.now, r.metadata.name))
+        requests = [request for request in self.requests if revision_of(request) == revision]
+        return sorted(
+            requests,
+            key=lambda request: (request.metadata.creation_timestamp or self.now, request.metadata.name),
+        )
 
     @lazy_attribute
     def current_request(self) -> CertificateRequest | None:
         """The request that gave the certificate in the Secret, if it still exists."""
         revision = self.certificate.status.revision
-        found = self.requests_of(revision) if revision else []
-        return found[-1] if found else None
+        requests = self.requests_of(revision) if revision else []
+        return requests[-1] if requests else None
 
     @lazy_attribute
     def key(self) -> KeyFacts | str:

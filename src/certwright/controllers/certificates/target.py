@@ -116,13 +116,13 @@ def wanted_content(
 
 def output_formats(certificate: Certificate, pair: Pair) -> dict[str, bytes]:
     """The entries for `spec.additionalOutputFormats`."""
-    found: dict[str, bytes] = {}
+    formats: dict[str, bytes] = {}
     for output in certificate.spec.additional_output_formats:
         if output.type == "DER":
-            found[names.DER_KEY] = _der_of(pair.key_pem)
+            formats[names.DER_KEY] = _der_of(pair.key_pem)
         elif output.type == "CombinedPEM":
-            found[names.COMBINED_PEM_KEY] = pair.key_pem + b"\n" + pair.chain_pem
-    return found
+            formats[names.COMBINED_PEM_KEY] = pair.key_pem + b"\n" + pair.chain_pem
+    return formats
 
 
 def _der_of(pem: bytes) -> bytes:

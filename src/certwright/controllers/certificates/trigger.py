@@ -88,24 +88,24 @@ class Trigger:
 def _report_retry_time(moment: datetime, snapshot: Snapshot, draft: Draft) -> None:
     """Record and show what the Certificate waits for. That is so already, unless cert-manager or an older
     version has written it, or the time has changed."""
-    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     before = causes.retry_of(snapshot.certificate)
-    if held is None or before is None:
+    if issuing is None or before is None:
         return
     is_recorded = read_retry(snapshot.certificate.metadata.annotations) == before
-    is_shown = held.message == before.text
+    is_shown = issuing.message == before.text
     if is_recorded and is_shown and before.next_attempt == moment.replace(microsecond=0):
         return
     message = before.message or retry_time.failure_text(snapshot)
     record = retry_time.new_record(message, snapshot, moment, by_request=before.by_request)
-    _show(record, held.reason, snapshot, draft)
+    _show(record, issuing.reason, snapshot, draft)
 
 
 def _report_hold(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
-    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     failed_at = snapshot.certificate.status.last_failure_time
     has_failed = failed_at is not None
-    reason = held.reason if held is not None and has_failed else WAITING_FOR_ISSUER
+    reason = issuing.reason if issuing is not None and has_failed else WAITING_FOR_ISSUER
     record = RetryRecord(
         message=retry_time.failure_text(snapshot) if has_failed else "Waiting for the issuer",
         failed_at=failed_at,
@@ -119,7 +119,7 @@ def _report_hold(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
     moment = before.next_attempt if before is not None else None
     if hold.is_exact and moment is not None and snapshot.now < moment <= hold.until:
         record = msgspec.structs.replace(record, next_attempt=moment)
-    if record == before and held is not None and held.message == record.text:
+    if record == before and issuing is not None and issuing.message == record.text:
         return
     _show(record, reason, snapshot, draft)
 
@@ -131,8 +131,8 @@ def _show(record: RetryRecord, reason: str, snapshot: Snapshot, draft: Draft) ->
 
 def _forget_the_hold(snapshot: Snapshot, draft: Draft) -> None:
     """Remove the announced wait: no issuance is due any more, and no attempt has failed."""
-    held = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    is_hold = held is not None and held.status == "False" and held.reason in _HOLDS
+    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
+    is_hold = issuing is not None and issuing.status == "False" and issuing.reason in _HOLDS
     if snapshot.certificate.status.last_failure_time is None and is_hold:
         draft.remove_condition(reasons.ISSUING)
         draft.set_retry(None)

@@ -44,11 +44,11 @@ def in_rest(snapshot: Snapshot) -> bytes:
     known_ca = _stored_ca(snapshot)
     if not known_ca or not snapshot.authority or not _is_of_same_issuer(snapshot):
         return known_ca
-    top, found = snapshot.authority[-1], chain.readable(known_ca)
-    if not found or any(ca.der == top.der for ca in found) or top.not_after <= snapshot.now:
+    top, existing = snapshot.authority[-1], chain.readable(known_ca)
+    if not existing or any(ca.der == top.der for ca in existing) or top.not_after <= snapshot.now:
         return known_ca
-    behind = [top, *_valid(found[1:], snapshot)]
-    return found[0].pem + chain.pem_of(behind[:_MOST_KEPT])
+    behind = [top, *_valid(existing[1:], snapshot)]
+    return existing[0].pem + chain.pem_of(behind[:_MOST_KEPT])
 
 
 def _stored_ca(snapshot: Snapshot) -> bytes:
@@ -61,5 +61,5 @@ def _is_of_same_issuer(snapshot: Snapshot) -> bool:
     return names.ISSUER_NAME in notes and rules.first(_ANOTHERS, snapshot) is None
 
 
-def _valid(found: Iterable[CertificateFacts], snapshot: Snapshot) -> list[CertificateFacts]:
-    return [ca for ca in found if ca.may_sign and ca.not_after > snapshot.now]
+def _valid(certificates: Iterable[CertificateFacts], snapshot: Snapshot) -> list[CertificateFacts]:
+    return [ca for ca in certificates if ca.may_sign and ca.not_after > snapshot.now]

@@ -34,8 +34,8 @@ def follow_deliveries(
         namespace=namespace,
         is_optional=True,
         indexers={
-            _BY_DIRECTORY: lambda one: filter(None, (directory_of(one, roots),)),
-            _BY_CERTIFICATE: lambda one: filter(None, (_certificate_of(one),)),
+            _BY_DIRECTORY: lambda delivery: filter(None, (directory_of(delivery, roots),)),
+            _BY_CERTIFICATE: lambda delivery: filter(None, (_certificate_of(delivery),)),
         },
     )
 

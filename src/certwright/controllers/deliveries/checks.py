@@ -42,18 +42,19 @@ async def deployed(
     """The condition. Connects to all addresses at the same time, for at most ten seconds."""
     addresses = delivery.spec.served_at
     results = await asyncio.gather(
-        *(_check(one, delivery, certificate, options, probe) for one in addresses), return_exceptions=True
+        *(_check(served, delivery, certificate, options, probe) for served in addresses),
+        return_exceptions=True,
     )
-    problems = [one for one in results if isinstance(one, _Problem)]
+    problems = [problem for problem in results if isinstance(problem, _Problem)]
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, _Problem):
             raise result
     if not problems:
-        where = ", ".join(one.address for one in addresses)
+        where = ", ".join(served.address for served in addresses)
         return Condition(
             type=DEPLOYED, status="True", reason=SERVED, message=f"{where} serves the current certificate"
         )
-    message = "stored and delivered, but " + "; ".join(one.message for one in problems)
+    message = "stored and delivered, but " + "; ".join(problem.message for problem in problems)
     return Condition(type=DEPLOYED, status="False", reason=problems[0].reason, message=message)
 
 
@@ -65,14 +66,14 @@ async def _check(
     probe: Probe,
 ) -> None:
     where = served.address
-    found = parse_address(where)
-    if found is None or not options.may_check(*found):
+    address = parse_address(where)
+    if address is None or not options.may_check(*address):
         raise _Problem(
             NOT_ALLOWED,
             f"{where} is not an address that the operator allows; have certwright started with "
             f"{CHECK_FLAG} {where}",
         )
-    host, port = found
+    host, port = address
     protocol = served.start_tls or "tls"
     try:
         der = await probe(TlsAddress(host=host, port=port, server_name=served.server_name, protocol=protocol))

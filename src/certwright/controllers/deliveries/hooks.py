@@ -64,8 +64,8 @@ class Hooks:
             # Changes from now on are in the next batch.
             del self._batches[name]
             variables = {
-                "CERTWRIGHT_DELIVERIES": "\n".join(str(one.key) for one in batch.changes),
-                "CERTWRIGHT_DIRS": "\n".join(str(one.folder) for one in batch.changes),
+                "CERTWRIGHT_DELIVERIES": "\n".join(str(change.key) for change in batch.changes),
+                "CERTWRIGHT_DIRS": "\n".join(str(change.folder) for change in batch.changes),
             }
             await run_hook(self._options.hooks[name], variables, timeout_s=self._options.hook_timeout_s)
 

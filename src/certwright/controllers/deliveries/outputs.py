@@ -60,7 +60,7 @@ def read_source(secret: Secret, passwords: Mapping[str, str]) -> Source:
         reason = f"tls.key of Secret {meta.name} is not the private key of its tls.crt; correct the Secret"
         raise Refused(INVALID, reason)
     with _readable("ca.crt", secret):
-        authorities = [read_certificate(one) for one in certificates_in(secret.data.get("ca.crt", b""))]
+        authorities = [read_certificate(block) for block in certificates_in(secret.data.get("ca.crt", b""))]
     return Source(
         certificate=chain[0],
         chain_pem=_joined(chain),
@@ -78,8 +78,8 @@ def _readable(name: str, secret: Secret) -> Iterator[None]:
         raise Refused(INVALID, f"{name} of Secret {secret.metadata.name} cannot be read: {error}") from error
 
 
-def _joined(found: Iterable[CertificateFacts]) -> bytes:
-    return b"".join(one.pem for one in found)
+def _joined(certificates: Iterable[CertificateFacts]) -> bytes:
+    return b"".join(certificate.pem for certificate in certificates)
 
 
 def outputs_of(spec: DeliverySpec, source: Source) -> Sequence[DeliveryOutput]:

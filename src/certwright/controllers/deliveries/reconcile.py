@@ -178,13 +178,16 @@ class DeliveryReconciler:
         used, passwords = {secret.metadata.name: secret}, {}
         for output in spec.outputs:
             if (ref := output.password_secret_ref) is not None:
-                used[ref.name] = found = await self._secret(delivery, ref.name)
-                if not found.data.get(ref.key):
+                used[ref.name] = referenced = await self._secret(delivery, ref.name)
+                if not referenced.data.get(ref.key):
                     raise Refused(refusals.NOT_FOUND, f"Secret {ref.name} has no {ref.key}; add the password")
-                passwords[output.name] = found.data[ref.key].decode(errors="replace")
-        keys = [one.metadata.key for one in used.values()]
+                passwords[output.name] = referenced.data[ref.key].decode(errors="replace")
+        keys = [dependency.metadata.key for dependency in used.values()]
         self.dependents.keep_only(delivery.metadata.key, keys)
-        versions = tuple(f"{one.metadata.uid}:{one.metadata.resource_version}" for one in used.values())
+        versions = tuple(
+            f"{dependency.metadata.uid}:{dependency.metadata.resource_version}"
+            for dependency in used.values()
+        )
         return _Job(
             delivery,
             Place(root.directory, path_parts(spec.path) or ()),

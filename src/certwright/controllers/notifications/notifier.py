@@ -71,8 +71,11 @@ class Notifier:
         self._destinations = notifications.destinations
         self._sender = notifications.sender
         self._reported = Reported(client, notifications.namespace)
-        self._tallies = {one.name: Tally(one.name, one.kind) for one in notifications.destinations}
-        self._pauses = {one.name: _Pause() for one in notifications.destinations}
+        self._tallies = {
+            destination.name: Tally(destination.name, destination.kind)
+            for destination in notifications.destinations
+        }
+        self._pauses = {destination.name: _Pause() for destination in notifications.destinations}
         self._overdue = _Overdue()
 
     @property
@@ -95,7 +98,7 @@ class Notifier:
         await self._reported.load()
         await self._reported.save()
         current = {problem.key: problem for problem in await self._problems()}
-        sending = (self._notify(one, current) for one in self._destinations)
+        sending = (self._notify(destination, current) for destination in self._destinations)
         await asyncio.gather(*sending)
         await self._reported.save()
 

@@ -63,10 +63,10 @@ class Reported:
         if self._is_loaded:
             return
         try:
-            found = await self._client.get(CONFIG_MAPS, NAME, self._namespace)
+            config_map = await self._client.get(CONFIG_MAPS, NAME, self._namespace)
         except NotFound:
-            found = None
-        for name, text in (found.data if found is not None else {}).items():
+            config_map = None
+        for name, text in (config_map.data if config_map is not None else {}).items():
             try:
                 self._entries[name] = json_decoder(Entry).decode(text)
             except (msgspec.DecodeError, UnicodeDecodeError):

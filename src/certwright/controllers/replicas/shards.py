@@ -115,7 +115,7 @@ class ShardedReplica(Member):
             # BEFORE the Leases are read: what changes afterwards is for the next round.
             self._group.news.clear()
             # Stop the work on lost shards before anything else.
-            await self._work_on(self._held() & self._working)
+            await self._work_on(self._workable() & self._working)
             if await self._may_join():
                 await asyncio.gather(*(self._renew_or_look(seat) for seat in self._seats))
                 leaving = self._asked_for()
@@ -123,7 +123,7 @@ class ShardedReplica(Member):
                 if self._held_seats() and not await self._join_group():
                     every = frozenset(range(len(self._seats)))
                     leaving |= every - self._working if self._group.held else every
-                await self._work_on(self._held() - leaving)
+                await self._work_on(self._workable() - leaving)
                 # Only now: two must never work on the same shard.
                 await self._release(leaving)
             await self._pause()
@@ -137,7 +137,9 @@ class ShardedReplica(Member):
             if self._group.needs_renewal:
                 # Its renewal failed: there is time for one more.
                 pause_s = self._retry_s / 3
-            pause_s = min([pause_s, self._group.left_s, *(self._seats[one].left_s for one in self._working)])
+            pause_s = min(
+                [pause_s, self._group.left_s, *(self._seats[number].left_s for number in self._working)]
+            )
         await self._clock.sleep(min(pause_s, _ROUND_S))
         alarm = asyncio.ensure_future(self._clock.sleep(pause_s - _ROUND_S))
         news = asyncio.ensure_future(self._group.news.wait())
@@ -181,7 +183,7 @@ class ShardedReplica(Member):
         """The shards whose Lease is ours."""
         return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
 
-    def _held(self) -> frozenset[int]:
+    def _workable(self) -> frozenset[int]:
         """Those on which work is allowed: only while the group's Lease is ours too."""
         return self._held_seats() if self._group.held else frozenset()
 

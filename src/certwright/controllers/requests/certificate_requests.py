@@ -126,10 +126,10 @@ class RequestReconciler:
             # The ID is of no order, and would keep the request at this member.
             await self._annotate(request, {names.VENAFI_PICKUP_ID: None})
             return request, Answer(draft, again_at=answer.again_at)
-        whole = msgspec.structs.replace(answer.request, metadata=draft.metadata, spec=draft.spec)
+        complete = msgspec.structs.replace(answer.request, metadata=draft.metadata, spec=draft.spec)
         moments = (answer.again_at, self._members.server_is_left_at(request))
-        again_at = min((one for one in moments if one is not None), default=None)
-        return request, msgspec.structs.replace(answer, request=whole, again_at=again_at)
+        again_at = min((moment for moment in moments if moment is not None), default=None)
+        return request, msgspec.structs.replace(answer, request=complete, again_at=again_at)
 
     async def _record_member(
         self, request: CertificateRequest, member: IssuerReference

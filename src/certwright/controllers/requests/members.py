@@ -250,14 +250,16 @@ class Members:
             recorded, leaves_at = read_member(request.metadata.annotations), self.server_is_left_at(request)
             stays = recorded is not None and (leaves_at is None or leaves_at > self._now())
             has_begun += [recorded] if recorded is not None and stays else []
-        return next((one for one in members if any(map(one.same_issuer, has_begun))), None)
+        return next((member for member in members if any(map(member.same_issuer, has_begun))), None)
 
     def _in_order(self, request: CertificateRequest, issuer_set: AnySet) -> list[IssuerReference]:
         """The members, in the order in which this request tries them: first the one that it was sent to, then
         the set's active one."""
         members = members_of(issuer_set)
         first = (read_member(request.metadata.annotations), issuer_set.status.active)
-        order = [one for wanted in first if wanted for one in members if one.same_issuer(wanted)]
+        order = [
+            member for preferred in first if preferred for member in members if member.same_issuer(preferred)
+        ]
         return list(dict.fromkeys([*order, *members]))
 
     def _limit_of(self, request: CertificateRequest, member: IssuerReference, moments: list[datetime]) -> str:

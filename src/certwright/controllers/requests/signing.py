@@ -74,7 +74,7 @@ def awaits_signature(request: CertificateRequest) -> bool:
     """Whether the request is approved and has no answer yet."""
     existing = request.status.conditions
     ready = conditions.find(existing, reasons.READY)
-    is_refused = any(conditions.is_true(existing, one) for one in (reasons.DENIED, reasons.INVALID_REQUEST))
+    is_refused = any(conditions.is_true(existing, kind) for kind in (reasons.DENIED, reasons.INVALID_REQUEST))
     is_over = is_refused or (ready is not None and ready.reason in _FINAL)
     return conditions.is_true(existing, reasons.APPROVED) and not is_over
 
@@ -120,18 +120,18 @@ class Signing:
 
         `is_stored` is False for a request whose approval will be written together with the answer.
         """
-        held = request.status.conditions
-        ready = conditions.find(held, reasons.READY)
+        existing = request.status.conditions
+        ready = conditions.find(existing, reasons.READY)
         reference = request.spec.issuer_ref
         if not (reference.is_ours or reference.is_set) or (ready and ready.reason in _FINAL):
             return Answer(request)
-        if conditions.is_true(held, reasons.DENIED):
+        if conditions.is_true(existing, reasons.DENIED):
             return Answer(self._refused(request, reasons.DENIED, DENIED))
-        if conditions.is_true(held, reasons.INVALID_REQUEST):
+        if conditions.is_true(existing, reasons.INVALID_REQUEST):
             return Answer(request)
         if (problem := _problem_of(request)) is not None:
             return self._invalid(request, problem)
-        if not conditions.is_true(held, reasons.APPROVED):
+        if not conditions.is_true(existing, reasons.APPROVED):
             return Answer(request)
         return await self._send_to_issuer(request, tools, signing, is_stored=is_stored)
 
@@ -206,8 +206,8 @@ class Signing:
             case Failed(reason, message):
                 why = Why(outcome.cause, outcome.advice, generation=generation)
                 failed = self._refused(request, reasons.FAILED, message)
-                if (told_cause := causes.condition_of(why)) is not None:
-                    failed = _with(failed, told_cause, self._now())
+                if (cause := causes.condition_of(why)) is not None:
+                    failed = _with(failed, cause, self._now())
                 return Answer(failed, (NewEvent("Warning", reason, message),))
             case Pending(annotations=annotations) if annotations:
                 return Answer(request, again_at=self._now(), annotations=annotations)
@@ -260,6 +260,6 @@ def _problem_of(request: CertificateRequest) -> str | None:
 def _with(
     request: CertificateRequest, condition: Condition, now: datetime, **status: Any
 ) -> CertificateRequest:
-    held = conditions.with_condition(request.status.conditions, condition, now)
-    changed = msgspec.structs.replace(request.status, conditions=held, **status)
+    updated = conditions.with_condition(request.status.conditions, condition, now)
+    changed = msgspec.structs.replace(request.status, conditions=updated, **status)
     return msgspec.structs.replace(request, status=changed)

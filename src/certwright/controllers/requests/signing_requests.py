@@ -329,11 +329,11 @@ def _duration(request: CertificateSigningRequest) -> timedelta:
     if text is None:
         return DEFAULT_DURATION if seconds is None else timedelta(seconds=seconds)
     try:
-        found = parse_duration(text)
+        duration = parse_duration(text)
     except ValueError as error:
         raise Refused("ErrorParseDuration", f"Failed to parse requested duration: {error}") from None
-    if found < _SHORTEST:
+    if duration < _SHORTEST:
         least = f"{_SHORTEST // timedelta(seconds=1)}s"
         text = f"CertificateSigningRequest minimum allowed duration is {least}, requested {text}"
         raise Refused("InvalidDuration", text)
-    return found
+    return duration

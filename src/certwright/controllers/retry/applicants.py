@@ -62,5 +62,5 @@ def signing_request_of(applicant: ObjectKey) -> ObjectKey | None:
 
 
 def _without(prefix: str, key: ObjectKey) -> ObjectKey | None:
-    found = key.name.removeprefix(prefix)
-    return ObjectKey(key.namespace, found) if found != key.name else None
+    name = key.name.removeprefix(prefix)
+    return ObjectKey(key.namespace, name) if name != key.name else None

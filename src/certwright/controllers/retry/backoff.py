@@ -119,12 +119,12 @@ def minimum_in(annotations: Mapping[str, str]) -> timedelta | None:
         return None
     wrong = f'the annotation {names.MINIMUM_BACKOFF} is "{text}", which is ignored'
     try:
-        found = parse_duration(text)
+        minimum = parse_duration(text)
     except ValueError as error:
         raise ValueError(f"{wrong}: {error}") from error
-    if not timedelta(seconds=1) <= found <= LONGEST_OBEYED:
+    if not timedelta(seconds=1) <= minimum <= LONGEST_OBEYED:
         raise ValueError(f"{wrong}: write a duration from 1s to 168h")
-    return found
+    return minimum
 
 
 def standing_of(

@@ -305,7 +305,7 @@ class Circuit(BreakerState[K]):
         if is_taken:
             self.failing.clear()
         else:
-            self.failing = {other: one for other, one in self.failing.items() if one.is_taken}
+            self.failing = {other: failure for other, failure in self.failing.items() if failure.is_taken}
         if self.is_open:
             return [] if self.failing else self._close(now)
         self.tries.take_back(key)
@@ -334,7 +334,7 @@ class Circuit(BreakerState[K]):
         line = self.queue.clear()
         each = 1 / max(len(line), 1)
         self.gap = max(min(_GAP, _SPREAD * each), min(self.slow_gap, _LONGEST_SPREAD * each))
-        line.sort(key=lambda one: (_urgency(one[0].not_after, now), one[0].number))
+        line.sort(key=lambda entry: (_urgency(entry[0].not_after, now), entry[0].number))
         for number, (place, key) in enumerate(line):
             at = now + number * self.gap
             if place.not_after > now:

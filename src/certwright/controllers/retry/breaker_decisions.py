@@ -161,7 +161,7 @@ def _next_trial(state: BreakerState[K], not_after: datetime | None, now: datetim
         return now
     longest = _LONGEST_PAUSE if state.has_probe else _HOUR
     pause = max(state.pause, min(last - state.opened_at, longest))
-    if not state.has_probe and all(one.cause is Cause.UNKNOWN for one in state.failing.values()):
+    if not state.has_probe and all(failure.cause is Cause.UNKNOWN for failure in state.failing.values()):
         # Perhaps it is about their names.
         pause = state.pause
     if (soonest := _soonest(state, not_after, now)) is not None and soonest > last:

@@ -86,7 +86,7 @@ class BreakerRecords:
             # One that is due waits for a certificate: there is no time to record.
             next_attempt=_seconds(trial_at) if trial_at is not None and trial_at > now else None,
             not_before=_seconds(circuit.not_before),
-            attempts=tuple(one for one in circuit.attempts if now - one < PERIOD),
+            attempts=tuple(attempt for attempt in circuit.attempts if now - attempt < PERIOD),
         )
 
     def is_recorded(self, issuer: ObjectKey) -> bool:
@@ -150,7 +150,7 @@ class BreakerRecords:
         circuit = self._circuits.at(issuer.metadata.key) if record is not None else None
         if circuit is None or record is None:
             return
-        attempts = sorted(one for one in record.attempts if is_possible(one, now))
+        attempts = sorted(attempt for attempt in record.attempts if is_possible(attempt, now))
         # Of all replicas' attempts, this one's part.
         for at in attempts[len(attempts) - math.ceil(len(attempts) * self._share) :]:
             circuit.recall(None, min(at, now))

@@ -54,8 +54,8 @@ class Circuits:
 
     def release(self, released: Iterable[Released[ObjectKey]]) -> None:
         """Notify these certificates."""
-        for one in released:
-            self._wake(one.key, one.at)
+        for item in released:
+            self._wake(item.key, item.at)
 
     def notify(self, key: ObjectKey, at: datetime) -> None:
         """Have this certificate, and what is in progress for it, reconciled at that moment."""

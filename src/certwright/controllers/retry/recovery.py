@@ -56,7 +56,9 @@ class History:
     def since_success(self) -> list[Attempt]:
         """The attempts after it has last issued, the first one first."""
         after = self.issued_at
-        return sorted((one for one in self.attempts if after is None or one.at > after), key=_moment)
+        return sorted(
+            (attempt for attempt in self.attempts if after is None or attempt.at > after), key=_moment
+        )
 
 
 def name_of(reference: IssuerReference, namespace: str) -> str:
@@ -78,10 +80,10 @@ def cause_of_failure(certificate: Certificate, caches: Caches) -> Cause:
 
 def histories(caches: Caches, now: datetime) -> list[History]:
     """Those of all issuers that were not in good order, or may not have been."""
-    found: dict[str, History] = {}
+    by_name: dict[str, History] = {}
 
     def of(reference: IssuerReference, namespace: str) -> History:
-        return found.setdefault(name_of(reference, namespace), History(reference, namespace))
+        return by_name.setdefault(name_of(reference, namespace), History(reference, namespace))
 
     for certificate in _troubled(caches):
         _add_certificate(
@@ -90,7 +92,7 @@ def histories(caches: Caches, now: datetime) -> list[History]:
     for order in caches.orders.cache.values():
         if not order.status.is_final:
             _add_order(of(order.spec.issuer_ref, order.metadata.namespace), order, caches.requests.cache.get)
-    some = {name: history for name, history in found.items() if not history.is_empty}
+    some = {name: history for name, history in by_name.items() if not history.is_empty}
     if not some:
         return []
     for certificate in caches.certificates.cache.values():

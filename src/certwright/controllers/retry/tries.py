@@ -16,37 +16,37 @@ class Tries(Generic[K]):
     """At most `limit` (1 or more) in any hour. `K` names the object that tries. Times MUST come in order."""
 
     def __init__(self, limit: int) -> None:
-        self._held: deque[tuple[datetime, K | None]] = deque(maxlen=limit)
+        self._attempts: deque[tuple[datetime, K | None]] = deque(maxlen=limit)
         self.last: datetime | None = None
         """When the last one was."""
 
     def add(self, key: K | None, at: datetime) -> None:
         """Record an attempt; None: its certificate is not known."""
-        self._held.append((at, key))
+        self._attempts.append((at, key))
         self.last = at
 
     def take_back(self, key: K) -> None:
         """Remove the last attempt of `key`: it succeeded, or did not reach the issuer."""
-        for index in range(len(self._held) - 1, -1, -1):
-            if self._held[index][1] == key:
-                del self._held[index]
+        for index in range(len(self._attempts) - 1, -1, -1):
+            if self._attempts[index][1] == key:
+                del self._attempts[index]
                 return
 
     def keep(self, count: int) -> None:
         """Forget the oldest ones of more than `count`."""
-        while len(self._held) > count:
-            self._held.popleft()
+        while len(self._attempts) > count:
+            self._attempts.popleft()
 
     @property
     def times(self) -> tuple[datetime, ...]:
         """The times of the attempts, the oldest first."""
-        return tuple(at for at, _ in self._held)
+        return tuple(at for at, _ in self._attempts)
 
     def clear(self) -> None:
         """The issuer has issued."""
-        self._held.clear()
+        self._attempts.clear()
 
     def free_at(self, now: datetime) -> datetime:
         """The earliest time of the next attempt."""
-        is_full = len(self._held) == self._held.maxlen
-        return max(now, self._held[0][0] + PERIOD) if is_full else now
+        is_full = len(self._attempts) == self._attempts.maxlen
+        return max(now, self._attempts[0][0] + PERIOD) if is_full else now

@@ -37,7 +37,7 @@ def next_activity(
     if not working:
         return Activity()
     first, former = working[0], status.active
-    current = next((one for one in working if former is not None and one.same_issuer(former)), None)
+    current = next((member for member in working if former is not None and member.same_issuer(former)), None)
     if current is None or is_changed or members.index(first) >= members.index(current):
         return Activity(first if current is None or is_changed else current)
     return_time = status.return_time or (now + RETURN_AFTER).replace(microsecond=0)

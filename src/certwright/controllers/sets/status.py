@@ -64,7 +64,7 @@ class SetReconciler(Generic[T]):
             return Result()
         now = self._toolbox.now()
         checked = self._check(issuer_set)
-        if any(one.problem is not None and one.problem.is_unchecked for one in checked):
+        if any(entry.problem is not None and entry.problem.is_unchecked for entry in checked):
             # The verdict enqueues the set again. Without it the set would leave a member that works.
             return Result()
         status = _status(issuer_set, checked, now)
@@ -108,7 +108,7 @@ def _status(
 ) -> IssuerSetStatus:
     before = conditions.find(issuer_set.status.conditions, reasons.READY)
     is_changed = before is None or before.observed_generation != issuer_set.metadata.generation
-    working = [one.member for one in checked if one.problem is None]
+    working = [entry.member for entry in checked if entry.problem is None]
     activity = next_activity(issuer_set.spec.issuers, working, issuer_set.status, now, is_changed=is_changed)
     ready = _ready(checked, activity.active)
     ready = msgspec.structs.replace(ready, observed_generation=issuer_set.metadata.generation)
@@ -121,7 +121,7 @@ def _status(
 
 
 def _ready(checked: Sequence[CheckedMember], active: IssuerReference | None) -> Condition:
-    problems = [str(one) for one in checked if one.problem is not None]
+    problems = [str(entry) for entry in checked if entry.problem is not None]
     if active is None:
         message = "; ".join(problems) or "spec.issuers has no members; name an Issuer or ClusterIssuer"
         return Condition(type=reasons.READY, status="False", reason=NONE_READY, message=message)

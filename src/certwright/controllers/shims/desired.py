@@ -67,16 +67,16 @@ def desired_for(
             secret: _certificate(kind, source, secret, hosts, issuer)
             for secret, hosts in settings.hosts.items()
         }
-        made = {secret: _complete(kind, one, source, options) for secret, one in made.items()}
+        made = {secret: _complete(kind, certificate, source, options) for secret, certificate in made.items()}
     except BadAnnotation as error:
         return Desired(problems=(*mistakes, f"metadata.annotations: {error}"))
     problems = [*mistakes, *map(str, settings.errors)]
     good = {}
-    for secret, one in made.items():
-        wrong = certificate_rules.validate(one)
+    for secret, certificate in made.items():
+        wrong = certificate_rules.validate(certificate)
         problems += [f"Certificate {secret}: {_with_annotation(error, annotations)}" for error in wrong]
         if not wrong:
-            good[secret] = one
+            good[secret] = certificate
     return Desired(
         certificates=good,
         problems=list(dict.fromkeys(problems)),
@@ -135,10 +135,10 @@ def _complete(
 
 def _distinct(addresses: Sequence[str]) -> tuple[str, ...]:
     """Without those that are the same address in another spelling."""
-    found: dict[object, str] = {}
+    distinct: dict[object, str] = {}
     for text in addresses:
-        found.setdefault(_address(text) or text, text)
-    return tuple(found.values())
+        distinct.setdefault(_address(text) or text, text)
+    return tuple(distinct.values())
 
 
 def _solver_annotations(kind: AnyKind, source: IngressLike) -> dict[str, str]:
@@ -190,11 +190,11 @@ def updated(existing: Certificate, desired: Certificate, options: ShimOptions) -
     )
 
 
-def _is_same_duration(one: str | None, other: str | None) -> bool:
-    if one is None or other is None:
-        return one == other
+def _is_same_duration(duration: str | None, other: str | None) -> bool:
+    if duration is None or other is None:
+        return duration == other
     try:
-        return parse_duration(one) == parse_duration(other)
+        return parse_duration(duration) == parse_duration(other)
     except ValueError:
         return False
 

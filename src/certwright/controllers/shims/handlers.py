@@ -27,13 +27,13 @@ def wake_own(informer: Informer[T], add: Add) -> None:
 
 
 def _is_same(old: IngressLike, new: IngressLike) -> bool:
-    one, other = old.metadata, new.metadata
-    return (old.spec, one.uid, one.labels, one.annotations, one.deletion_timestamp) == (
+    before, after = old.metadata, new.metadata
+    return (old.spec, before.uid, before.labels, before.annotations, before.deletion_timestamp) == (
         new.spec,
-        other.uid,
-        other.labels,
-        other.annotations,
-        other.deletion_timestamp,
+        after.uid,
+        after.labels,
+        after.annotations,
+        after.deletion_timestamp,
     )
 
 
@@ -48,19 +48,19 @@ def wake_with_certificates(informer: Informer[T], caches: Caches, add: Add) -> N
         if owner is not None and owner.kind == informer.kind.kind:
             add(ObjectKey(old.metadata.namespace, owner.name))
         if new is None:
-            for found in using_secret(informer, old.metadata.key):
-                add(found.metadata.key)
+            for source in using_secret(informer, old.metadata.key):
+                add(source.metadata.key)
 
     caches.certificates.add_handler(changed)
 
 
 def _is_same_certificate(old: Certificate, new: Certificate) -> bool:
-    one, other = old.metadata, new.metadata
-    return (old.spec, one.labels, one.annotations, one.owner_references) == (
+    before, after = old.metadata, new.metadata
+    return (old.spec, before.labels, before.annotations, before.owner_references) == (
         new.spec,
-        other.labels,
-        other.annotations,
-        other.owner_references,
+        after.labels,
+        after.annotations,
+        after.owner_references,
     )
 
 
@@ -69,8 +69,8 @@ def wake_with_parents(informer: Informer[ListenerSet], sources: Sources, add: Ad
 
     def changed(old: Gateway | None, new: Gateway | None) -> None:
         if old is None or new is None or old.metadata.annotations != new.metadata.annotations:
-            for found in attached_to(informer, key_of(old, new)):
-                add(found.metadata.key)
+            for listener_set in attached_to(informer, key_of(old, new)):
+                add(listener_set.metadata.key)
 
     if sources.gateways is not None:
         sources.gateways.add_handler(changed)

@@ -18,25 +18,25 @@ class TlsSettings(NamedTuple):
     errors: Sequence[FieldError]
 
 
-def read_settings(found: IngressLike, protocols: frozenset[str]) -> TlsSettings:
+def read_settings(source: IngressLike, protocols: frozenset[str]) -> TlsSettings:
     """The TLS settings of the object. `protocols` are those of listeners that need certificates."""
-    return _of_ingress(found) if isinstance(found, Ingress) else _of_listeners(found, protocols)
+    return _of_ingress(source) if isinstance(source, Ingress) else _of_listeners(source, protocols)
 
 
-def size_of(found: IngressLike) -> int:
+def size_of(source: IngressLike) -> int:
     """How many hosts, Secrets and listeners it names, and values in lists of its annotations."""
-    listed = sum(text.count(",") for text in found.metadata.annotations.values())
-    if isinstance(found, Ingress):
-        return listed + sum(1 + len(tls.hosts) for tls in found.spec.tls)
-    references = (len(listener.tls.certificate_refs) for listener in found.spec.listeners if listener.tls)
-    return listed + len(found.spec.listeners) + sum(references)
+    listed = sum(text.count(",") for text in source.metadata.annotations.values())
+    if isinstance(source, Ingress):
+        return listed + sum(1 + len(tls.hosts) for tls in source.spec.tls)
+    references = (len(listener.tls.certificate_refs) for listener in source.spec.listeners if listener.tls)
+    return listed + len(source.spec.listeners) + sum(references)
 
 
-def secrets_of(found: IngressLike) -> frozenset[str]:
+def secrets_of(source: IngressLike) -> frozenset[str]:
     """All Secrets that the object names, in its own namespace."""
-    if isinstance(found, Ingress):
-        return frozenset(tls.secret_name for tls in found.spec.tls if tls.secret_name)
-    settings = (listener.tls for listener in found.spec.listeners if listener.tls is not None)
+    if isinstance(source, Ingress):
+        return frozenset(tls.secret_name for tls in source.spec.tls if tls.secret_name)
+    settings = (listener.tls for listener in source.spec.listeners if listener.tls is not None)
     return frozenset(reference.name for tls in settings for reference in tls.certificate_refs)
 
 
@@ -60,15 +60,15 @@ def _of_ingress(ingress: Ingress) -> TlsSettings:
     return TlsSettings(hosts, errors)
 
 
-def _of_listeners(found: IngressLike, protocols: frozenset[str]) -> TlsSettings:
-    assert not isinstance(found, Ingress)
-    ignored = {name.strip() for name in found.metadata.annotations.get(IGNORE_TLS_LISTENERS, "").split(",")}
+def _of_listeners(source: IngressLike, protocols: frozenset[str]) -> TlsSettings:
+    assert not isinstance(source, Ingress)
+    ignored = {name.strip() for name in source.metadata.annotations.get(IGNORE_TLS_LISTENERS, "").split(",")}
     hosts: dict[str, list[str]] = {}
     errors: list[FieldError] = []
-    for place, listener in enumerate(found.spec.listeners):
+    for place, listener in enumerate(source.spec.listeners):
         if listener.name in ignored or _passes_through(listener) or _is_plain(listener, protocols):
             continue
-        wrong = _check(listener, f"spec.listeners[{place}]", found.metadata.namespace, protocols)
+        wrong = _check(listener, f"spec.listeners[{place}]", source.metadata.namespace, protocols)
         if wrong:
             errors += wrong
             continue
@@ -76,7 +76,7 @@ def _of_listeners(found: IngressLike, protocols: frozenset[str]) -> TlsSettings:
         assert listener.hostname
         for reference in listener.tls.certificate_refs:
             hosts.setdefault(reference.name, []).append(listener.hostname)
-    unknown = ignored - {listener.name for listener in found.spec.listeners} - {""}
+    unknown = ignored - {listener.name for listener in source.spec.listeners} - {""}
     if unknown:
         errors.append(
             invalid(

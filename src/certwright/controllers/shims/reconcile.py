@@ -140,9 +140,9 @@ class ShimReconciler(Generic[T]):
     async def _delete_others(self, source: T, desired: Desired) -> None:
         if desired.secrets is None:
             return
-        for one in self._caches.certificates_of(source.metadata):
-            meta = one.metadata
-            if one.spec.secret_name in desired.secrets or meta.deletion_timestamp is not None:
+        for certificate in self._caches.certificates_of(source.metadata):
+            meta = certificate.metadata
+            if certificate.spec.secret_name in desired.secrets or meta.deletion_timestamp is not None:
                 continue
             try:
                 await self._toolbox.client.delete(CERTIFICATES, meta.name, meta.namespace, uid=meta.uid)

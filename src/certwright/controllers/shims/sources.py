@@ -62,14 +62,14 @@ class Sources(msgspec.Struct, frozen=True):
     @property
     def all(self) -> list[Informer[Any]]:
         """Those that there are."""
-        found = (self.ingresses, self.gateways, self.listener_sets, self.experimental_listener_sets)
-        return [informer for informer in found if informer is not None]
+        informers = (self.ingresses, self.gateways, self.listener_sets, self.experimental_listener_sets)
+        return [informer for informer in informers if informer is not None]
 
-    def inherited(self, found: IngressLike) -> Mapping[str, str]:
+    def inherited(self, source: IngressLike) -> Mapping[str, str]:
         """The annotations of the Gateway of a ListenerSet; empty if it has none for the shims."""
-        if not isinstance(found, ListenerSet):
+        if not isinstance(source, ListenerSet):
             return {}
-        parent = self.gateways.cache.get(_parent(found)) if self.gateways is not None else None
+        parent = self.gateways.cache.get(_parent(source)) if self.gateways is not None else None
         return parent.metadata.annotations if parent is not None else {}
 
 
@@ -132,24 +132,24 @@ def attached_to(informer: Informer[ListenerSet], gateway: ObjectKey) -> list[Lis
 
 def _keep(auto: Sequence[str]) -> Callable[[msgspec.Raw], bool]:
     def keep(raw: msgspec.Raw) -> bool:
-        found = decoded_or_none(_annotated, raw)
+        source = decoded_or_none(_annotated, raw)
         # The informer reports what cannot be decoded.
-        return found is None or concerns_us(found.metadata.annotations, auto)
+        return source is None or concerns_us(source.metadata.annotations, auto)
 
     return keep
 
 
-def _secrets(found: IngressLike) -> Iterable[str]:
-    namespace = found.metadata.namespace
-    return {str(ObjectKey(namespace, name)) for name in secrets_of(found)}
+def _secrets(source: IngressLike) -> Iterable[str]:
+    namespace = source.metadata.namespace
+    return {str(ObjectKey(namespace, name)) for name in secrets_of(source)}
 
 
-def _parents(found: ListenerSet) -> Iterable[str]:
-    parent = found.spec.parent_ref
+def _parents(listener_set: ListenerSet) -> Iterable[str]:
+    parent = listener_set.spec.parent_ref
     is_gateway = parent.kind == GATEWAYS.kind and parent.group == GATEWAY_GROUP
-    return (str(_parent(found)),) if is_gateway else ()
+    return (str(_parent(listener_set)),) if is_gateway else ()
 
 
-def _parent(found: ListenerSet) -> ObjectKey:
-    parent = found.spec.parent_ref
-    return ObjectKey(parent.namespace or found.metadata.namespace, parent.name)
+def _parent(listener_set: ListenerSet) -> ObjectKey:
+    parent = listener_set.spec.parent_ref
+    return ObjectKey(parent.namespace or listener_set.metadata.namespace, parent.name)
