@@ -159,11 +159,11 @@ def _of_the_pod(context: str | None) -> ClusterAccess:
     if context is not None:
         raise Failed(f"--context {context} names a part of a kubeconfig, and none is given; see --kubeconfig")
     try:
-        found = kubeconfig.in_cluster(os.environ)
+        cluster_access = kubeconfig.in_cluster(os.environ)
     except KubeconfigError as error:
         raise Failed(f"the pod's service account cannot be used: {error}") from error
-    assert found is not None
-    return found
+    assert cluster_access is not None
+    return cluster_access
 
 
 def connect(choice: Choice, access: ClusterAccess) -> Transport:

@@ -105,11 +105,11 @@ class Applier:
         kind = await self._kind(content)
         name = _name_of(content)
         namespace = self._namespace_of(content) if kind.namespaced else ""
-        wanted = _placed(content, namespace)
+        desired = _placed(content, namespace)
         try:
             if namespace and self._make_namespaces:
                 await self._ensure_namespace(namespace)
-            applied = await self._create_or_change(kind, namespace, name, wanted)
+            applied = await self._create_or_change(kind, namespace, name, desired)
         except errors.ApiError as error:
             # Never print the content of a Secret.
             shown = None if kind.kind == "Secret" else content
@@ -126,16 +126,16 @@ class Applier:
         kind = await self._kind(content)
         name = _name_of(content)
         namespace = self._namespace_of(content) if kind.namespaced else ""
-        wanted = _placed(content, namespace)
+        desired = _placed(content, namespace)
         try:
-            live, after = await self._compared(kind, namespace, name, wanted)
+            live, after = await self._compared(kind, namespace, name, desired)
         except errors.ApiError as error:
             shown = None if kind.kind == "Secret" else content
             raise Refused(explain(error, await self._schema(kind), shown)) from error
         return Preview(kind, namespace, name, live, after)
 
     async def _compared(
-        self, kind: Kind[Json], namespace: str, name: str, wanted: Json
+        self, kind: Kind[Json], namespace: str, name: str, desired: Json
     ) -> tuple[Json | None, Json]:
         """The live object, and the result; both of one revision, so that a controller's write in between is
         not shown as a difference."""
@@ -143,9 +143,9 @@ class Applier:
             live = await self._live(kind, name, namespace)
             if live is None:
                 return None, await self._client.create(
-                    kind, with_last_applied(wanted), dry_run=True, strict=True
+                    kind, with_last_applied(desired), dry_run=True, strict=True
                 )
-            patch = three_way_patch(last_applied(live) or {}, with_last_applied(wanted), live)
+            patch = three_way_patch(last_applied(live) or {}, with_last_applied(desired), live)
             after = await self._client.patch(kind, name, namespace, patch, dry_run=True, strict=True)
             if revision_of(after) == revision_of(live) or attempt == _CREATE_ATTEMPTS - 1:
                 return live, after
@@ -156,7 +156,7 @@ class Applier:
         usual = applied.namespace in ("", self._default_namespace)
         return "" if usual else f" (namespace {applied.namespace})"
 
-    async def _create_or_change(self, kind: Kind[Json], namespace: str, name: str, wanted: Json) -> Applied:
+    async def _create_or_change(self, kind: Kind[Json], namespace: str, name: str, desired: Json) -> Applied:
         for attempt in range(_CREATE_ATTEMPTS):
             # Where the last object of the kind was new, this one probably is: that saves a request.
             live = (
@@ -165,9 +165,9 @@ class Applier:
             self._is_new[kind] = live is None
             try:
                 if live is None:
-                    made = await self._create(kind, wanted)
+                    made = await self._create(kind, desired)
                     return Applied(kind, namespace, name, "created", revision_of(made))
-                verb, now = await self._change(kind, live, wanted)
+                verb, now = await self._change(kind, live, desired)
                 return Applied(kind, namespace, name, verb, revision_of(now))
             except (errors.AlreadyExists, errors.Conflict):
                 # Another writer was faster: retry. A permanent conflict is the user's own resourceVersion.
@@ -181,10 +181,10 @@ class Applier:
         except errors.NotFound:
             return None
 
-    async def _create(self, kind: Kind[Json], wanted: Json) -> Json:
-        return await self._client.create(kind, with_last_applied(wanted), dry_run=self._dry_run, strict=True)
+    async def _create(self, kind: Kind[Json], desired: Json) -> Json:
+        return await self._client.create(kind, with_last_applied(desired), dry_run=self._dry_run, strict=True)
 
-    async def _change(self, kind: Kind[Json], live: Json, wanted: Json) -> tuple[Verb, Json]:
+    async def _change(self, kind: Kind[Json], live: Json, desired: Json) -> tuple[Verb, Json]:
         metadata = live["metadata"]
         last = last_applied(live)
         if last is None:
@@ -192,7 +192,7 @@ class Applier:
                 f"{reference(kind, metadata['name'])} was not made by apply; fields it has and the file "
                 f"has not are left as they are (annotation {LAST_APPLIED} is absent, and is added now)"
             )
-        patch = three_way_patch(last or {}, with_last_applied(wanted), live)
+        patch = three_way_patch(last or {}, with_last_applied(desired), live)
         if not patch:
             return "unchanged", live
         changed = await self._client.patch(

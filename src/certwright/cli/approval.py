@@ -86,11 +86,11 @@ async def _decide(here: Session, name: str, decision: Decision) -> bool:
 
 def _report_decision(words: str, before: str, decision: Decision) -> bool:
     """Report a decided request: decisions are final, and repeating one is not an error."""
-    found = f"{words} is {before.lower()} already"
+    state = f"{words} is {before.lower()} already"
     if before == decision.type:
-        echo(found)
+        echo(state)
         return True
-    report_error(f"{found}, which is final; only a new request can be {decision.type.lower()}")
+    report_error(f"{state}, which is final; only a new request can be {decision.type.lower()}")
     return False
 
 

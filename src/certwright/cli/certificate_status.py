@@ -27,9 +27,9 @@ Json = dict[str, Any]
 _MOST_EVENTS = 10
 
 
-async def view(here: Session, found: Json, now: datetime) -> StatusView:
-    """The status of the Certificate `found`. Raises the client's errors."""
-    around = await related.around(here.client, found)
+async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
+    """The status of `certificate`. Raises the client's errors."""
+    around = await related.around(here.client, certificate)
     events = await _events(here.client, around)
     return StatusView(report(around, events, now), as_json(around, events, now))
 
@@ -55,7 +55,7 @@ def report(around: Around, events: list[Json], now: datetime) -> list[str]:
         *sections.section("Conditions", sections.conditions(around.certificate, now)),
         *sections.section("Request", _request(around, diagnosis, now)),
         *sections.section("Order", _order(around)),
-        *sections.section("Challenges", [_challenge(one) for one in around.challenges]),
+        *sections.section("Challenges", [_challenge(challenge) for challenge in around.challenges]),
         *sections.section("Issuer", _issuer(around)),
         *sections.section("Secret", _secret(around)),
         *sections.section("Events", sections.events(events, now)),
@@ -98,8 +98,8 @@ def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
     request = around.request
     if request is None:
         return [] if diagnosis.ready else ["none yet"]
-    found = [("Name", name_of(request)), ("Sent to", member_words(request))]
-    return [*sections.fields(found), *sections.conditions(request, now)]
+    fields = [("Name", name_of(request)), ("Sent to", member_words(request))]
+    return [*sections.fields(fields), *sections.conditions(request, now)]
 
 
 def _order(around: Around) -> list[str]:
@@ -167,8 +167,8 @@ def _secret(around: Around) -> list[str]:
 
 def _adopted(around: Around) -> str:
     """The Secret's former content; empty if it was created for the Certificate."""
-    found = condition(around.certificate, "SecretAdopted")
-    return sentence(str(found.get("message", ""))) if found.get("status") == "True" else ""
+    adopted = condition(around.certificate, "SecretAdopted")
+    return sentence(str(adopted.get("message", ""))) if adopted.get("status") == "True" else ""
 
 
 def as_json(around: Around, events: list[Json], now: datetime) -> Json:
@@ -200,8 +200,8 @@ def as_json(around: Around, events: list[Json], now: datetime) -> Json:
         "secret": _secret_json(around),
         "request": _request_json(around.request),
         "order": _order_json(around.order),
-        "challenges": [_challenge_json(one) for one in around.challenges],
-        "events": [_event_json(one) for one in events],
+        "challenges": [_challenge_json(challenge) for challenge in around.challenges],
+        "events": [_event_json(event) for event in events],
     }
 
 

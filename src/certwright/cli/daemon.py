@@ -166,7 +166,7 @@ _CONTROLLER_OPTIONS = (
         default=(",".join(COPIED_ANNOTATION_PREFIXES),),
         show_default=True,
         callback=lambda _context, _option, lists: tuple(
-            one for text in lists for one in text.split(",") if one
+            prefix for text in lists for prefix in text.split(",") if prefix
         ),
         help="Annotations of a Certificate that its requests get: their beginnings, * for all, - before what "
         "they do not get.",

@@ -32,18 +32,18 @@ def parse_roots(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, Root]:
     """Parse `NAME=DIR[,owners=A+B][,groups=…][,modes=…][,namespaces=…]`."""
-    found: dict[str, Root] = {}
+    roots: dict[str, Root] = {}
     for value in values:
         name, equals, rest = value.partition("=")
         directory, *settings = rest.split(",")
-        if not equals or not _NAME.fullmatch(name) or name in found:
+        if not equals or not _NAME.fullmatch(name) or name in roots:
             raise click.BadParameter(
                 f"`{value}`: write NAME=DIR, and each name once, e.g. nginx=/etc/nginx/tls"
             )
         if not Path(directory).is_dir():
             raise click.BadParameter(f"`{value}`: {directory or 'DIR'} is not a directory; create it first")
-        found[name] = lazy.app.Root(directory=str(Path(directory).absolute()), **_lists(value, settings))
-    return found
+        roots[name] = lazy.app.Root(directory=str(Path(directory).absolute()), **_lists(value, settings))
+    return roots
 
 
 def _lists(value: str, settings: list[str]) -> dict[str, tuple[str, ...]]:
@@ -60,15 +60,15 @@ def _lists(value: str, settings: list[str]) -> dict[str, tuple[str, ...]]:
 
 def parse_hooks(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
     """Parse `NAME=COMMAND`, or `NAME=haproxy:SOCKET`."""
-    found: dict[str, str] = {}
+    hooks: dict[str, str] = {}
     for value in values:
         name, equals, command = value.partition("=")
-        if not equals or not _NAME.fullmatch(name) or not command.strip() or name in found:
+        if not equals or not _NAME.fullmatch(name) or not command.strip() or name in hooks:
             raise click.BadParameter(
                 f"`{value}`: write NAME='COMMAND', and each name once, e.g. nginx='systemctl reload nginx'"
             )
-        found[name] = command
-    return found
+        hooks[name] = command
+    return hooks
 
 
 def parse_patterns(

@@ -156,8 +156,8 @@ def _ready(around: Around, now: datetime) -> Diagnosis:
     expires = parse_time(status.get("notAfter"))
     valid = f"ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "ready"
     if is_true(around.certificate, "Issuing"):
-        under_way = _under_way(around)
-        return Diagnosis(f"{valid}, and being re-issued: {under_way.cause}", under_way.advice, ready=True)
+        issuing = _under_way(around)
+        return Diagnosis(f"{valid}, and being re-issued: {issuing.cause}", issuing.advice, ready=True)
     if _failed_at(around.certificate) is not None:
         failed = _failed(around, now)
         return Diagnosis(f"{valid}, but {failed.cause}", failed.advice, ready=True)

@@ -50,17 +50,17 @@ def _check_overrides(_context: click.Context, _option: click.Parameter, value: s
 
 def _parse_overrides(value: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Each `GROUP/RESOURCE`, and the URLs of its servers. Raises `click.BadParameter`."""
-    found = dict[str, tuple[str, ...]]()
+    overrides = dict[str, tuple[str, ...]]()
     for part in value.split(",") if value else ():
         resource, _, servers = part.partition("#")
         group, slash, plural = resource.partition("/")
         if not (servers and slash and plural) or "/" in plural:
             hint = f"/{group}#…" if group and not slash else "GROUP/RESOURCE#URL[;URL…]"
             raise click.BadParameter(f"{part!r}: write {hint}, e.g. /secrets#http://e4:2379;http://e5:2379")
-        if resource in found:
+        if resource in overrides:
             raise click.BadParameter(f"{resource} is named twice; separate its servers with semicolons")
-        found[resource] = tuple(_server_of(resource, url) for url in servers.split(";"))
-    return tuple(found.items())
+        overrides[resource] = tuple(_server_of(resource, url) for url in servers.split(";"))
+    return tuple(overrides.items())
 
 
 def _server_of(resource: str, url: str) -> str:
@@ -71,8 +71,8 @@ def _server_of(resource: str, url: str) -> str:
     except ValueError as error:
         raise click.BadParameter(f"{resource}: {url} is not a URL ({error})") from error
     if split.scheme not in ("http", "https") or not split.hostname:
-        wanted = "write http://HOST:PORT, or https://HOST:PORT, for each server"
-        raise click.BadParameter(f"{resource}: {url or 'a server without an address'}: {wanted}")
+        hint = "write http://HOST:PORT, or https://HOST:PORT, for each server"
+        raise click.BadParameter(f"{resource}: {url or 'a server without an address'}: {hint}")
     if "@" in split.netloc:
         raise click.BadParameter(
             f"{resource}: the URL of {split.hostname} has a user; give --etcd-user and --etcd-password-file,"

@@ -107,7 +107,7 @@ class Exports:
                 await self.on_unusable(key, message)
             return False
         try:
-            found = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
+            result = await asyncio.to_thread(self.exporter.write, key.namespace, key.name, secret.data)
         except UnsafeName as error:
             self.fail(key, str(error))
             return False
@@ -115,16 +115,16 @@ class Exports:
             self.fail(key, f"{error.filename or self.root}: {error.strerror or error}")
             return False
         self._failing.pop(key, None)
-        if found.removed_ca_key:
+        if result.removed_ca_key:
             self._event(logging.WARNING, "private key of a CA removed; --export-ca-keys keeps it", key)
-        if found.changed:
-            self._event(logging.INFO, "files replaced", key, files=",".join(found.changed))
-        if self._on_change is not None and not found.is_done:
-            done = partial(self.exporter.mark_done, key.namespace, key.name, found.version)
+        if result.changed:
+            self._event(logging.INFO, "files replaced", key, files=",".join(result.changed))
+        if self._on_change is not None and not result.is_done:
+            done = partial(self.exporter.mark_done, key.namespace, key.name, result.version)
             self._on_change.add(
-                Change(key=key, folder=self.folder(key), version=found.version, mark_done=done)
+                Change(key=key, folder=self.folder(key), version=result.version, mark_done=done)
             )
-        return bool(found.changed)
+        return bool(result.changed)
 
     async def follow(self, client: Client) -> None:
         """Export the certificates of this server, of all namespaces, as they change, for ever."""

@@ -90,9 +90,9 @@ def _with_fix(path: str, message: str, schema: Schema | None) -> str:
 def _fix(path: str, message: str, schema: Schema | None) -> str:
     if path == "metadata.annotations" and message.startswith("Too long"):
         return "apply keeps a copy of the object in an annotation, so it may have 256 KiB at most: split it"
-    if wanted := _WANTED.search(message):
+    if expected := _WANTED.search(message):
         described = str(_find(schema, path).get("type", ""))
-        return _FIX_BY_TYPE.get(wanted[1]) or _FIX_BY_TYPE.get(described, "")
+        return _FIX_BY_TYPE.get(expected[1]) or _FIX_BY_TYPE.get(described, "")
     if name := _valid_name(message):
         return f'write e.g. "{name}"'
     if unsupported := _UNSUPPORTED.match(message):
@@ -107,14 +107,14 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
 
 def _with_value(path: str, message: str, content: Mapping[str, Any] | None) -> str:
     """The message with the value, if Kubernetes reports only its type."""
-    wanted = _WANTED.search(message)
+    expected = _WANTED.search(message)
     value = _value_at(content, path)
-    if not wanted or value is None:
+    if not expected or value is None:
         return message
     shown = msgspec.json.encode(value).decode()
     if len(shown) > _LONGEST_VALUE_SHOWN:
         shown = f"{shown[:_LONGEST_VALUE_SHOWN]}…"
-    return f"Invalid value: {shown}: must be of type {wanted[1]}"
+    return f"Invalid value: {shown}: must be of type {expected[1]}"
 
 
 def _value_at(content: Any, path: str) -> Any:

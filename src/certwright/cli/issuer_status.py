@@ -33,49 +33,57 @@ class IssuerStatus(msgspec.Struct, frozen=True):
     last_success: datetime | None
 
 
-async def view(here: Session, found: Json, now: datetime) -> StatusView:
-    """The status of the Issuer or ClusterIssuer `found`. Lists the Certificates of all namespaces for a
+async def view(here: Session, issuer: Json, now: datetime) -> StatusView:
+    """The status of the Issuer or ClusterIssuer. Lists the Certificates of all namespaces for a
     ClusterIssuer, or of one namespace if the user may read no other. Raises the client's errors."""
-    is_cluster = found["kind"] == related.CLUSTER_ISSUERS.kind
+    is_cluster = issuer["kind"] == related.CLUSTER_ISSUERS.kind
     certificates = await list_for(here, related.CERTIFICATES, everywhere=is_cluster)
     requests = await list_for(here, related.REQUESTS, everywhere=is_cluster)
-    events = await related.events_of(here.client, found)
-    status = status_of(found, certificates, requests)
+    events = await related.events_of(here.client, issuer)
+    status = status_of(issuer, certificates, requests)
     return StatusView(report(status, events[-MOST_SHOWN:], now), as_json(status, now))
 
 
-async def list_for(here: Session, wanted: Kind[Json], *, everywhere: bool) -> list[Json]:
+async def list_for(here: Session, kind: Kind[Json], *, everywhere: bool) -> list[Json]:
     """The objects that may refer to an issuer: of all namespaces (`everywhere`) or of its own."""
     if not everywhere:
-        return list((await here.client.list(wanted, here.namespace)).items)
+        return list((await here.client.list(kind, here.namespace)).items)
     try:
-        return list((await here.client.list(wanted)).items)
+        return list((await here.client.list(kind)).items)
     except Forbidden:
-        return list((await here.client.list(wanted, here.namespace)).items)
+        return list((await here.client.list(kind, here.namespace)).items)
 
 
 def status_of(issuer: Json, certificates: Iterable[Json], requests: Iterable[Json]) -> IssuerStatus:
     """The state of the issuer."""
     meta = issuer["metadata"]
-    wanted = {"name": str(meta["name"]), "kind": str(issuer["kind"]), "group": OUR_GROUP}
+    reference = {"name": str(meta["name"]), "kind": str(issuer["kind"]), "group": OUR_GROUP}
     return IssuerStatus(
         issuer,
         read_breaker(meta.get("annotations") or {}),
-        waiting_for(wanted, certificates),
-        last_success(one for one in requests if wanted in (issuer_ref(one), member_ref(one))),
+        waiting_for(reference, certificates),
+        last_success(
+            request for request in requests if reference in (issuer_ref(request), member_ref(request))
+        ),
     )
 
 
 def waiting_for(issuer: Mapping[str, str], certificates: Iterable[Json]) -> tuple[str, ...]:
     """The Certificates (`namespace/name`) that wait for the issuer or set, or are being issued by it."""
-    waiting = [one["metadata"] for one in certificates if issuer_ref(one) == issuer and _waits(one)]
+    waiting = [
+        certificate["metadata"]
+        for certificate in certificates
+        if issuer_ref(certificate) == issuer and _waits(certificate)
+    ]
     return tuple(f"{meta.get('namespace', '')}/{meta['name']}" for meta in waiting)
 
 
 def last_success(requests: Iterable[Json]) -> datetime | None:
     """When the last of these CertificateRequests was signed."""
-    signed = [condition(one, "Ready") for one in requests]
-    moments = [parse_time(one.get("lastTransitionTime")) for one in signed if one.get("status") == "True"]
+    signed = [condition(request, "Ready") for request in requests]
+    moments = [
+        parse_time(ready.get("lastTransitionTime")) for ready in signed if ready.get("status") == "True"
+    ]
     return max((moment for moment in moments if moment is not None), default=None)
 
 

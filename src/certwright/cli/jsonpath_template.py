@@ -37,13 +37,13 @@ class Column(msgspec.Struct, frozen=True):
 
 def columns(text: str) -> tuple[Column, ...]:
     """The columns of `NAME:.metadata.name,READY:.status.…`. Raises `ValueError`."""
-    found = []
+    parsed = []
     for part in re.split(r",(?=[^,:\[\]]+:)", text):
         title, colon, path = part.partition(":")
         if not (title and colon and path):
             raise ValueError(f"{part!r} is not HEADER:PATH, e.g. NAME:.metadata.name")
-        found.append(Column(title, compile_all(bare_path(path))))
-    return tuple(found)
+        parsed.append(Column(title, compile_all(bare_path(path))))
+    return tuple(parsed)
 
 
 def template(text: str) -> Render:
@@ -74,14 +74,14 @@ def value_text(value: Any) -> str:
 
 def _tokens(text: str) -> list[Token]:
     """The parts of a template."""
-    found, at = [], 0
+    tokens, at = [], 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise ValueError(f"a brace without its partner at {text[at:]!r}")
-        found.append((match[1] is not None, (match[2] if match[1] is None else match[1].strip())))
+        tokens.append((match[1] is not None, (match[2] if match[1] is None else match[1].strip())))
         at = match.end()
-    return found
+    return tokens
 
 
 def _sequence(tokens: Sequence[Token], *, inner: bool = False) -> tuple[Render, list[Token]]:

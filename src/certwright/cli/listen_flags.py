@@ -39,8 +39,8 @@ def listen_option(default: str) -> Decorator:
     """Add `--listen` as `listen: Address | None`; `default` is the text of the help."""
 
     def parse(context: click.Context, option: click.Parameter, value: str | None) -> Address | None:
-        found = parse_address(context, option, value)
-        return None if found is None else (found[0] or ANY_ADDRESS, found[1])
+        address = parse_address(context, option, value)
+        return None if address is None else (address[0] or ANY_ADDRESS, address[1])
 
     return click.option(
         "--listen",

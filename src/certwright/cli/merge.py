@@ -30,19 +30,21 @@ _GO_ESCAPES = str.maketrans(
 
 
 def three_way_patch(
-    last: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any]
+    last: Mapping[str, Any], desired: Mapping[str, Any], live: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The JSON merge patch from `live` to `wanted`, given the `last` applied object.
+    """The JSON merge patch from `live` to `desired`, given the `last` applied object.
 
     Empty if nothing changes. Lists are replaced as a whole, a limit of merge patches.
     """
-    patch = {name: None for name in last if name not in wanted and live.get(name) is not None}
-    return patch | _additions(last, wanted, live)
+    patch = {name: None for name in last if name not in desired and live.get(name) is not None}
+    return patch | _additions(last, desired, live)
 
 
-def _additions(last: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, Any]:
+def _additions(
+    last: Mapping[str, Any], desired: Mapping[str, Any], live: Mapping[str, Any]
+) -> dict[str, Any]:
     patch: dict[str, Any] = {}
-    for name, value in wanted.items():
+    for name, value in desired.items():
         there = live.get(name)
         if isinstance(value, Mapping) and isinstance(there, Mapping):
             before = last.get(name)
@@ -54,18 +56,18 @@ def _additions(last: Mapping[str, Any], wanted: Mapping[str, Any], live: Mapping
     return patch
 
 
-def _differs(wanted: Any, live: Any) -> bool:
+def _differs(desired: Any, live: Any) -> bool:
     # In Python True == 1, but not in JSON.
-    return wanted != live or (isinstance(wanted, bool) != isinstance(live, bool))
+    return desired != live or (isinstance(desired, bool) != isinstance(live, bool))
 
 
-def with_last_applied(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """`wanted` with itself in its annotation, byte for byte as in kubectl."""
-    metadata = dict(wanted.get("metadata") or {})
+def with_last_applied(desired: Mapping[str, Any]) -> dict[str, Any]:
+    """`desired` with itself in its annotation, byte for byte as in kubectl."""
+    metadata = dict(desired.get("metadata") or {})
     annotations = {k: v for k, v in (metadata.get("annotations") or {}).items() if k != LAST_APPLIED}
-    bare = {**wanted, "metadata": {**metadata, "annotations": annotations}}
+    bare = {**desired, "metadata": {**metadata, "annotations": annotations}}
     text = msgspec.json.encode(bare, order="deterministic").decode().translate(_GO_ESCAPES) + "\n"
-    return {**wanted, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: text}}}
+    return {**desired, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: text}}}
 
 
 def last_applied(live: Mapping[str, Any]) -> dict[str, Any] | None:

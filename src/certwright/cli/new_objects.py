@@ -48,51 +48,51 @@ class NewCa(msgspec.Struct, frozen=True, kw_only=True):
     cluster: bool = False
 
 
-def certificate(wanted: NewCertificate) -> Json:
+def certificate(requested: NewCertificate) -> Json:
     """The Certificate. Raises `click.UsageError` for names that belong to another option, or for none."""
-    _check_names(wanted)
-    kind = wanted.kind or "Issuer"
+    _check_names(requested)
+    kind = requested.kind or "Issuer"
     optional = {
-        "commonName": wanted.common_name,
-        "dnsNames": list(wanted.dns),
-        "ipAddresses": list(wanted.ip),
-        "uris": list(wanted.uri),
-        "emailAddresses": list(wanted.email),
-        "duration": wanted.duration,
-        "renewBefore": wanted.renew_before,
-        "usages": list(wanted.usage),
+        "commonName": requested.common_name,
+        "dnsNames": list(requested.dns),
+        "ipAddresses": list(requested.ip),
+        "uris": list(requested.uri),
+        "emailAddresses": list(requested.email),
+        "duration": requested.duration,
+        "renewBefore": requested.renew_before,
+        "usages": list(requested.usage),
     }
     return _object(
         "Certificate",
-        wanted.name,
+        requested.name,
         {
-            "secretName": wanted.secret or f"{wanted.name}-tls",
+            "secretName": requested.secret or f"{requested.name}-tls",
             **{key: value for key, value in optional.items() if value},
-            "issuerRef": {"group": _GROUPS[kind], "kind": kind, "name": wanted.issuer},
+            "issuerRef": {"group": _GROUPS[kind], "kind": kind, "name": requested.issuer},
         },
     )
 
 
-def ca(wanted: NewCa) -> list[Json]:
+def ca(requested: NewCa) -> list[Json]:
     """The objects of a private CA, in the order in which each depends on the one before."""
-    kind = "ClusterIssuer" if wanted.cluster else "Issuer"
-    secret = wanted.secret or f"{wanted.name}-ca"
-    root = f"{wanted.name}-selfsigned"
+    kind = "ClusterIssuer" if requested.cluster else "Issuer"
+    secret = requested.secret or f"{requested.name}-ca"
+    root = f"{requested.name}-selfsigned"
     return [
         _object(kind, root, {"selfSigned": {}}),
         _object(
             "Certificate",
-            f"{wanted.name}-ca",
+            f"{requested.name}-ca",
             {
                 "isCA": True,
-                "commonName": wanted.common_name or wanted.name,
+                "commonName": requested.common_name or requested.name,
                 "secretName": secret,
-                "duration": wanted.duration,
+                "duration": requested.duration,
                 "privateKey": {"algorithm": "ECDSA", "size": 256},
                 "issuerRef": {"group": OUR_GROUP, "kind": kind, "name": root},
             },
         ),
-        _object(kind, wanted.name, {"ca": {"secretName": secret}}),
+        _object(kind, requested.name, {"ca": {"secretName": secret}}),
     ]
 
 
@@ -100,12 +100,12 @@ def _object(kind: str, name: str, spec: Json) -> Json:
     return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _check_names(wanted: NewCertificate) -> None:
-    if not (wanted.dns or wanted.ip or wanted.uri or wanted.email or wanted.common_name):
+def _check_names(requested: NewCertificate) -> None:
+    if not (requested.dns or requested.ip or requested.uri or requested.email or requested.common_name):
         raise click.UsageError("a certificate needs a name: --dns, --ip, --uri, --email or --common-name")
-    for name in wanted.dns:
+    for name in requested.dns:
         if is_ip_address(name):
             raise click.UsageError(f"--dns {name}: is an IP address; use --ip {name}")
-    for address in wanted.ip:
+    for address in requested.ip:
         if not is_ip_address(address):
             raise click.UsageError(f"--ip {address}: is not an IP address; use --dns for DNS names")

@@ -68,7 +68,7 @@ class OnChange:
             if not self._pending:
                 await self._woken.wait()
                 continue
-            pending = min(self._pending.values(), key=lambda one: one.due)
+            pending = min(self._pending.values(), key=lambda change: change.due)
             wait_s = pending.due - self._clock.monotonic()
             if wait_s <= 0:
                 await self._run(pending)
@@ -77,7 +77,7 @@ class OnChange:
 
     async def wait_tried(self) -> bool:
         """Return when the command has run for each change added so far; whether all runs have succeeded."""
-        while any(not one.failures for one in self._pending.values()):
+        while any(not change.failures for change in self._pending.values()):
             self._ran.clear()
             await self._ran.wait()
         return not self._pending

@@ -24,7 +24,7 @@ Programs = dict[str, tuple[str, ...]]
 
 def parse_programs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Programs:
     """Parse `NAME=COMMAND ARGUMENTS`, quoted as for a shell."""
-    found: Programs = {}
+    programs: Programs = {}
     for value in values:
         name, equals, line = value.partition("=")
         if not equals or not _NAME.fullmatch(name):
@@ -37,10 +37,10 @@ def parse_programs(_context: click.Context, _option: click.Parameter, values: tu
             raise click.BadParameter(f"`{value}`: the command cannot be split into words: {error}") from error
         if not command or not Path(command[0]).is_absolute():
             raise click.BadParameter(f"`{value}`: name the program by its absolute path")
-        if name in found:
+        if name in programs:
             raise click.BadParameter(f"`{value}`: there is another program of the name {name}")
-        found[name] = command
-    return found
+        programs[name] = command
+    return programs
 
 
 def parse_environment(_context: click.Context, _option: click.Parameter, path: Path | None) -> dict[str, str]:
@@ -51,7 +51,7 @@ def parse_environment(_context: click.Context, _option: click.Parameter, path: P
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    found: dict[str, str] = {}
+    environment: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
@@ -63,8 +63,8 @@ def parse_environment(_context: click.Context, _option: click.Parameter, path: P
             raise click.BadParameter(
                 f"{path}, line {number}: {_RESERVED}… says what to prove; use another name"
             )
-        found[key] = value
-    return found
+        environment[key] = value
+    return environment
 
 
 def parse_directories(
@@ -81,7 +81,7 @@ def parse_endpoints(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
     """Parse `PROVIDER=URL`."""
-    found: dict[str, str] = {}
+    endpoints: dict[str, str] = {}
     for value in values:
         providers = lazy.operator_policy.DNS01_ENDPOINTS
         name, equals, url = value.partition("=")
@@ -92,8 +92,8 @@ def parse_endpoints(
             lazy.outgoing.parse_server_url(url)
         except lazy.outgoing.BadUrl as error:
             raise click.BadParameter(f"`{value}`: {url} {error}") from error
-        found[name] = url
-    return found
+        endpoints[name] = url
+    return endpoints
 
 
 def parse_lexicon(
@@ -124,7 +124,7 @@ def parse_lexicon_options(
     _context: click.Context, _option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, dict[str, str]]:
     """Parse `PROVIDER.OPTION=VALUE`."""
-    found: dict[str, dict[str, str]] = {}
+    options: dict[str, dict[str, str]] = {}
     for value in values:
         name, equals, setting = value.partition("=")
         provider, dot, option = name.partition(".")
@@ -133,8 +133,8 @@ def parse_lexicon_options(
             raise click.BadParameter(
                 f"`{name}`: write PROVIDER.OPTION=VALUE, e.g. powerdns.pdns_server=https://dns.example:8081"
             )
-        found.setdefault(provider, {})[option] = setting
-    return found
+        options.setdefault(provider, {})[option] = setting
+    return options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,15 +58,17 @@ async def around(client: Client, certificate: Json) -> Around:
     request = current_request(certificate, requests.items)
     is_missing = issuer is None and "issuer" not in hidden
     namesake = await _namesake(client, ref, namespace) if is_missing else None
-    found = Around(certificate, issuer, request, secret, namesake=namesake, hidden=tuple(hidden))
+    context = Around(certificate, issuer, request, secret, namesake=namesake, hidden=tuple(hidden))
     may_order = ref["group"] == SETS_GROUP or "acme" in ((issuer or {}).get("spec") or {})
     if request is None or not may_order:
-        return found
+        return context
     orders = await client.list(ORDERS, namespace)
     challenges = await client.list(CHALLENGES, namespace)
-    order = next((one for one in orders.items if _belongs(one, request) and not _is_superseded(one)), None)
-    own = [one for one in challenges.items if order is not None and _belongs(one, order)]
-    return replace(found, order=order, challenges=tuple(own))
+    order = next(
+        (entry for entry in orders.items if _belongs(entry, request) and not _is_superseded(entry)), None
+    )
+    own = [challenge for challenge in challenges.items if order is not None and _belongs(challenge, order)]
+    return replace(context, order=order, challenges=tuple(own))
 
 
 def of_the_other_kind(ref: Mapping[str, str]) -> dict[str, str]:

@@ -85,7 +85,7 @@ def one_object(
             kind = _named(word, kinds)
             if kind is not None:
                 return kind, name
-            known = ", ".join(one.singular for one in kinds)
+            known = ", ".join(allowed.singular for allowed in kinds)
             raise click.UsageError(f"`{word}` is not one of the kinds {known}")
     raise click.UsageError("name one object: NAME, KIND NAME or KIND/NAME")
 

@@ -52,24 +52,26 @@ class SetStatus(msgspec.Struct, frozen=True):
     waiting: tuple[str, ...]
 
 
-async def view(here: Session, found: Json, now: datetime) -> StatusView:
-    """The status of the IssuerSet or ClusterIssuerSet `found`: which member signs, the state of all of them,
+async def view(here: Session, issuer_set: Json, now: datetime) -> StatusView:
+    """The status of the IssuerSet or ClusterIssuerSet: which member signs, the state of all of them,
     and which certificates wait. Raises the client's errors."""
-    is_cluster = found["kind"] == related.CLUSTER_ISSUER_SETS.kind
+    is_cluster = issuer_set["kind"] == related.CLUSTER_ISSUER_SETS.kind
     certificates = await list_for(here, related.CERTIFICATES, everywhere=is_cluster)
     requests = await list_for(here, related.REQUESTS, everywhere=is_cluster)
-    members = await members_of(here.client, found, requests)
-    events = await related.events_of(here.client, found)
-    reference = {"name": found["metadata"]["name"], "kind": str(found["kind"]), "group": SETS_GROUP}
-    status = SetStatus(found, members, waiting_for(reference, certificates))
+    members = await members_of(here.client, issuer_set, requests)
+    events = await related.events_of(here.client, issuer_set)
+    reference = {"name": issuer_set["metadata"]["name"], "kind": str(issuer_set["kind"]), "group": SETS_GROUP}
+    status = SetStatus(issuer_set, members, waiting_for(reference, certificates))
     return StatusView(report(status, events[-MOST_SHOWN:], now), as_json(status))
 
 
-async def members_of(client: Client, found: Json, requests: Sequence[Json]) -> tuple[MemberStatus, ...]:
+async def members_of(client: Client, issuer_set: Json, requests: Sequence[Json]) -> tuple[MemberStatus, ...]:
     """The members of the set and their states."""
-    namespace = str(found["metadata"].get("namespace", ""))
-    references = [_reference(one) for one in (found.get("spec") or {}).get("issuers") or []]
-    return tuple(await asyncio.gather(*(_member(client, one, namespace, requests) for one in references)))
+    namespace = str(issuer_set["metadata"].get("namespace", ""))
+    references = [_reference(member) for member in (issuer_set.get("spec") or {}).get("issuers") or []]
+    return tuple(
+        await asyncio.gather(*(_member(client, reference, namespace, requests) for reference in references))
+    )
 
 
 def _reference(item: Json) -> Reference:
@@ -90,7 +92,7 @@ async def _member(
     except Forbidden:
         return MemberStatus(reference, "unknown", "you may not read it")
     state, message = _state(issuer)
-    signed = [one for one in requests if member_ref(one) == reference]
+    signed = [request for request in requests if member_ref(request) == reference]
     return MemberStatus(reference, state, message, last_success(signed))
 
 
@@ -112,7 +114,7 @@ def report(status: SetStatus, events: list[Json], now: datetime) -> list[str]:
     lines = [f"{status.found['kind']} {status.found['metadata']['name']}: {cause}."]
     if advice:
         lines.append(f"What to do: {advice}.")
-    rows = [("MEMBER", "STATE", "LAST SUCCESS", "MESSAGE"), *(_row(one, now) for one in status.members)]
+    rows = [("MEMBER", "STATE", "LAST SUCCESS", "MESSAGE"), *(_row(member, now) for member in status.members)]
     return [
         *lines,
         *sections.section("Members", lines_of(rows)),
@@ -148,12 +150,12 @@ def _story(status: SetStatus, now: datetime) -> tuple[str, str]:
 
 def as_json(status: SetStatus) -> Json:
     """The status as JSON."""
-    found, ready = status.found, condition(status.found, "Ready")
-    state = found.get("status") or {}
+    issuer_set, ready = status.found, condition(status.found, "Ready")
+    state = issuer_set.get("status") or {}
     return {
-        "kind": found["kind"],
-        "name": found["metadata"]["name"],
-        "namespace": found["metadata"].get("namespace", ""),
+        "kind": issuer_set["kind"],
+        "name": issuer_set["metadata"]["name"],
+        "namespace": issuer_set["metadata"].get("namespace", ""),
         "ready": ready.get("status") == "True",
         "reason": ready.get("reason", ""),
         "message": ready.get("message", ""),
@@ -161,12 +163,12 @@ def as_json(status: SetStatus) -> Json:
         "returnTime": state.get("returnTime"),
         "members": [
             {
-                **one.reference,
-                "state": one.state,
-                "message": one.message,
-                "lastSuccess": one.last_success,
+                **member.reference,
+                "state": member.state,
+                "message": member.message,
+                "lastSuccess": member.last_success,
             }
-            for one in status.members
+            for member in status.members
         ],
         "waiting": list(status.waiting),
     }

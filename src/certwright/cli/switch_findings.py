@@ -75,7 +75,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 def findings(cluster: Cluster) -> list[Finding]:
     """All statements about the cluster: what stops or is unknown, then what changes, then what works."""
-    found = [
+    results = [
         *_of_missing(cluster),
         *_of_issuers((*cluster.issuers, *cluster.cluster_issuers)),
         *_of_certificates(cluster.certificates),
@@ -87,7 +87,7 @@ def findings(cluster: Cluster) -> list[Finding]:
         *_of_injected(cluster.injected),
     ]
     order = ("stops", "unread", "changes", "works")
-    return sorted(found, key=lambda one: order.index(one.verdict))
+    return sorted(results, key=lambda finding: order.index(finding.verdict))
 
 
 def _of_missing(cluster: Cluster) -> Iterator[Finding]:
@@ -102,7 +102,8 @@ def _of_issuers(issuers: Sequence[Issuer | ClusterIssuer]) -> Iterator[Finding]:
         kind = "ClusterIssuer" if isinstance(issuer, ClusterIssuer) else "Issuer"
         about = f"{kind} {meta.key}"
         problems = [
-            Finding("stops", about, str(one)) for one in issuer_violations(issuer.spec, OperatorPolicy())
+            Finding("stops", about, str(violation))
+            for violation in issuer_violations(issuer.spec, OperatorPolicy())
         ]
         problems += _of_solvers(about, issuer)
         yield from problems
@@ -116,7 +117,7 @@ def _of_solvers(about: str, issuer: Issuer | ClusterIssuer) -> list[Finding]:
     acme = issuer.spec.acme
     if acme is None:
         return []
-    found = []
+    results = []
     for number, solver in enumerate(acme.solvers):
         path = f"spec.acme.solvers[{number}]"
         if _uses_cluster(solver):
@@ -124,8 +125,8 @@ def _of_solvers(about: str, issuer: Issuer | ClusterIssuer) -> list[Finding]:
                 f"{path}: HTTP-01 is answered by the controllers instead of solver pods: proxies must be "
                 "able to connect to port 8089 of certwright's pods; podTemplate has no effect"
             )
-            found.append(Finding("changes", about, text))
-    return found
+            results.append(Finding("changes", about, text))
+    return results
 
 
 def _uses_cluster(solver: Solver) -> bool:
@@ -135,16 +136,16 @@ def _uses_cluster(solver: Solver) -> bool:
 
 def _of_certificates(certificates: Sequence[Json]) -> Iterator[Finding]:
     external, ready, failing = Counter[str](), 0, []
-    for one in certificates:
-        reference = one["spec"].get("issuerRef") or {}
+    for certificate in certificates:
+        reference = certificate["spec"].get("issuerRef") or {}
         group = reference.get("group") or GROUP
         if group not in (GROUP, SETS_GROUP):
             external[f"{reference.get('kind') or 'Issuer'}.{group}"] += 1
-        conditions = (one.get("status") or {}).get("conditions") or ()
+        conditions = (certificate.get("status") or {}).get("conditions") or ()
         is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
         ready += is_ready
         if not is_ready:
-            meta = one["metadata"]
+            meta = certificate["metadata"]
             failing.append(f"{meta['namespace']}/{meta['name']}")
     if ready:
         yield Finding("works", f"{ready} Certificates", "are Ready: nothing is issued again")
@@ -160,11 +161,11 @@ def _of_annotated(kind: str, objects: Sequence[Json], certificates: Sequence[Jso
     keys = (f"{GROUP}/issuer", f"{GROUP}/cluster-issuer", "kubernetes.io/tls-acme")
     owners = set(_owners(kind, certificates))
     automatic, served, new = 0, 0, []
-    for one in objects:
-        annotations = _annotations(one)
+    for resource in objects:
+        annotations = _annotations(resource)
         if not any(key in annotations for key in keys):
             continue
-        name = f"{one['metadata']['namespace']}/{one['metadata']['name']}"
+        name = f"{resource['metadata']['namespace']}/{resource['metadata']['name']}"
         automatic += not any(key in annotations for key in keys[:2])
         if name in owners:
             served += 1
@@ -181,10 +182,10 @@ def _of_annotated(kind: str, objects: Sequence[Json], certificates: Sequence[Jso
 
 
 def _owners(kind: str, certificates: Sequence[Json]) -> Iterator[str]:
-    for one in certificates:
-        for owner in one["metadata"].get("ownerReferences") or ():
+    for certificate in certificates:
+        for owner in certificate["metadata"].get("ownerReferences") or ():
             if owner["kind"] == kind:
-                yield f"{one['metadata']['namespace']}/{owner['name']}"
+                yield f"{certificate['metadata']['namespace']}/{owner['name']}"
 
 
 def _plural(kind: str) -> str:
@@ -194,8 +195,8 @@ def _plural(kind: str) -> str:
 def _component(deployment: Json) -> str | None:
     """Which component of cert-manager a Deployment runs, by its image, else by the labels of its chart."""
     for container in deployment["spec"]["template"]["spec"].get("containers") or ():
-        if found := _IMAGE.search(container.get("image") or ""):
-            return found[1]
+        if match := _IMAGE.search(container.get("image") or ""):
+            return match[1]
     labels = deployment["metadata"].get("labels") or {}
     if labels.get("app.kubernetes.io/name") == "cert-manager":
         return _CONTROLLER
@@ -205,16 +206,16 @@ def _component(deployment: Json) -> str | None:
 
 
 def _of_deployments(deployments: Sequence[Json]) -> Iterator[Finding]:
-    for one in deployments:
-        component = _component(one)
+    for deployment in deployments:
+        component = _component(deployment)
         if component is None:
             continue
-        about = f"Deployment {one['metadata']['namespace']}/{one['metadata']['name']}"
-        if one["spec"].get("replicas", 1):
+        about = f"Deployment {deployment['metadata']['namespace']}/{deployment['metadata']['name']}"
+        if deployment["spec"].get("replicas", 1):
             text = "is running: scale it to 0 before certwright is started, or upgrade the Helm release"
             yield Finding("changes", about, text)
         if component == _CONTROLLER:
-            yield from _of_flags(about, one)
+            yield from _of_flags(about, deployment)
 
 
 def _of_flags(about: str, deployment: Json) -> Iterator[Finding]:
@@ -254,11 +255,14 @@ def _of_gates(about: str, text: str) -> Iterator[Finding]:
 
 
 def _of_webhooks(cluster: Cluster) -> Iterator[Finding]:
-    runs = any(_component(one) == "webhook" and one["spec"].get("replicas", 1) for one in cluster.deployments)
-    for one in cluster.webhooks:
-        if not one["metadata"]["name"].endswith(WEBHOOK):
+    runs = any(
+        _component(deployment) == "webhook" and deployment["spec"].get("replicas", 1)
+        for deployment in cluster.deployments
+    )
+    for webhook in cluster.webhooks:
+        if not webhook["metadata"]["name"].endswith(WEBHOOK):
             continue
-        about = f"{one['kind']} {one['metadata']['name']}"
+        about = f"{webhook['kind']} {webhook['metadata']['name']}"
         checks = "(the definitions of `certwright crds` check the same)"
         if runs:
             text = (
@@ -272,13 +276,13 @@ def _of_webhooks(cluster: Cluster) -> Iterator[Finding]:
 
 
 def _of_injected(objects: Sequence[Json]) -> Iterator[Finding]:
-    number = sum(any(key.startswith(_INJECT) for key in _annotations(one)) for one in objects)
+    number = sum(any(key.startswith(_INJECT) for key in _annotations(resource)) for resource in objects)
     if number:
         yield Finding("works", f"{number} objects", "with a CA to be injected keep it")
 
 
-def _annotations(one: Json) -> Mapping[str, str]:
-    return one["metadata"].get("annotations") or {}
+def _annotations(resource: Json) -> Mapping[str, str]:
+    return resource["metadata"].get("annotations") or {}
 
 
 def _some(names: Sequence[str], what: str) -> str:

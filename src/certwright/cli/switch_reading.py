@@ -68,7 +68,7 @@ class SwitchReader:
 
     async def _list(self, kind: Kind[T]) -> list[T]:
         try:
-            found = (await self._client.list(kind)).items
+            objects = (await self._client.list(kind)).items
         except NotFound as error:
             if kind not in _OPTIONAL:
                 self._missing[kind.resource] = str(error)
@@ -76,7 +76,7 @@ class SwitchReader:
         except ApiError as error:
             self._missing[kind.resource] = str(error)
             return []
-        for one in found:
-            if isinstance(one, dict):
-                one.setdefault("kind", kind.kind)
-        return found
+        for item in objects:
+            if isinstance(item, dict):
+                item.setdefault("kind", kind.kind)
+        return objects

@@ -42,8 +42,8 @@ async def of_object(here: Session, words: tuple[str, ...], secrets_in: str) -> C
     namespace = here.namespace
     secret = name
     if kind is related.CERTIFICATES:
-        found = await fetch(here, related.CERTIFICATES, name)
-        secret = str((found.get("spec") or {}).get("secretName", ""))
+        certificate = await fetch(here, related.CERTIFICATES, name)
+        secret = str((certificate.get("spec") or {}).get("secretName", ""))
     elif kind is not related.SECRETS:
         secret = _of_ca_issuer(await fetch(here, kind, name), f"{kind.kind} {name}")
         namespace = secrets_in if kind is related.CLUSTER_ISSUERS else namespace
@@ -71,17 +71,17 @@ def _of_secret(secret: Secret, title: str) -> CertificateFacts:
 def only_ca(pem: bytes, title: str) -> CertificateFacts:
     """The certificate of a PEM text with only one, which must be a CA's. Raises `Failed`."""
     try:
-        found = certificates.read_chain(pem)
+        chain = certificates.read_chain(pem)
     except PkiError as error:
         raise Failed(f"{title}: {error}") from error
-    if not found[0].is_ca:
+    if not chain[0].is_ca:
         raise Failed(
-            f"{title} is the certificate of {found[0].subject_text or '(no subject)'}, which is not a CA; "
+            f"{title} is the certificate of {chain[0].subject_text or '(no subject)'}, which is not a CA; "
             "only CA certificates can be trusted"
         )
-    if len(found) > 1:
-        raise Failed(f"{title} has {len(found)} certificates; save the CA's alone, and use --file")
-    return found[0]
+    if len(chain) > 1:
+        raise Failed(f"{title} has {len(chain)} certificates; save the CA's alone, and use --file")
+    return chain[0]
 
 
 def check_dates(ca: CertificateFacts, now: datetime) -> None:

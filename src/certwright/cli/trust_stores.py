@@ -187,10 +187,10 @@ def nss_databases(home: Path) -> list[Path]:
 
 def java_keystore() -> Path | None:
     """The store of the installed JDK or JRE (`cacerts`), or None."""
-    found = shutil.which("keytool")
-    if found is None:
+    keytool = shutil.which("keytool")
+    if keytool is None:
         return None
-    path = Path(found).resolve().parent.parent / "lib/security/cacerts"
+    path = Path(keytool).resolve().parent.parent / "lib/security/cacerts"
     return path.resolve() if path.exists() else None
 
 

@@ -77,9 +77,9 @@ async def create(client: Client, user: NewUser) -> Token:
     await _ensure(client, NAMESPACES, Namespace(metadata=ObjectMeta(name=NAMESPACE)))
     meta = ObjectMeta(name=user.name, namespace=NAMESPACE, labels={LABEL: user.name})
     await _ensure(client, SERVICE_ACCOUNTS, ServiceAccount(metadata=meta))
-    wanted = _bindings(user)
-    existing = {_place(one): one for one in await _bindings_of(client, user.name)}
-    for binding in wanted:
+    desired = _bindings(user)
+    existing = {_place(live): live for live in await _bindings_of(client, user.name)}
+    for binding in desired:
         before = existing.pop(_place(binding), None)
         if before is not None and before["roleRef"]["name"] != binding["roleRef"]["name"]:
             existing[_place(binding)] = before
@@ -88,7 +88,7 @@ async def create(client: Client, user: NewUser) -> Token:
             f"the user {user.name} exists with other rights ({', '.join(_rights(existing.values()))}); "
             f"delete it first: certwright user delete {user.name}"
         )
-    for binding in wanted:
+    for binding in desired:
         await _ensure(client, _kind_of(binding), binding)
     return await _new_token(client, user)
 
@@ -98,12 +98,12 @@ async def list_users(client: Client) -> list[User]:
     accounts, bindings = await asyncio.gather(
         client.list(SERVICE_ACCOUNTS, NAMESPACE, labels=LABEL), _bindings_of(client)
     )
-    found = []
+    users = []
     for account in accounts.items:
         meta = account.metadata
-        own = [one for one in bindings if one["metadata"]["labels"][LABEL] == meta.name]
-        found.append(User(meta.name, tuple(_rights(own)), meta.annotations.get(EXPIRES, "")))
-    return sorted(found, key=lambda user: user.name)
+        own = [binding for binding in bindings if binding["metadata"]["labels"][LABEL] == meta.name]
+        users.append(User(meta.name, tuple(_rights(own)), meta.annotations.get(EXPIRES, "")))
+    return sorted(users, key=lambda user: user.name)
 
 
 async def delete(client: Client, name: str) -> None:
@@ -136,10 +136,10 @@ def _bindings(user: NewUser) -> list[Json]:
     name = f"certwright-user-{user.name}"
     if user.namespaces:
         return [_binding(user, name, user.role, namespace) for namespace in user.namespaces]
-    found = [_binding(user, name, user.role)]
+    bindings = [_binding(user, name, user.role)]
     if user.role != "cluster-admin":
-        found.append(_binding(user, f"{name}-cluster", _CLUSTER_VIEW))
-    return found
+        bindings.append(_binding(user, f"{name}-cluster", _CLUSTER_VIEW))
+    return bindings
 
 
 def _binding(user: NewUser, name: str, role: str, namespace: str = "") -> Json:
@@ -164,12 +164,12 @@ def _place(binding: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _rights(bindings: Sequence[Json] | Any) -> list[str]:
-    found = []
-    for one in bindings:
-        role, namespace = one["roleRef"]["name"], one["metadata"].get("namespace", "")
+    rights = []
+    for binding in bindings:
+        role, namespace = binding["roleRef"]["name"], binding["metadata"].get("namespace", "")
         if role != _CLUSTER_VIEW:
-            found.append(f"{role} in {namespace}" if namespace else role)
-    return sorted(found)
+            rights.append(f"{role} in {namespace}" if namespace else role)
+    return sorted(rights)
 
 
 async def _bindings_of(client: Client, name: str = "") -> list[Json]:
@@ -177,7 +177,7 @@ async def _bindings_of(client: Client, name: str = "") -> list[Json]:
     lists = await asyncio.gather(
         client.list(_CLUSTER_BINDINGS, labels=labels), client.list(_BINDINGS, labels=labels)
     )
-    return [binding for one in lists for binding in one.items]
+    return [binding for listing in lists for binding in listing.items]
 
 
 async def _ensure(client: Client, kind: Kind[Any], obj: Any) -> None:

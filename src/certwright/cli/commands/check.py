@@ -94,7 +94,7 @@ async def solver(
 
     is_cluster = kind.lower() == "clusterissuer"
     async with session(server) as here:
-        wanted = lazy.solver_check.SolverCheck(
+        requested = lazy.solver_check.SolverCheck(
             issuer=issuer,
             namespace="" if is_cluster else here.namespace,
             secrets_in=cluster_resource_namespace if is_cluster else here.namespace,
@@ -104,7 +104,7 @@ async def solver(
         )
         try:
             await lazy.solver_check.check(
-                wanted, here.client, solvers.settings, user_agent=USER_AGENT, report=report
+                requested, here.client, solvers.settings, user_agent=USER_AGENT, report=report
             )
         except (lazy.solver_check.SolverCheckFailed, lazy.app.StartError) as error:
             raise Failed(str(error)) from error

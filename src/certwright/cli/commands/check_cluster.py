@@ -67,12 +67,12 @@ async def switch(*, server: ServerOptions) -> None:
       certwright check switch --kubeconfig cluster.yaml
     """
     async with session(server) as here:
-        found = findings(await SwitchReader(here.client).read())
-    for one in found:
-        echo(_line(one))
-    if any(one.verdict in ("stops", "unread") for one in found):
+        results = findings(await SwitchReader(here.client).read())
+    for finding in results:
+        echo(_line(finding))
+    if any(finding.verdict in ("stops", "unread") for finding in results):
         raise AlreadyReported
 
 
-def _line(one: Finding) -> str:
-    return f"{_MARKS[one.verdict]:<8}{one.about}: {one.text}"
+def _line(finding: Finding) -> str:
+    return f"{_MARKS[finding.verdict]:<8}{finding.about}: {finding.text}"

@@ -123,16 +123,16 @@ def command(
     log.set_up()
     deliveries.reserve()
     choice = access.choose(server.kubeconfig, os.environ, Path.cwd())
-    found = access.load(choice, server.context)
+    cluster_access = access.load(choice, server.context)
     options = lazy.app.ControllerOptions(
         namespace=namespace,
-        api_server_ca=found.ca_pem,
+        api_server_ca=cluster_access.ca_pem,
         acme=acme.settings,
         shims=shims.settings,
         deliveries=deliveries.settings,
         **asdict(flags),
     )
-    lazy.app.run(_work(_Target(choice, found), options, _settings(cluster), metrics, log))
+    lazy.app.run(_work(_Target(choice, cluster_access), options, _settings(cluster), metrics, log))
     daemon.leave()
 
 

@@ -98,8 +98,8 @@ def _without_comments(text: str) -> str:
 
 def _read(text: str, live: Json) -> Json:
     """The edited object. Raises `Failed` if it is another one."""
-    found = manifests.read_documents(text.encode(), source="the edited object")
-    documents = list(found)
+    parsed = manifests.read_documents(text.encode(), source="the edited object")
+    documents = list(parsed)
     for document in documents:
         if isinstance(document, DocumentError):
             raise Failed(str(document))

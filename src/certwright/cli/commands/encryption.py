@@ -46,11 +46,11 @@ async def status(*, server: ServerOptions, output: str | None) -> None:
       certwright encryption status -o json
     """
     async with session(server) as here:
-        found = await _request(here, "GET", _PATH)
+        state = await _request(here, "GET", _PATH)
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(state)).decode())
         return
-    for line in _lines(found):
+    for line in _lines(state):
         click.echo(line)
 
 
@@ -75,17 +75,17 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
     """
     async with session(server) as here:
         if wrapping:
-            found = await _request(here, "POST", f"{_PATH}/rewrap")
-            click.echo(f"the key in {found['source']} is new, its fingerprint {found['wrapped_by']}")
+            state = await _request(here, "POST", f"{_PATH}/rewrap")
+            click.echo(f"the key in {state['source']} is new, its fingerprint {state['wrapped_by']}")
             return
-        found = await _request(here, "POST", f"{_PATH}/rotate")
-        while not found["settled"]:
-            if found["unreadable"]:
-                raise Failed(f"{found['unreadable']} Secrets do not open; the server's log names them")
-            if found["total"]:
-                click.echo(f"{found['done']} of {found['total']} Secrets are re-encrypted")
+        state = await _request(here, "POST", f"{_PATH}/rotate")
+        while not state["settled"]:
+            if state["unreadable"]:
+                raise Failed(f"{state['unreadable']} Secrets do not open; the server's log names them")
+            if state["total"]:
+                click.echo(f"{state['done']} of {state['total']} Secrets are re-encrypted")
             await asyncio.sleep(_LOOK_EVERY_S)
-            found = await _request(here, "GET", _PATH)
+            state = await _request(here, "GET", _PATH)
     click.echo("all Secrets are encrypted with a new data key; the old one is gone")
 
 
@@ -96,22 +96,22 @@ async def _request(here: Session, method: str, path: str) -> dict[str, Any]:
         raise Failed("this server is not certwright's, or an older one") from error
     except ApiError as error:
         raise Failed(str(error)) from error
-    found: dict[str, Any] = msgspec.json.decode(response.body)
-    return found
+    content: dict[str, Any] = msgspec.json.decode(response.body)
+    return content
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    if found["wanted"]:
-        since = datetime.fromtimestamp(found["since"], UTC).strftime("%Y-%m-%d %H:%M UTC")
+def _lines(state: dict[str, Any]) -> list[str]:
+    if state["wanted"]:
+        since = datetime.fromtimestamp(state["since"], UTC).strftime("%Y-%m-%d %H:%M UTC")
         lines = [
             "Secrets are encrypted with AES-256-GCM.",
             f"Data key: since {since}",
-            f"Wrapped by: the key of fingerprint {found['wrapped_by']} ({found['source']})",
+            f"Wrapped by: the key of fingerprint {state['wrapped_by']} ({state['source']})",
         ]
     else:
         lines = ["Secrets are NOT encrypted (`certwright serve --encrypt-secrets=false`)."]
-    if not found["settled"]:
-        lines.append(f"Being rewritten: {found['done']} of {found['total']}")
-    if found["unreadable"]:
-        lines.append(f"Unreadable: {found['unreadable']}; the server's log names them")
+    if not state["settled"]:
+        lines.append(f"Being rewritten: {state['done']} of {state['total']}")
+    if state["unreadable"]:
+        lines.append(f"Unreadable: {state['unreadable']}; the server's log names them")
     return lines

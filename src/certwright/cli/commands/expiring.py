@@ -42,12 +42,12 @@ def parse_within(_context: click.Context, _option: click.Parameter, value: str |
     if match := _DAYS.fullmatch(value):
         return timedelta(days=int(match[1]) * _DAYS_OF[match[2]])
     try:
-        found = parse_duration(value)
+        duration = parse_duration(value)
     except ValueError:
         raise click.BadParameter(f'{value!r} is not a duration; write e.g. "30d", "2w" or "36h"') from None
-    if found < timedelta(0):
+    if duration < timedelta(0):
         raise click.BadParameter(f"{value!r} cannot be negative")
-    return found
+    return duration
 
 
 def parse_addresses(
@@ -172,14 +172,14 @@ async def _of_the_server(
         except Failed:
             report_warning("no server is configured (see --kubeconfig): only files and hosts are listed")
             return []
-    found: list[Record]
+    records: list[Record]
     async with session(server) as here:
         namespace = "" if all_namespaces else server.namespace or ""
         try:
-            found = await lazy.inventory_cluster.read_cluster(here.client, namespace)
+            records = await lazy.inventory_cluster.read_cluster(here.client, namespace)
         except Forbidden as error:
             if namespace or all_namespaces:
                 raise
             report_warning(f"only namespace {here.namespace} is listed: {sentence(str(error))}")
-            found = await lazy.inventory_cluster.read_cluster(here.client, here.namespace)
-    return found
+            records = await lazy.inventory_cluster.read_cluster(here.client, here.namespace)
+    return records

@@ -61,24 +61,24 @@ async def _schemas(here: Session, kind: Kind[Json]) -> Json:
     except NotFound:
         raise Failed(f"the server has no OpenAPI document of {kind.api_version}") from None
     document: Json = msgspec.json.decode(await whole_body(response))
-    found: Json = (document.get("components") or {}).get("schemas") or {}
-    return found
+    schemas: Json = (document.get("components") or {}).get("schemas") or {}
+    return schemas
 
 
 def _of_kind(schemas: Json, kind: Kind[Json]) -> Json:
-    wanted = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    group_version_kind = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     for schema in schemas.values():
-        if wanted in (schema.get("x-kubernetes-group-version-kind") or ()):
-            found: Json = schema
-            return found
+        if group_version_kind in (schema.get("x-kubernetes-group-version-kind") or ()):
+            kind_schema: Json = schema
+            return kind_schema
     raise Failed(f"the server does not document {kind.kind}")
 
 
 def _resolved(schema: Json, schemas: Json) -> Json:
     """The schema with what it refers to; its own description stays."""
     references = [schema, *(schema.get("allOf") or ())]
-    for one in references:
-        if target := one.get("$ref"):
+    for reference in references:
+        if target := reference.get("$ref"):
             own = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
             return {**schemas.get(target.removeprefix(_REF), {}), **own}
     return schema

@@ -177,14 +177,14 @@ class _Objects(_Getter):
             listing = await self._client.list(target.kind, target.namespace, labels=self._selector)
             self._revision = listing.resource_version
             return listing.items
-        found = []
+        objects = []
         for name in target.names:
             try:
-                found.append(await self._client.get(target.kind, name, target.namespace))
-                self._revision = found[-1]["metadata"].get("resourceVersion", "")
+                objects.append(await self._client.get(target.kind, name, target.namespace))
+                self._revision = objects[-1]["metadata"].get("resourceVersion", "")
             except errors.NotFound as error:
                 self._report_missing(target, error)
-        return found
+        return objects
 
     def _print_rows(self, objects: list[Json]) -> None:
         columns = self._output.columns
@@ -269,10 +269,10 @@ class _Tables(_Getter):
     async def show(self, targets: list[Target]) -> None:
         empty = True
         for target in targets:
-            found = [row for table in await self._tables(target) for row in table.get("rows") or []]
+            table_rows = [row for table in await self._tables(target) for row in table.get("rows") or []]
             if (find := self._sort_by) is not None:
-                found.sort(key=lambda row: sort_key(find, row.get("object")))
-            self._listed = rows = self._rows(target, {"rows": found})
+                table_rows.sort(key=lambda row: sort_key(find, row.get("object")))
+            self._listed = rows = self._rows(target, {"rows": table_rows})
             if not rows:
                 continue
             if not empty:

@@ -20,7 +20,7 @@ def command(context: click.Context, /, *, words: tuple[str, ...]) -> None:
     for word in words:
         if not isinstance(shown.command, click.Group):
             raise click.UsageError(f"`{shown.command_path}` has no commands of its own")
-        _, found, _ = shown.command.resolve_command(shown, [word])
-        assert found is not None
-        shown = click.Context(found, info_name=word, parent=shown)
+        _, subcommand, _ = shown.command.resolve_command(shown, [word])
+        assert subcommand is not None
+        shown = click.Context(subcommand, info_name=word, parent=shown)
     click.echo(shown.get_help())

@@ -135,10 +135,10 @@ def _parse_solver(_context: click.Context, _option: click.Parameter, value: str 
     if value is None:
         return None
     try:
-        found: Challenge = lazy.import_solvers.parse_solver(value)
+        challenge: Challenge = lazy.import_solvers.parse_solver(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
-    return found
+    return challenge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,28 +152,30 @@ class Acme:
     async def run(self, target: Target, read: Callable[[datetime], Installation]) -> None:
         """Import what `read` finds. Raises `Failed`."""
         try:
-            found = read(datetime.now(UTC))
+            installation = read(datetime.now(UTC))
             bundle = b"" if self.ca_bundle is None else lazy.import_files.read_bytes(self.ca_bundle)
         except lazy.import_model.CannotImport as error:
             raise Failed(str(error)) from error
-        self._choose(found)
+        self._choose(installation)
         defaults = lazy.import_objects.AcmeDefaults(ca_bundle=bundle, solver=self.solver)
-        await target.write(lambda place: lazy.import_objects.plan_of(found, place, defaults))
+        await target.write(lambda place: lazy.import_objects.plan_of(installation, place, defaults))
 
-    def _choose(self, found: Installation) -> None:
+    def _choose(self, installation: Installation) -> None:
         if not self.only:
-            if not found.certificates and not found.refusals:
+            if not installation.certificates and not installation.refusals:
                 raise Failed("there is no certificate in that folder")
             return
-        known = [one.name for one in found.certificates]
+        known = [certificate.name for certificate in installation.certificates]
         if missing := [name for name in self.only if name not in known]:
-            reasons = [one.reason for one in found.refusals]
+            reasons = [refusal.reason for refusal in installation.refusals]
             raise Failed(
                 f"no certificate named {missing[0]!r} can be imported; "
                 f"there are: {', '.join(known) or 'none'}" + "".join(f"; {reason}" for reason in reasons)
             )
-        found.certificates = [one for one in found.certificates if one.name in self.only]
-        found.refusals = []
+        installation.certificates = [
+            certificate for certificate in installation.certificates if certificate.name in self.only
+        ]
+        installation.refusals = []
 
 
 _gathered_acme = gathered(

@@ -38,13 +38,13 @@ async def command(*, server: ServerOptions, words: tuple[str, ...]) -> None:
     async with session(server) as here:
         if kind is related.CERTIFICATES:
             name = await _secret_name(here, name)
-        found = await fetch(here, SECRETS, name)
-    echo_lines(_report(found, f"{here.namespace}/{name}"))
+        secret = await fetch(here, SECRETS, name)
+    echo_lines(_report(secret, f"{here.namespace}/{name}"))
 
 
 async def _secret_name(here: Session, certificate: str) -> str:
-    found = await fetch(here, related.CERTIFICATES, certificate)
-    return str((found.get("spec") or {}).get("secretName", ""))
+    content = await fetch(here, related.CERTIFICATES, certificate)
+    return str((content.get("spec") or {}).get("secretName", ""))
 
 
 def _report(secret: Secret, words: str) -> list[str]:

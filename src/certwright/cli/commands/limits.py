@@ -100,7 +100,7 @@ async def command(
         )
         orders = (await here.client.list(related.ORDERS)).items
     now = datetime.now(UTC)
-    rows = [row for kept_one in kept.items for row in read(kept_one, orders, accounts, now)]
+    rows = [row for ledger in kept.items for row in read(ledger, orders, accounts, now)]
     shown = [row for row in rows if chosen is None or _concerns(row, chosen)]
     if not everything:
         shown = [row for row in shown if row.limit not in _MANY or row.is_used_up]
@@ -118,15 +118,15 @@ async def _accounts(client: Client) -> dict[tuple[str, str, str], Account]:
     """The ACME issuers, by kind, namespace and name."""
     kinds = (related.ISSUERS, related.CLUSTER_ISSUERS)
     lists = await asyncio.gather(*(client.list(kind) for kind in kinds))
-    found = {}
+    by_place = {}
     for kind, accounts in zip(kinds, lists, strict=True):
         for obj in accounts.items:
             meta, acme = obj["metadata"], (obj.get("spec") or {}).get("acme")
             if acme:
                 uri = str(((obj.get("status") or {}).get("acme") or {}).get("uri", ""))
                 place = (kind.kind, str(meta.get("namespace", "")), str(meta["name"]))
-                found[place] = Account(str(acme.get("server", "")), uri)
-    return found
+                by_place[place] = Account(str(acme.get("server", "")), uri)
+    return by_place
 
 
 def _choose(accounts: dict[tuple[str, str, str], Account], name: str, here: Session) -> Account:
@@ -239,11 +239,13 @@ def _uses(
         if account is None or account.server != server or not status.get("url") or made_at is None:
             continue
         identifiers = (*(spec.get("dnsNames") or ()), *(spec.get("ipAddresses") or ()))
-        yield _Use(namespace, account.uri, tuple(str(one).lower() for one in identifiers), made_at)
+        yield _Use(
+            namespace, account.uri, tuple(str(identifier).lower() for identifier in identifiers), made_at
+        )
 
 
 def _used_by(uses: Iterable[_Use], limit: str, whose: str, since: datetime) -> dict[str, int]:
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for use in uses:
         if use.made_at < since:
             continue
@@ -251,9 +253,11 @@ def _used_by(uses: Iterable[_Use], limit: str, whose: str, since: datetime) -> d
             counts = use.account == whose
         else:
             name = whose.rpartition(" ")[2] if limit == "failedValidations" else whose.partition(" ")[0]
-            counts = any(one == name or one.endswith(f".{name}") for one in use.identifiers)
-        found[use.namespace] += counts
-    return {namespace: many for namespace, many in found.most_common() if many}
+            counts = any(
+                identifier == name or identifier.endswith(f".{name}") for identifier in use.identifiers
+            )
+        totals[use.namespace] += counts
+    return {namespace: many for namespace, many in totals.most_common() if many}
 
 
 def _cells(row: Row, now: datetime) -> list[str]:

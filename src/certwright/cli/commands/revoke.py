@@ -52,7 +52,7 @@ async def command(*, server: ServerOptions, name: str, reason: str, allow_http_s
         raise click.UsageError("write the name of a Certificate, or secret/NAME")
     async with session(server) as here:
         try:
-            found = await lazy.revocation.revoke(
+            revoked = await lazy.revocation.revoke(
                 here.client,
                 lazy.revocation.Holder(here.namespace, plain, is_secret=kind == "secret"),
                 reason=reason,
@@ -61,4 +61,4 @@ async def command(*, server: ServerOptions, name: str, reason: str, allow_http_s
             )
         except lazy.revocation.CannotRevoke as error:
             raise Failed(str(error)) from error
-    echo(f"certificate {found.serial} is revoked at {found.server}")
+    echo(f"certificate {revoked.serial} is revoked at {revoked.server}")

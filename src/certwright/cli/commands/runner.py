@@ -65,12 +65,12 @@ class Runner:
             self._overview(server, exports) as overview,
         ):
             client = server.client(USER_AGENT)
-            wanted, failures = await self._apply(client, overview)
-            all_ready = await self._until_ready(overview, wanted, stop)
+            keys, failures = await self._apply(client, overview)
+            all_ready = await self._until_ready(overview, keys, stop)
             if stop.event.is_set():
                 return True
-            await overview.export_now(client, wanted)
-            self._show_result(server, overview, wanted)
+            await overview.export_now(client, keys)
+            self._show_result(server, overview, keys)
             if self._options.once:
                 return await exports.wait_command() and all_ready and not failures
             await self._keep_until_stopped(server, overview, stop)
@@ -111,30 +111,30 @@ class Runner:
         applier = Applier(client, default_namespace="default", make_namespaces=True)
         applied, failures = await apply_all(applier, self._options.manifests)
         certificates = []
-        for one in applied:
-            if (one.kind.group, one.kind.kind) == (OUR_GROUP, "Certificate"):
-                certificates.append(ObjectKey(one.namespace, one.name))
-                overview.expect(certificates[-1], one.revision)
+        for outcome in applied:
+            if (outcome.kind.group, outcome.kind.kind) == (OUR_GROUP, "Certificate"):
+                certificates.append(ObjectKey(outcome.namespace, outcome.name))
+                overview.expect(certificates[-1], outcome.revision)
         if applied and not certificates:
             report(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
         return certificates, failures
 
-    async def _until_ready(self, overview: Overview, wanted: list[ObjectKey], stop: daemon.Stop) -> bool:
-        """Show the progress of `wanted`; returns whether all became ready before the timeout or a signal."""
+    async def _until_ready(self, overview: Overview, keys: list[ObjectKey], stop: daemon.Stop) -> bool:
+        """Show the progress; returns whether all certificates became ready before the timeout or a signal."""
         board = progress.board(terminal=self._terminal)
         try:
-            work = self._follow(overview, wanted, board)
+            work = self._follow(overview, keys, board)
             return await _first(work, stop.event.wait(), timeout_s=self._options.timeout_s)
         finally:
             board.close()
 
-    async def _follow(self, overview: Overview, wanted: list[ObjectKey], board: progress.Board) -> None:
-        while wanted:
+    async def _follow(self, overview: Overview, keys: list[ObjectKey], board: progress.Board) -> None:
+        while keys:
             await overview.mirror.changed.wait()
             await self._clock.sleep(_TOGETHER_S)
             overview.mirror.changed.clear()
             await overview.export_changes()
-            stories = {key: overview.story(key) for key in wanted}
+            stories = {key: overview.story(key) for key in keys}
             board.show(stories)
             if all(story.ready for story in stories.values()):
                 return
@@ -171,25 +171,23 @@ class Runner:
             for key in await overview.export_overdue():
                 report(f"{key}: files in {overview.folder(key)} were written again")
 
-    def _show_result(self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]) -> None:
-        rows = [row for key in wanted if (row := overview.row(key)) is not None]
+    def _show_result(self, server: app.RunningServer, overview: Overview, keys: list[ObjectKey]) -> None:
+        rows = [row for key in keys if (row := overview.row(key)) is not None]
         if rows and not self._is_json:
             echo()
             progress.print_table(rows, terminal=self._terminal)
-        for key in wanted:
+        for key in keys:
             story = overview.story(key)
             if not story.ready:
                 report_error(f"certificate {key}: {story}")
         if self._is_json:
             return
-        for line in self._next_steps(server, overview, wanted):
+        for line in self._next_steps(server, overview, keys):
             echo(line)
 
-    def _next_steps(
-        self, server: app.RunningServer, overview: Overview, wanted: list[ObjectKey]
-    ) -> list[str]:
+    def _next_steps(self, server: app.RunningServer, overview: Overview, keys: list[ObjectKey]) -> list[str]:
         """Useful next commands. After --once there is no running server for them."""
-        exported = [key for key in wanted if overview.folder(key)]
+        exported = [key for key in keys if overview.folder(key)]
         key = next(
             (key for key in exported if overview.has_dns_names(key)), exported[-1] if exported else None
         )
@@ -205,8 +203,8 @@ class Runner:
 
 def _called_as() -> str:
     """The command that started this program: its name if it is on the PATH, else as it was."""
-    started, found = Path(sys.argv[0]), shutil.which("certwright")
-    if found and Path(found).resolve() == started.resolve():
+    started, executable = Path(sys.argv[0]), shutil.which("certwright")
+    if executable and Path(executable).resolve() == started.resolve():
         return "certwright"
     return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
 

@@ -49,10 +49,10 @@ async def command(*, server: ServerOptions, words: tuple[str, ...], output: str 
     """
     kind, name = one_object(words, tuple(_VIEWS), default=related.CERTIFICATES)
     async with session(server) as here:
-        found = await fetch(here, kind, name)
+        live = await fetch(here, kind, name)
         # As in a list: a server may leave it out.
-        found.setdefault("kind", kind.kind)
-        shown = await _VIEWS[kind](here, found, datetime.now(UTC))
+        live.setdefault("kind", kind.kind)
+        shown = await _VIEWS[kind](here, live, datetime.now(UTC))
         is_settled = shown.content["ready"] and not shown.content.get("issuing")
         problem = "" if is_settled else await store_problem(here.client)
     if output is not None:

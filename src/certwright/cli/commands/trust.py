@@ -56,13 +56,13 @@ class _Source:
         """Raises `Failed` and `click.UsageError`."""
         if (self.file is None) == (not self.words):
             raise click.UsageError("which CA? Name a Certificate, Secret or Issuer, or use --file")
-        found: CertificateFacts
+        facts: CertificateFacts
         if self.file is not None:
-            found = lazy.trust_source.of_file(self.file)
+            facts = lazy.trust_source.of_file(self.file)
         else:
             async with session(server) as here:
-                found = await lazy.trust_source.of_object(here, self.words, self.cluster_resource_namespace)
-        return found
+                facts = await lazy.trust_source.of_object(here, self.words, self.cluster_resource_namespace)
+        return facts
 
 
 _SOURCE_OPTIONS = (
@@ -105,10 +105,10 @@ class _Choice:
         for kind in self.stores:
             if not self._of_kind(kind):
                 raise Failed(f"--store {kind}: {_MISSING[kind]}")
-        found = self.found()
-        if not found:
+        stores = self.found()
+        if not stores:
             raise Failed("no trust store was found: " + "; ".join(_MISSING.values()))
-        return found
+        return stores
 
     def _of_kind(self, kind: str) -> Sequence[Store]:
         match kind:
@@ -266,18 +266,18 @@ async def uninstall(
     if fingerprint is not None:
         if source.words or source.file:
             raise click.UsageError("--fingerprint is instead of a NAME and of --file")
-        wanted = fingerprint.replace(":", "").lower()
-        if not _FINGERPRINT.fullmatch(wanted):
+        digest = fingerprint.replace(":", "").lower()
+        if not _FINGERPRINT.fullmatch(digest):
             raise click.UsageError(f"--fingerprint {fingerprint} is not a SHA-256: 64 hexadecimal digits")
     else:
-        wanted = (await source.read(server)).fingerprint.hex()
+        digest = (await source.read(server)).fingerprint.hex()
     _refuse_elsewhere(remove=True)
-    name = trust_stores.name_of(wanted)
+    name = trust_stores.name_of(digest)
 
     def plan(store: Store) -> list[Command]:
         return store.uninstall(name) if store.has(name) else []
 
-    words = _Words("removed", "not installed", f"certwright trust uninstall --fingerprint {wanted}", "")
+    words = _Words("removed", "not installed", f"certwright trust uninstall --fingerprint {digest}", "")
     await asyncio.to_thread(_change, choice.needed(), plan, words, dry_run=dry_run)
 
 

@@ -54,13 +54,13 @@ def _parse_name(_context: click.Context, _option: click.Parameter, value: str) -
 
 
 def _parse_lifetime(context: click.Context, option: click.Parameter, value: str) -> timedelta:
-    found = parse_within(context, option, value)
-    assert found is not None
-    if found < _SHORTEST:
+    lifetime = parse_within(context, option, value)
+    assert lifetime is not None
+    if lifetime < _SHORTEST:
         raise click.BadParameter(f"{value!r} is too short; a token is valid for 10m at least")
-    if found > _LONGEST:
+    if lifetime > _LONGEST:
         raise click.BadParameter(f"{value!r} is too long; a token is valid for {_LONGEST.days}d at most")
-    return found
+    return lifetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +140,12 @@ async def create(
         )
     _check_target(target.kubeconfig, name)
     choice = access.choose(target.admin_kubeconfig, os.environ, Path.cwd())
-    found = access.load(choice, target.context)
+    cluster = access.load(choice, target.context)
     options = ServerOptions(kubeconfig=target.admin_kubeconfig, context=target.context)
     async with access.session(options) as here:
         user = users.NewUser(name=name, role=role, namespaces=namespaces, lifetime=lifetime)
         token = await users.create(here.client, user)
-    content = kubeconfig.render(target.server or found.server, found.ca_pem, token.value, name)
+    content = kubeconfig.render(target.server or cluster.server, cluster.ca_pem, token.value, name)
     write_atomically(target.kubeconfig, content)
     where = f" in {', '.join(namespaces)}" if namespaces else ""
     if role in _TAKES_TOKENS and not namespaces:
@@ -185,11 +185,11 @@ async def list_(*, server: ServerOptions, output: str | None) -> None:
       certwright user list -o json
     """
     async with access.session(server) as here:
-        found = await users.list_users(here.client)
+        listed = await users.list_users(here.client)
     if output is not None:
-        print_content([asdict(user) for user in found], output)
-    elif found:
-        rows = [(user.name, ", ".join(user.roles) or "none", user.expires or "unknown") for user in found]
+        print_content([asdict(user) for user in listed], output)
+    elif listed:
+        rows = [(user.name, ", ".join(user.roles) or "none", user.expires or "unknown") for user in listed]
         echo("\n".join(lines_of([("NAME", "RIGHTS", "TOKEN EXPIRES"), *rows])))
     else:
         echo("there are no users; `certwright user create` creates one")
@@ -231,10 +231,10 @@ def rotate_admin(*, data_dir: Path) -> None:
     content = None
     if config.exists():
         try:
-            found = kubeconfig.load(config)
+            cluster = kubeconfig.load(config)
         except KubeconfigError as error:
             raise Failed(f"{config} cannot be used: {error}") from error
-        content = kubeconfig.render(found.server, found.ca_pem, token)
+        content = kubeconfig.render(cluster.server, cluster.ca_pem, token)
     write_atomically(path, token.encode())
     if content is not None:
         write_atomically(config, content)

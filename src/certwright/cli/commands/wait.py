@@ -41,8 +41,8 @@ def parse_goal(_context: click.Context, _option: click.Parameter, value: str) ->
     if value == "create":
         return "created", lambda obj: obj is not None
     if match := _CONDITION.fullmatch(value):
-        kind, wanted = match[1].lower(), (match[2] or "True").lower()
-        return "condition met", lambda obj: _status(obj, kind) == wanted
+        kind, expected = match[1].lower(), (match[2] or "True").lower()
+        return "condition met", lambda obj: _status(obj, kind) == expected
     hint = f"; did you mean condition={value}?" if value.isalpha() and value[0].isupper() else ""
     known = "condition=TYPE, condition=TYPE=STATUS, delete, create"
     raise click.BadParameter(f"`{value}` is not one of {known}{hint}")

@@ -32,16 +32,16 @@ _ENCODED: Final = ("__ACME_BASE64__START_", "__ACME_BASE64__END_")
 def read(folder: Path, now: datetime) -> Installation:
     """All certificates. Raises `CannotImport` if it is not acme.sh's folder."""
     require_folder(folder, "acme.sh", "ca", hint=f"its --home, usually {DEFAULT}")
-    found = Installation()
+    installation = Installation()
     for path in sorted(folder.glob("*/*.conf")):
         place = path.parent
         if place.name.removesuffix("_ecc") != path.stem or path.name.endswith(".csr.conf"):
             continue
         try:
-            found.certificates.append(_certificate(folder, path, now))
+            installation.certificates.append(_certificate(folder, path, now))
         except CannotImport as error:
-            found.refusals.append(Refusal(place, str(error)))
-    return found
+            installation.refusals.append(Refusal(place, str(error)))
+    return installation
 
 
 def _certificate(folder: Path, path: Path, now: datetime) -> Imported:
@@ -90,24 +90,24 @@ def _account(folder: Path, path: Path, settings: Mapping[str, str]) -> Account:
 def _challenges(folder: Path, path: Path, settings: Mapping[str, str]) -> dict[str | None, Challenge]:
     names = [settings.get("Le_Domain", ""), *settings.get("Le_Alt", "").split(",")]
     names = [name for name in names if name and name != "no"]
-    ways = settings.get("Le_Webroot", "").split(",")
+    methods = settings.get("Le_Webroot", "").split(",")
     saved = dns_credentials.saved_variables(folder / "account.conf", path)
-    found: dict[str | None, Challenge] = {}
+    challenges: dict[str | None, Challenge] = {}
     for number, name in enumerate(names):
         # As in acme.sh, the last one is for all further names.
-        found[name] = _challenge(ways[min(number, len(ways) - 1)], saved)
-    return found
+        challenges[name] = _challenge(methods[min(number, len(methods) - 1)], saved)
+    return challenges
 
 
-def _challenge(way: str, saved: Mapping[str, str]) -> Challenge:
-    match way:
+def _challenge(method: str, saved: Mapping[str, str]) -> Challenge:
+    match method:
         case "no":
             return LISTENER
         case "alpn":
             return TLS_LISTENER
-        case _ if way.startswith("dns_"):
-            return dns_credentials.of_acme_sh(way, saved)
-        case _ if way.startswith("/"):
-            return webroot(way)
+        case _ if method.startswith("dns_"):
+            return dns_credentials.of_acme_sh(method, saved)
+        case _ if method.startswith("/"):
+            return webroot(method)
         case _:
-            return Challenge(solver={}, note=f"{way!r} has no counterpart: name a solver by --solver")
+            return Challenge(solver={}, note=f"{method!r} has no counterpart: name a solver by --solver")

@@ -21,13 +21,13 @@ def read(folder: Path, now: datetime) -> Installation:
     """All certificates of ACME servers. Raises `CannotImport` if it is not Caddy's folder."""
     hint = f"its storage, usually {DEFAULT} or /var/lib/caddy/.local/share/caddy"
     require_folder(folder, "Caddy", "certificates", hint=hint)
-    found = Installation()
+    installation = Installation()
     for path in sorted((folder / "certificates").glob("*/*/*.json")):
         try:
-            found.certificates.append(_certificate(folder, path, now))
+            installation.certificates.append(_certificate(folder, path, now))
         except CannotImport as error:
-            found.refusals.append(Refusal(path.parent, str(error)))
-    return found
+            installation.refusals.append(Refusal(path.parent, str(error)))
+    return installation
 
 
 def _certificate(folder: Path, path: Path, now: datetime) -> Imported:
@@ -56,7 +56,7 @@ def _account(users: Path, server: str, issuer: Json) -> Account:
         count = "no account" if not chosen else "several accounts"
         raise CannotImport(f"{users}: there is {count} for this certificate")
     contact = read_json(chosen[0]).get("contact")
-    mails = [str(one) for one in contact or () if str(one).startswith("mailto:")]
+    mails = [str(entry) for entry in contact or () if str(entry).startswith("mailto:")]
     return Account(
         server=server,
         key_pem=account_key(chosen[0].with_suffix(".key")),

@@ -34,13 +34,13 @@ _SERVER: Final = "https://acme-v02.api.letsencrypt.org/directory"
 def read(folder: Path, now: datetime) -> Installation:
     """All certificates with a file in `renewal`. Raises `CannotImport` if it is not certbot's folder."""
     require_folder(folder, "certbot", "renewal", hint=f"its --config-dir, usually {DEFAULT}")
-    found = Installation()
+    installation = Installation()
     for path in sorted((folder / "renewal").glob("*.conf")):
         try:
-            found.certificates.append(_certificate(folder, path, now))
+            installation.certificates.append(_certificate(folder, path, now))
         except CannotImport as error:
-            found.refusals.append(Refusal(path, str(error)))
-    return found
+            installation.refusals.append(Refusal(path, str(error)))
+    return installation
 
 
 def _certificate(folder: Path, path: Path, now: datetime) -> Imported:
@@ -71,16 +71,16 @@ def _certificate(folder: Path, path: Path, now: datetime) -> Imported:
 def _sections(text: str) -> dict[str, dict[str, str]]:
     """The sections of certbot's INI dialect by name, `[[…]]` too; the lines before the first are ``."""
     name = ""
-    found: dict[str, dict[str, str]] = {name: {}}
+    sections: dict[str, dict[str, str]] = {name: {}}
     for line in text.splitlines():
         line = line.strip()
         if line.startswith("["):
             name = line.strip("[] ")
-            found.setdefault(name, {})
+            sections.setdefault(name, {})
         elif "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
-            found[name][key.strip()] = value.strip()
-    return found
+            sections[name][key.strip()] = value.strip()
+    return sections
 
 
 def _plain(value: str) -> str:
@@ -99,7 +99,7 @@ def _account(folder: Path, path: Path, settings: Mapping[str, str]) -> Account:
         raise CannotImport(f"{place / 'private_key.json'}: {error}") from None
     body = read_json(place / "regr.json").get("body")
     contact = body.get("contact") if isinstance(body, dict) else None
-    mails = [str(one) for one in contact or () if str(one).startswith("mailto:")]
+    mails = [str(entry) for entry in contact or () if str(entry).startswith("mailto:")]
     return Account(
         server=server,
         key_pem=keys.encode_private_key(key, "PKCS1"),
@@ -112,9 +112,9 @@ def _challenges(settings: Mapping[str, str], webroots: Mapping[str, str]) -> dic
     authenticator = settings.get("authenticator", "")
     match authenticator:
         case "webroot":
-            paths = [one.strip() for one in settings.get("webroot_path", "").split(",") if one.strip()]
-            found: dict[str | None, Challenge] = {name: webroot(path) for name, path in webroots.items()}
-            return found or ({None: webroot(paths[0])} if paths else {})
+            paths = [path.strip() for path in settings.get("webroot_path", "").split(",") if path.strip()]
+            by_name: dict[str | None, Challenge] = {name: webroot(path) for name, path in webroots.items()}
+            return by_name or ({None: webroot(paths[0])} if paths else {})
         case "standalone":
             return {None: LISTENER}
         case _ if authenticator.startswith("dns-"):

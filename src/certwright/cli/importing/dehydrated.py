@@ -40,13 +40,13 @@ def read(folder: Path, now: datetime, config: Path | None) -> Installation:
     require_folder(folder, "dehydrated", "certs", hint=f"its BASEDIR, usually {DEFAULT}")
     path = config or folder / "config"
     settings = read_shell(path) if config is not None or path.exists() else {}
-    found = Installation()
-    for place in sorted(one for one in (folder / "certs").iterdir() if one.is_dir()):
+    installation = Installation()
+    for place in sorted(entry for entry in (folder / "certs").iterdir() if entry.is_dir()):
         try:
-            found.certificates.append(_certificate(folder, place, settings, now))
+            installation.certificates.append(_certificate(folder, place, settings, now))
         except CannotImport as error:
-            found.refusals.append(Refusal(place, str(error)))
-    return found
+            installation.refusals.append(Refusal(place, str(error)))
+    return installation
 
 
 def _certificate(folder: Path, place: Path, settings: Mapping[str, str], now: datetime) -> Imported:
@@ -67,17 +67,17 @@ def _certificate(folder: Path, place: Path, settings: Mapping[str, str], now: da
 
 def _account(folder: Path, settings: Mapping[str, str]) -> Account:
     """The account of the CA in the settings, or else the only one."""
-    wanted = settings.get("CA", "")
-    wanted = _NAMES_OF_CAS.get(wanted, wanted)
+    ca = settings.get("CA", "")
+    ca = _NAMES_OF_CAS.get(ca, ca)
     servers = {path: _server_of(path) for path in sorted((folder / "accounts").glob("*/"))}
-    places = [path for path, server in servers.items() if server and wanted in ("", server)]
+    places = [path for path, server in servers.items() if server and ca in ("", server)]
     if len(places) != 1:
         count = "no account" if not places else "several accounts"
         raise CannotImport(f"{folder / 'accounts'}: there is {count} for this certificate; see --config")
     place = places[0]
     info = place / "registration_info.json"
     contact = read_json(info).get("contact") if info.exists() else None
-    mails = [str(one) for one in contact or () if str(one).startswith("mailto:")]
+    mails = [str(entry) for entry in contact or () if str(entry).startswith("mailto:")]
     return Account(
         server=servers[place],
         key_pem=account_key(place / "account_key.pem"),

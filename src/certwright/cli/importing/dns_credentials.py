@@ -46,13 +46,13 @@ def of_acme_sh(script: str, saved: Values) -> Challenge:
     if names is None:
         return _unknown(f"acme.sh's {script}")
     provider, variables = names
-    found = {ours: saved.get(f"SAVED_{theirs}", "") for theirs, ours in variables.items()}
-    return _PROVIDERS[provider](found) or _incomplete("account.conf")
+    values = {ours: saved.get(f"SAVED_{theirs}", "") for theirs, ours in variables.items()}
+    return _PROVIDERS[provider](values) or _incomplete("account.conf")
 
 
 def _dns(provider: str, settings: dict[str, Any], **credentials: tuple[str, str]) -> Challenge:
-    found = {field: (entry, value.encode()) for field, (entry, value) in credentials.items()}
-    return Challenge(solver={"dns01": {provider: settings}}, credentials=found)
+    encoded = {field: (entry, value.encode()) for field, (entry, value) in credentials.items()}
+    return Challenge(solver={"dns01": {provider: settings}}, credentials=encoded)
 
 
 def _cloudflare(values: Values) -> Challenge | None:
@@ -145,8 +145,8 @@ def _incomplete(path: str) -> Challenge:
 
 def saved_variables(*paths: Path) -> dict[str, str]:
     """The variables that acme.sh has saved in these files; a missing file has none."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for path in paths:
         if path.exists():
-            found |= read_shell(path)
-    return found
+            variables |= read_shell(path)
+    return variables

@@ -27,10 +27,10 @@ _LARGEST: Final = 2**20
 def read_bytes(path: Path) -> bytes:
     """The content of a regular file of at most 1 MiB. Raises `CannotImport`."""
     try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise CannotImport(f"{path} is not a file")
-        if found.st_size > _LARGEST:
+        if status.st_size > _LARGEST:
             raise CannotImport(f"{path} is larger than 1 MiB: it is no key or certificate")
         return path.read_bytes()
     except FileNotFoundError:
@@ -55,18 +55,18 @@ def read_text(path: Path) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object. Raises `CannotImport`."""
     try:
-        found = msgspec.json.decode(read_bytes(path))
+        content = msgspec.json.decode(read_bytes(path))
     except (msgspec.DecodeError, UnicodeDecodeError):
-        found = None
-    if not isinstance(found, dict):
+        content = None
+    if not isinstance(content, dict):
         raise CannotImport(f"{path} is not a JSON object")
-    return found
+    return content
 
 
 def read_shell(path: Path) -> dict[str, str]:
     """The assignments `NAME=VALUE` of a shell script, with the shell's quotes; everything else is skipped.
     Nothing is run, and no variable is replaced. Raises `CannotImport`."""
-    found: dict[str, str] = {}
+    assignments: dict[str, str] = {}
     for line in read_text(path).splitlines():
         name, equals, value = line.strip().partition("=")
         if not equals or not name.isidentifier():
@@ -75,8 +75,8 @@ def read_shell(path: Path) -> dict[str, str]:
             words = shlex.split(value, comments=True)
         except ValueError:
             continue
-        found[name] = words[0] if words else ""
-    return found
+        assignments[name] = words[0] if words else ""
+    return assignments
 
 
 def days(text: str) -> int | None:

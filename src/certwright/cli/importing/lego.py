@@ -30,24 +30,24 @@ def read(folder: Path, now: datetime, server: str) -> Installation:
     """All certificates. `server` is the URL of the directory for hosts that are not in `DIRECTORIES`. Raises
     `CannotImport` if it is not lego's folder."""
     require_folder(folder, "lego", "certificates", hint=f"its --path, usually {DEFAULT}")
-    found = Installation()
-    accounts = _accounts(folder, server, found)
+    installation = Installation()
+    accounts = _accounts(folder, server, installation)
     for path in sorted((folder / "certificates").glob("*.json")):
         try:
-            found.certificates.append(_certificate(path, accounts, now))
+            installation.certificates.append(_certificate(path, accounts, now))
         except CannotImport as error:
-            found.refusals.append(Refusal(path, str(error)))
-    return found
+            installation.refusals.append(Refusal(path, str(error)))
+    return installation
 
 
-def _accounts(folder: Path, server: str, found: Installation) -> dict[str, list[Account]]:
+def _accounts(folder: Path, server: str, installation: Installation) -> dict[str, list[Account]]:
     """The accounts by the host of their server."""
     accounts: dict[str, list[Account]] = {}
     for path in sorted((folder / "accounts").glob("*/*/account.json")):
         try:
             host, account = _account(path, server)
         except CannotImport as error:
-            found.refusals.append(Refusal(path.parent, str(error)))
+            installation.refusals.append(Refusal(path.parent, str(error)))
         else:
             accounts.setdefault(host, []).append(account)
     return accounts

@@ -101,39 +101,39 @@ def plan_of(installation: Installation, place: Place, defaults: AcmeDefaults) ->
     taken: set[str] = set()
     for issuer in issuers:
         reference = {"name": issuer.name, "kind": place.issuer_kind, "group": names.GROUP}
-        for one in issuer.certificates:
-            name = _free_name(object_name(one.name), taken)
-            found = certificate_objects(name, f"{name}-tls", one.pair, place.namespace, reference)
-            if one.keeps_key:
-                found[1]["spec"]["privateKey"]["rotationPolicy"] = "Never"
-            notes = [*one.notes]
-            if (days := one.days_before) is not None and not 0 < days < _days_of(one.pair):
+        for certificate in issuer.certificates:
+            name = _free_name(object_name(certificate.name), taken)
+            objects = certificate_objects(name, f"{name}-tls", certificate.pair, place.namespace, reference)
+            if certificate.keeps_key:
+                objects[1]["spec"]["privateKey"]["rotationPolicy"] = "Never"
+            notes = [*certificate.notes]
+            if (days := certificate.days_before) is not None and not 0 < days < _days_of(certificate.pair):
                 notes.append(f"renewal {days} days before the expiry is not possible and not imported")
             elif days is not None:
-                found[1]["spec"]["renewBefore"] = f"{24 * days}h"
+                objects[1]["spec"]["renewBefore"] = f"{24 * days}h"
                 notes.append(f"renewed {days} days before it expires")
-            plan.objects += found
+            plan.objects += objects
             becomes = (f"Certificate {name}", f"Secret {name}-tls")
-            plan.rows.append(Row(str(one.path), becomes, (_about(one.pair), *notes)))
-    plan.rows += [Row(str(one.path), (), (one.reason,)) for one in installation.refusals]
+            plan.rows.append(Row(str(certificate.path), becomes, (_about(certificate.pair), *notes)))
+    plan.rows += [Row(str(refusal.path), (), (refusal.reason,)) for refusal in installation.refusals]
     # A Certificate without its Secret would be issued at once.
     order = ("Secret", "Issuer", "ClusterIssuer", "Certificate")
-    plan.objects.sort(key=lambda one: order.index(one["kind"]))
+    plan.objects.sort(key=lambda item: order.index(item["kind"]))
     return plan
 
 
 def _issuers(certificates: Iterable[Imported]) -> list[_Issuer]:
-    found: dict[tuple[str, bytes, str, str], _Issuer] = {}
+    issuers: dict[tuple[str, bytes, str, str], _Issuer] = {}
     taken: set[str] = set()
-    for one in certificates:
-        account = one.account
-        key = (account.server, account.key_pem, one.preferred_chain, one.profile)
-        if key not in found:
+    for certificate in certificates:
+        account = certificate.account
+        key = (account.server, account.key_pem, certificate.preferred_chain, certificate.profile)
+        if key not in issuers:
             host = urlsplit(account.server).hostname or "acme"
             name = _free_name(_ISSUER_NAMES.get(host) or object_name(host), taken)
-            found[key] = _Issuer(name, account, one.preferred_chain, one.profile)
-        found[key].certificates.append(one)
-    return list(found.values())
+            issuers[key] = _Issuer(name, account, certificate.preferred_chain, certificate.profile)
+        issuers[key].certificates.append(certificate)
+    return list(issuers.values())
 
 
 def _add_issuer(plan: Plan, issuer: _Issuer, place: Place, defaults: AcmeDefaults) -> None:
@@ -198,9 +198,9 @@ def _challenges(
 ) -> Iterable[tuple[str, Challenge]]:
     """Each name with the challenge that validates it."""
     missing = Challenge(solver={}, note="the challenge is not saved there: name a solver by --solver")
-    for one in certificates:
-        for name in (*one.pair.leaf.dns_names, *one.pair.leaf.ip_addresses):
-            own = one.challenges.get(name) or one.challenges.get(None) or missing
+    for certificate in certificates:
+        for name in (*certificate.pair.leaf.dns_names, *certificate.pair.leaf.ip_addresses):
+            own = certificate.challenges.get(name) or certificate.challenges.get(None) or missing
             yield name, own if own.solver or default is None else default
 
 
@@ -252,10 +252,10 @@ def _names(facts: CertificateFacts) -> Json:
         "uris": facts.uris,
         "emailAddresses": facts.email_addresses,
     }
-    found: Json = {key: list(values) for key, values in fields.items() if values}
+    spec: Json = {key: list(values) for key, values in fields.items() if values}
     if facts.common_name and facts.common_name not in (*facts.dns_names, *facts.ip_addresses):
-        found["commonName"] = facts.common_name
-    return found
+        spec["commonName"] = facts.common_name
+    return spec
 
 
 def tls_secret(name: str, namespace: str, pair: Pair, *, ca_pem: bytes = b"") -> Json:
@@ -309,12 +309,12 @@ def object_name(text: str) -> str:
 
 
 def _free_name(name: str, taken: set[str]) -> str:
-    number, found = 1, name
-    while found in taken:
+    number, candidate = 1, name
+    while candidate in taken:
         number += 1
-        found = f"{name}-{number}"
-    taken.add(found)
-    return found
+        candidate = f"{name}-{number}"
+    taken.add(candidate)
+    return candidate
 
 
 def _about(pair: Pair) -> str:

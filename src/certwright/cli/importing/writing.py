@@ -18,7 +18,7 @@ from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.resources import names
 
-_KINDS = {one.kind: one for one in (SECRETS, ISSUERS, CLUSTER_ISSUERS, CERTIFICATES)}
+_KINDS = {kind.kind: kind for kind in (SECRETS, ISSUERS, CLUSTER_ISSUERS, CERTIFICATES)}
 _ISSUERS = (ISSUERS.kind, CLUSTER_ISSUERS.kind)
 _CHECKED_WITHIN_S, _LOOKS_EVERY_S = 10.0, 0.1
 
@@ -38,29 +38,29 @@ async def write(client: Client, objects: Sequence[Json], clock: Clock) -> list[s
     Raises `Refused` before anything is written, because the server is asked about every object first. Raises
     `ApiError` for an error afterwards: a repetition completes the import.
     """
-    existing = [await _existing(client, one) for one in objects]
+    existing = [await _existing(client, desired) for desired in objects]
     conflicts = [
-        f"{_reference(wanted)}{_in_namespace(wanted)} exists with other content; delete it, or import into "
+        f"{_reference(desired)}{_in_namespace(desired)} exists with other content; delete it, or import into "
         "another namespace"
-        for wanted, found in zip(objects, existing, strict=True)
-        if found is not None and not _contains(found, wanted)
+        for desired, live in zip(objects, existing, strict=True)
+        if live is not None and not _contains(live, desired)
     ]
     conflicts += [
         reason
-        for wanted, found in zip(objects, existing, strict=True)
-        if found is None and (reason := await _refusal(client, wanted))
+        for desired, live in zip(objects, existing, strict=True)
+        if live is None and (reason := await _refusal(client, desired))
     ]
     if conflicts:
         raise Refused(conflicts)
-    lines, issuers = [], [one for one in objects if one["kind"] in _ISSUERS]
-    for wanted, found in zip(objects, existing, strict=True):
-        if wanted["kind"] == CERTIFICATES.kind and issuers:
+    lines, issuers = [], [desired for desired in objects if desired["kind"] in _ISSUERS]
+    for desired, live in zip(objects, existing, strict=True):
+        if desired["kind"] == CERTIFICATES.kind and issuers:
             # With a registered account the controllers can ask the server for renewal information right away.
             await _wait_checked(client, issuers, clock)
             issuers = []
-        if found is None:
-            await _create(client, wanted)
-        lines.append(f"{_reference(wanted)} {'created' if found is None else 'unchanged'}")
+        if live is None:
+            await _create(client, desired)
+        lines.append(f"{_reference(desired)} {'created' if live is None else 'unchanged'}")
     return lines
 
 
@@ -70,8 +70,8 @@ async def _wait_checked(client: Client, issuers: Sequence[Json], clock: Clock) -
     deadline = clock.monotonic() + _CHECKED_WITHIN_S
     waiting = list(issuers)
     while waiting and clock.monotonic() < deadline:
-        found = await _existing(client, waiting[0])
-        ready = condition(found, "Ready")
+        live = await _existing(client, waiting[0])
+        ready = condition(live, "Ready")
         if not ready:
             await clock.sleep(_LOOKS_EVERY_S)
             continue
@@ -80,53 +80,53 @@ async def _wait_checked(client: Client, issuers: Sequence[Json], clock: Clock) -
         del waiting[0]
 
 
-async def _refusal(client: Client, wanted: Json) -> str:
+async def _refusal(client: Client, desired: Json) -> str:
     """Why the server would not create the object; empty if it would."""
     try:
-        await client.create(_kind(wanted), wanted, dry_run=True)
+        await client.create(_kind(desired), desired, dry_run=True)
     except (Unreachable, Unauthorized):
         raise
     except ApiError as error:
-        return f"{_reference(wanted)}{_in_namespace(wanted)} is refused: {sentence(str(error))}"
+        return f"{_reference(desired)}{_in_namespace(desired)} is refused: {sentence(str(error))}"
     return ""
 
 
-async def _existing(client: Client, wanted: Json) -> Json | None:
-    metadata = wanted["metadata"]
+async def _existing(client: Client, desired: Json) -> Json | None:
+    metadata = desired["metadata"]
     try:
-        return await client.get(_kind(wanted), metadata["name"], metadata.get("namespace", ""))
+        return await client.get(_kind(desired), metadata["name"], metadata.get("namespace", ""))
     except NotFound:
         return None
 
 
-async def _create(client: Client, wanted: Json) -> None:
-    kind = _kind(wanted)
-    if names.CERTIFICATE_NAME not in (wanted["metadata"].get("annotations") or {}):
-        await client.create(kind, wanted)
+async def _create(client: Client, desired: Json) -> None:
+    kind = _kind(desired)
+    if names.CERTIFICATE_NAME not in (desired["metadata"].get("annotations") or {}):
+        await client.create(kind, desired)
         return
     # As the controllers will write it: by their field manager, so that what they no longer need is removed.
-    data = {key: b64decode(value) for key, value in wanted["data"].items()}
-    content: dict[str, Any] = {"metadata": wanted["metadata"], "type": wanted["type"], "data": data}
+    data = {key: b64decode(value) for key, value in desired["data"].items()}
+    content: dict[str, Any] = {"metadata": desired["metadata"], "type": desired["type"], "data": data}
     await client.apply(core_kinds.SECRETS, content, field_manager=names.SECRET_FIELD_MANAGER, force=False)
 
 
-def _contains(found: Any, wanted: Any) -> bool:
-    """Whether all that is wanted is there already; the server adds defaults."""
-    if isinstance(wanted, dict):
-        return isinstance(found, dict) and all(_contains(found.get(key), one) for key, one in wanted.items())
-    if isinstance(wanted, list):
-        return isinstance(found, list) and len(found) == len(wanted) and all(map(_contains, found, wanted))
-    return bool(found == wanted)
+def _contains(live: Any, desired: Any) -> bool:
+    """Whether the live object has all of the desired content; the server adds defaults."""
+    if isinstance(desired, dict):
+        return isinstance(live, dict) and all(_contains(live.get(key), item) for key, item in desired.items())
+    if isinstance(desired, list):
+        return isinstance(live, list) and len(live) == len(desired) and all(map(_contains, live, desired))
+    return bool(live == desired)
 
 
-def _kind(wanted: Json) -> Kind[Json]:
-    return _KINDS[wanted["kind"]]
+def _kind(desired: Json) -> Kind[Json]:
+    return _KINDS[desired["kind"]]
 
 
-def _reference(wanted: Json) -> str:
-    return reference(_kind(wanted), wanted["metadata"]["name"])
+def _reference(desired: Json) -> str:
+    return reference(_kind(desired), desired["metadata"]["name"])
 
 
-def _in_namespace(wanted: Json) -> str:
-    namespace = wanted["metadata"].get("namespace")
+def _in_namespace(desired: Json) -> str:
+    namespace = desired["metadata"].get("namespace")
     return f" in namespace {namespace}" if namespace else ""

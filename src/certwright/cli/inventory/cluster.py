@@ -28,7 +28,10 @@ async def read_cluster(client: Client, namespace: str) -> list[Record]:
     names what is missing. Raises `ApiError` if Certificates cannot be listed.
     """
     certificates = (await client.list(related.CERTIFICATES, namespace, limit=_PAGE)).items
-    secrets = {(one.metadata.namespace, one.metadata.name): one for one in await _secrets(client, namespace)}
+    secrets = {
+        (secret.metadata.namespace, secret.metadata.name): secret
+        for secret in await _secrets(client, namespace)
+    }
     records = []
     for certificate in certificates:
         place = (certificate["metadata"]["namespace"], (certificate.get("spec") or {}).get("secretName", ""))
@@ -48,8 +51,8 @@ async def _secrets(client: Client, namespace: str) -> list[Secret]:
     except ApiError as error:
         report_warning(f"Secrets cannot be listed: {sentence(str(error))}")
     else:
-        tls, opaque = (one.items for one in listed)
-        return [*tls, *(one for one in opaque if names.TLS_CERT_KEY in one.data)]
+        tls, opaque = (listing.items for listing in listed)
+        return [*tls, *(secret for secret in opaque if names.TLS_CERT_KEY in secret.data)]
     return []
 
 

@@ -37,22 +37,22 @@ def read_files(patterns: Sequence[str]) -> FileInventory:
     file that is named must be one. The first certificate of each file counts. Files with the same certificate
     are one record, with the first path.
     """
-    found = FileInventory()
+    inventory = FileInventory()
     by_fingerprint: dict[str, Record] = {}
     for pattern in patterns:
         paths = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
         if not paths:
-            found.problems.append(f"{pattern}: there is no such file")
+            inventory.problems.append(f"{pattern}: there is no such file")
         for path in paths:
-            for record in _records(Path(path), found.problems, is_named=path == pattern):
+            for record in _records(Path(path), inventory.problems, is_named=path == pattern):
                 first = by_fingerprint.get(record.fingerprint)
                 if first is None:
                     by_fingerprint[record.fingerprint] = record
                 elif record.name != first.name and record.name not in first.served_at:
                     others = (*first.served_at, record.name)
                     by_fingerprint[record.fingerprint] = replace(first, served_at=others)
-    found.records.extend(by_fingerprint.values())
-    return found
+    inventory.records.extend(by_fingerprint.values())
+    return inventory
 
 
 def _records(path: Path, problems: list[str], *, is_named: bool) -> Iterator[Record]:
@@ -88,8 +88,8 @@ def _of_file(path: Path, problems: list[str], *, is_named: bool) -> Iterator[Rec
 
 def _content(path: Path) -> bytes | None:
     """None for what is no regular file (reading a pipe would wait for ever), or too large."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST:
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
         return None
     return path.read_bytes()
 

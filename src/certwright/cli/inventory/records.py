@@ -98,4 +98,6 @@ def soonest_first(records: Iterable[Record], now: datetime, within: timedelta | 
         for record in records
         if within is None or (record.not_after is not None and record.not_after - now <= within)
     ]
-    return sorted(chosen, key=lambda one: (one.not_after is None, one.not_after or now, one.place))
+    return sorted(
+        chosen, key=lambda record: (record.not_after is None, record.not_after or now, record.place)
+    )
