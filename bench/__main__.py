@@ -44,16 +44,16 @@ BENCHMARKS = {
 
 def main() -> int:
     """Run what the arguments name; options go to the one named before them. 2 for a name that is none."""
-    wanted = list(itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
-    options = sys.argv[1 + len(wanted) :]
-    unknown = [word for word in wanted if word not in BENCHMARKS]
-    if unknown or (options and len(wanted) != 1):
+    names = list(itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
+    options = sys.argv[1 + len(names) :]
+    unknown = [word for word in names if word not in BENCHMARKS]
+    if unknown or (options and len(names) != 1):
         for name, text in BENCHMARKS.items():
             print(f"{name:14} {text}")
         if unknown:
             print(f"error: no benchmark is called {', '.join(unknown)}", file=sys.stderr)
         return 2 if unknown else 0
-    for name in wanted or BENCHMARKS:
+    for name in names or BENCHMARKS:
         print(f"\n## {name}: {BENCHMARKS[name]}\n", flush=True)
         main_of = importlib.import_module(f"bench.{name}").main
         main_of(options) if options else main_of()

@@ -94,7 +94,7 @@ _AS_SHIPPED = (
     Measurement("dns-01", "dns", 50),
     Measurement("http-01", "large", 10, LARGE, NAMES_EACH),
 )
-MEASUREMENTS = (*_AS_SHIPPED, *(one._replace(waits=SHORT) for one in _AS_SHIPPED))
+MEASUREMENTS = (*_AS_SHIPPED, *(measurement._replace(waits=SHORT) for measurement in _AS_SHIPPED))
 
 
 class Took(NamedTuple):
@@ -162,18 +162,20 @@ class Scene:
         before = cpu_s()
 
         async def begin() -> None:
-            await asyncio.gather(*(self._apply(kind, f"{label}-{n}", held) for n, held in enumerate(names)))
+            await asyncio.gather(
+                *(self._apply(kind, f"{label}-{n}", dns_names) for n, dns_names in enumerate(names))
+            )
 
         try:
-            wall = await ready(self.bench, lambda found: found.startswith(f"{label}-"), len(names), begin)
+            wall = await ready(self.bench, lambda name: name.startswith(f"{label}-"), len(names), begin)
             return Took(wall, cpu_s() - before)
         except SystemExit as error:
             raise SystemExit(f"{error}; {await self._hindrance()}") from None
 
     async def _hindrance(self) -> str:
         """What most of the Orders wait for, or have failed by."""
-        held = (await self.bench.client.list(ORDERS)).items
-        reasons = Counter(one.status.reason for one in held if one.status.state != "valid")
+        orders = (await self.bench.client.list(ORDERS)).items
+        reasons = Counter(order.status.reason for order in orders if order.status.state != "valid")
         return "; ".join(f"{number} × {reason}" for reason, number in reasons.most_common(3))
 
     async def _apply(self, kind: str, name: str, dns_names: Sequence[str]) -> None:
@@ -217,8 +219,8 @@ class Scene:
         )
         async with asyncio.timeout(30):
             async for batch in self.bench.client.watch(CLUSTER_ISSUERS, resource_version=version):
-                held = [one.object for one in batch if one.object.metadata.name == name]
-                if any(conditions.is_true(one.status.conditions, "Ready") for one in held):
+                issuers = [event.object for event in batch if event.object.metadata.name == name]
+                if any(conditions.is_true(issuer.status.conditions, "Ready") for issuer in issuers):
                     return
 
 
@@ -323,10 +325,10 @@ async def one_by_one(scene: Scene, kind: str, label: str) -> list[list[str]]:
 
 def compared(what: str, floors: Sequence[Took], ours: Sequence[Took], number: int) -> list[list[str]]:
     """Rows that compare the best of each, by the wall and by the processor."""
-    wall, floor_wall = min(one.wall_s for one in ours), min(one.wall_s for one in floors)
-    cpu, floor_cpu = (1_000 * min(one.cpu_s for one in runs) / number for runs in (ours, floors))
-    walls = ", ".join(f"{one.wall_s:.2f}" for one in ours)
-    floor_walls = ", ".join(f"{one.wall_s:.2f}" for one in floors)
+    wall, floor_wall = min(took.wall_s for took in ours), min(took.wall_s for took in floors)
+    cpu, floor_cpu = (1_000 * min(took.cpu_s for took in runs) / number for runs in (ours, floors))
+    walls = ", ".join(f"{took.wall_s:.2f}" for took in ours)
+    floor_walls = ", ".join(f"{took.wall_s:.2f}" for took in floors)
     return [
         [f"{what}: wall / bare client's", f"{wall:.2f} / {floor_wall:.2f} s: {wall / floor_wall:.2f} x"],
         [f"{what}: all walls / bare client's", f"{walls} / {floor_walls} s"],
@@ -367,8 +369,8 @@ def missing() -> str:
 def main() -> None:
     """Print the table."""
     logging.basicConfig(level=logging.WARNING)
-    if told := missing():
-        print(f"not measured: {told}")
+    if reason := missing():
+        print(f"not measured: {reason}")
         return
     print(
         f"{NUMBER} certificates at once by each way of proof, {LARGE} of {NAMES_EACH} names. The number in a "

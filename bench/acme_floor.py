@@ -41,35 +41,35 @@ class Floor:
     kind: str
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
-    async def take(self, wanted: Sequence[Sequence[str]]) -> float:
+    async def take(self, name_lists: Sequence[Sequence[str]]) -> float:
         """The seconds that it takes to get a certificate for each list of names, all at once."""
         start = time.perf_counter()
-        await asyncio.gather(*(self._one(names) for names in wanted))
+        await asyncio.gather(*(self._obtain(names) for names in name_lists))
         return time.perf_counter() - start
 
-    async def _one(self, names: Sequence[str]) -> None:
+    async def _obtain(self, names: Sequence[str]) -> None:
         key = keys.generate(keys.KeyPlan.of("ECDSA", 256))
         request = csr.read_csr(csr.build_csr(csr.CsrPlan(dns_names=tuple(names)), key))
         order = await self.client.run(orders.new_order, [Identifier("dns", name) for name in names])
         await asyncio.gather(*(self._prove(url) for url in order.authorizations))
-        found = await self.client.run(orders.finalize, order, request.parsed.public_bytes(Encoding.DER))
+        finalized = await self.client.run(orders.finalize, order, request.parsed.public_bytes(Encoding.DER))
         wait = _FIRST_S
-        while found.status != "valid":
-            await _pause(wait, found.retry_after)
+        while finalized.status != "valid":
+            await _pause(wait, finalized.retry_after)
             wait = min(2 * wait, _LONGEST_S)
-            found = await self.client.run(orders.fetch_order, order.url)
-            assert found.status != "invalid", found.error
-        await self.client.run(certificates.download, found.certificate)
+            finalized = await self.client.run(orders.fetch_order, order.url)
+            assert finalized.status != "invalid", finalized.error
+        await self.client.run(certificates.download, finalized.certificate)
 
     async def _prove(self, url: str) -> None:
-        found = await self.client.run(authorizations.fetch_authorization, url)
-        if found.status == "valid":
+        authorization = await self.client.run(authorizations.fetch_authorization, url)
+        if authorization.status == "valid":
             return
-        offered = next(one for one in found.challenges if one.type == self.kind)
+        offered = next(challenge for challenge in authorization.challenges if challenge.type == self.kind)
         shown = challenges.key_authorization(offered.token, self.client.key)
         task = Task(
             type=self.kind,
-            identifier=found.identifier.value,
+            identifier=authorization.identifier.value,
             token=offered.token,
             key=challenges.dns_value(shown) if self.kind == "dns-01" else shown,
             uid=offered.url,
@@ -85,9 +85,9 @@ class Floor:
         while status == "pending":
             await _pause(wait, retry_after)
             wait = min(2 * wait, _LONGEST_S)
-            found = await self.client.run(authorizations.fetch_authorization, url)
-            status, retry_after = found.status, found.retry_after
-        assert status == "valid", found.error
+            authorization = await self.client.run(authorizations.fetch_authorization, url)
+            status, retry_after = authorization.status, authorization.retry_after
+        assert status == "valid", authorization.error
 
 
 async def _pause(seconds: float, retry_after: datetime | None) -> None:

@@ -63,12 +63,12 @@ async def rates(contenders: Sequence[Contender]) -> None:
     rows: list[list[str]] = []
     for verb in ("create", "get", "update"):
         for connections in CONNECTIONS:
-            found = []
+            per_second = []
             for contender in contenders:
                 target = contender.target()
                 does = _doing(verb, target, connections)
-                found.append((await measure(target, does, connections=connections))["rate"])
-            rows.append([verb, str(connections), *_beside(found)])
+                per_second.append((await measure(target, does, connections=connections))["rate"])
+            rows.append([verb, str(connections), *_beside(per_second)])
     table(["per second", "connections", *_headings(contenders)], rows)
 
 
@@ -82,14 +82,14 @@ async def lists(contenders: Sequence[Contender]) -> None:
     """How long a list of 1,000 and one of 10,000 take."""
     rows = []
     for plural, count in (("small", 1_000), ("large", 10_000)):
-        found = []
+        medians = []
         for contender in contenders:
             await fill(contender.target(plural), count)
         for contender in contenders:
             target = contender.target(plural)
             figures = await measure(target, listing(target), connections=1, seconds=5.0, most=20)
-            found.append(figures["p50_ms"])
-        rows.append([f"{count:,}", *_beside(found, smaller=True)])
+            medians.append(figures["p50_ms"])
+        rows.append([f"{count:,}", *_beside(medians, smaller=True)])
     table(["objects listed, ms", *_headings(contenders)], rows)
 
 
@@ -126,9 +126,9 @@ async def memory(contenders: Sequence[Contender]) -> None:
         await fill(contender.target("notes"), _OBJECTS)
         await asyncio.sleep(2.0)
         after = [memory_mb(pid) for pid in contender.pids]
-        told = [f"{one:.0f}" for one in (before[0], after[0], after[0] - before[0])]
+        cells = [f"{size:.0f}" for size in (before[0], after[0], after[0] - before[0])]
         beside = f"{before[1]:.0f} → {after[1]:.0f}" if len(before) > 1 else ""
-        rows.append([contender.name, *told, beside])
+        rows.append([contender.name, *cells, beside])
     table(["memory, MB", *_MEMORY], rows)
 
 
@@ -140,8 +140,8 @@ async def watch(contenders: Sequence[Contender]) -> None:
     for watchers in (1, 100):
         for rate in (50, 1_000):
             for contender in contenders:
-                found = await watched.delays(contender, watchers=watchers, rate=rate)
-                rows.append([str(watchers), str(rate), contender.name, *found.shown()])
+                delays = await watched.delays(contender, watchers=watchers, rate=rate)
+                rows.append([str(watchers), str(rate), contender.name, *delays.shown()])
     headings = ["watchers", "asked/s", "server", "written/s", "since asked: p50 ms", "p99 ms"]
     answered = ["since answered: p50 ms", "p99 ms", "server busy", "watchers away, ms"]
     table([*headings, *answered], rows)
@@ -157,13 +157,13 @@ PARTS: dict[str, Part] = {
 
 
 def _headings(contenders: Sequence[Contender]) -> list[str]:
-    return [one.name for one in contenders] + ["ours, sqlite : reference"]
+    return [contender.name for contender in contenders] + ["ours, sqlite : reference"]
 
 
-def _beside(found: Sequence[float], *, smaller: bool = False) -> list[str]:
+def _beside(figures: Sequence[float], *, smaller: bool = False) -> list[str]:
     # The first is ours over SQLite, the last the reference, where there is one.
-    ratio = found[-1] / found[0] if smaller else found[0] / found[-1]
-    return [f"{one:,.1f}" if smaller else f"{one:,.0f}" for one in found] + [f"{ratio:.1f} ×"]
+    ratio = figures[-1] / figures[0] if smaller else figures[0] / figures[-1]
+    return [f"{figure:,.1f}" if smaller else f"{figure:,.0f}" for figure in figures] + [f"{ratio:.1f} ×"]
 
 
 def _reset_peak(contender: Contender) -> float:
@@ -178,7 +178,10 @@ def _bytes_read(contender: Contender) -> int:
 
 
 async def _main(only: str, contenders: Sequence[Contender]) -> None:
-    idle = [f"{one.name} {'+'.join(f'{memory_mb(pid):.0f}' for pid in one.pids)} MB" for one in contenders]
+    idle = [
+        f"{server.name} {'+'.join(f'{memory_mb(pid):.0f}' for pid in server.pids)} MB"
+        for server in contenders
+    ]
     print(f"idle: {'; '.join(idle)}\n", flush=True)
     for contender in contenders:
         await prepare(contender)

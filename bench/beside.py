@@ -102,9 +102,9 @@ async def _is_followed(server: Daemon) -> bool:
 
 def pss_mb(pid: int) -> float:
     """Memory of a process in MB (10^6 bytes); what it shares with others counts in part."""
-    found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    assert found is not None
-    return int(found[1]) * 1024 / 1e6
+    match = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    assert match is not None
+    return int(match[1]) * 1024 / 1e6
 
 
 def share_of_a_core(pid: int, seconds: float) -> float:
@@ -118,9 +118,9 @@ async def requests(server: Daemon) -> Counter[tuple[str, str]]:
     """How many requests the API server has answered so far, by verb and resource."""
     async with session(server) as client:
         text = (await whole_body(await client.raw("GET", "/metrics"))).decode()
-    found: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
     for labels, number in _REQUESTS.findall(text):
         about = dict(_LABEL.findall(labels))
         resource = "/".join(part for part in (about.get("resource"), about.get("subresource")) if part)
-        found[about.get("verb", ""), resource] += round(float(number))
-    return found
+        counts[about.get("verb", ""), resource] += round(float(number))
+    return counts

@@ -89,8 +89,8 @@ async def _create(
 async def _injected(server: Daemon) -> int:
     """How many CustomResourceDefinitions have a CA."""
     async with session(server) as client:
-        found = (await client.list(_CRDS)).items
-    return sum(_has_ca(one) for one in found if one["spec"]["group"] == "bench.test")
+        crds = (await client.list(_CRDS)).items
+    return sum(_has_ca(crd) for crd in crds if crd["spec"]["group"] == "bench.test")
 
 
 def _has_ca(crd: Json) -> bool:
@@ -122,6 +122,6 @@ def main(arguments: list[str] | None = None) -> None:
         many = f"{stock.secrets:,} Secrets, {stock.crds:,} CRDs"
         rows.append(_measure(server, f"{many}, without CA injection", *without))
         rows.append(_measure(server, f"{many}, with CA injection"))
-        found = asyncio.run(_injected(server))
+        injected = asyncio.run(_injected(server))
     table(["controllers in a process of their own", "MB at rest", "MB at most", "processor s"], rows)
-    print(f"\n{found} of {stock.annotated} annotated CustomResourceDefinitions have the CA")
+    print(f"\n{injected} of {stock.annotated} annotated CustomResourceDefinitions have the CA")

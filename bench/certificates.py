@@ -99,8 +99,8 @@ async def running(data_dir: Path | None = None, *, encrypt_secrets: bool = True)
             await store.close()
 
 
-async def ready(bench: Bench, wanted: Callable[[str], bool], number: int, begin: Callable[[], Any]) -> float:
-    """Start `begin`, and the seconds until `number` certificates whose name is `wanted` are Ready."""
+async def ready(bench: Bench, matches: Callable[[str], bool], number: int, begin: Callable[[], Any]) -> float:
+    """Start `begin`, and the seconds until `number` certificates whose name `matches` are Ready."""
     done, names = asyncio.Event(), set[str]()
     # For its revision only: all of them would cost more with every certificate there is.
     listing = await bench.client.list_page(CERTIFICATES, "default", limit=1)
@@ -109,7 +109,7 @@ async def ready(bench: Bench, wanted: Callable[[str], bool], number: int, begin:
         version = listing.resource_version
         async for batch in bench.client.watch(CERTIFICATES, "default", resource_version=version):
             for event in batch:
-                if wanted(event.object.metadata.name):
+                if matches(event.object.metadata.name):
                     if conditions.is_true(event.object.status.conditions, "Ready"):
                         names.add(event.object.metadata.name)
                     if len(names) >= number:
@@ -176,7 +176,7 @@ async def one_alone(bench: Bench) -> list[list[str]]:
         async def begin(name: str = name, n: int = n) -> None:
             await make_certificate(bench, name, n % CA_ISSUERS, "ECDSA")
 
-        took.append(1_000 * await ready(bench, lambda found, name=name: found == name, 1, begin))  # type: ignore[misc]
+        took.append(1_000 * await ready(bench, lambda candidate, name=name: candidate == name, 1, begin))  # type: ignore[misc]
     await asyncio.sleep(0.5)  # what follows Ready is counted too: the clean-up, the events
     spent = bench.counted.counts - before
     rows = [["one alone: apply to Ready, median", f"{median(took):.1f} ms"]]

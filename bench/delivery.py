@@ -33,7 +33,7 @@ async def _measure(folder: Path) -> None:
         for _ in range(_RENEWALS):
             for name, seconds in (await _one(world, ports)).items():
                 times[name].append(seconds)
-    rows = [[name, _ms(median(found)), _ms(_p99(found))] for name, found in times.items()]
+    rows = [[name, _ms(median(durations)), _ms(_p99(durations))] for name, durations in times.items()]
     table([f"from the Secret to served, {_RENEWALS} renewals", "p50", "p99"], rows)
 
 
@@ -47,8 +47,8 @@ async def _one(world: LiveWorld, ports: Mapping[str, int]) -> dict[str, float]:
                 await asyncio.sleep(_PAUSE_S)
         return time.perf_counter() - began
 
-    found = await asyncio.gather(*map(wait, SERVERS))
-    return dict(zip((server.name for server in SERVERS), found, strict=True))
+    durations = await asyncio.gather(*map(wait, SERVERS))
+    return dict(zip((server.name for server in SERVERS), durations, strict=True))
 
 
 def _p99(values: list[float]) -> float:

@@ -71,14 +71,14 @@ async def cost(case: Case, names: int) -> Cost:
     host.find_zone = find  # type: ignore[method-assign] # to count the calls
     session = HostSession(host, lambda: counting.now, case.settings.zone)
     pairs = [(solver_of(session), task(f"n{number}.{ZONE}", "v")) for number in range(names)]
-    await asyncio.gather(*(solver.present(one) for solver, one in pairs))
-    checks = [(AfterChange(solver, None), one) for solver, one in pairs]
+    await asyncio.gather(*(solver.present(challenge) for solver, challenge in pairs))
+    checks = [(AfterChange(solver, None), challenge) for solver, challenge in pairs]
     while not all(
         isinstance(verdict, Ready)
-        for verdict in await asyncio.gather(*(check.check(one) for check, one in checks))
+        for verdict in await asyncio.gather(*(check.check(challenge) for check, challenge in checks))
     ):
         counting.now += _POLL
-    await asyncio.gather(*(solver.clean_up(one) for solver, one in pairs))
+    await asyncio.gather(*(solver.clean_up(challenge) for solver, challenge in pairs))
     if counting.client is not None:
         await counting.client.close()
     return Cost(counting.requests, lookups)
@@ -99,8 +99,8 @@ async def measure() -> None:
     for name, make in CASES.items():
         async with make() as case:
             costs = [await cost(case, names) for names in _COUNTS]
-            requests = ", ".join(str(one.requests) for one in costs)
-            lookups = ", ".join(str(one.lookups) for one in costs)
+            requests = ", ".join(str(result.requests) for result in costs)
+            lookups = ", ".join(str(result.lookups) for result in costs)
             print(f"{name:14}{requests:>26}{lookups:>20}{await memory_kb(case):>20}", flush=True)
 
 

@@ -67,10 +67,10 @@ async def measure(url: str, content: bytes) -> list[int]:
 async def use(session: HostSession, names: int, now: list[datetime]) -> None:
     """Present and remove this many values at once."""
     pairs = [(solver_of(session), task(f"n{number}.{ZONE}", "v")) for number in range(names)]
-    await asyncio.gather(*(solver.present(one) for solver, one in pairs))
+    await asyncio.gather(*(solver.present(challenge) for solver, challenge in pairs))
     while any([await solver.is_pending() for solver, _ in pairs]):
         now[0] += timedelta(seconds=4)
-    await asyncio.gather(*(solver.clean_up(one) for solver, one in pairs))
+    await asyncio.gather(*(solver.clean_up(challenge) for solver, challenge in pairs))
 
 
 if __name__ == "__main__":

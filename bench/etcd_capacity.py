@@ -100,14 +100,14 @@ def main(options: Sequence[str] = ()) -> None:
 
 def _restore(folder: Path, etcds: dict[str, Etcd], number: int, algorithm: str) -> None:
     """Fill the store from certificates that were issued on SQLite."""
-    one, two, backup = (folder / part for part in ("one", "two", "backup"))
-    fill(one, number, algorithm)
-    run("backup", "--data-dir", str(one), str(backup))
-    flags = ["--store", etcds["main"].url, "--encryption-key-file", str(one / "encryption.key")]
+    source, target, backup = (folder / part for part in ("one", "two", "backup"))
+    fill(source, number, algorithm)
+    run("backup", "--data-dir", str(source), str(backup))
+    flags = ["--store", etcds["main"].url, "--encryption-key-file", str(source / "encryption.key")]
     if other := etcds.get("other"):
         overrides = (f"{resource}#http://{other.member}" for resource in _OVERRIDDEN)
         flags += ["--etcd-servers-overrides", ",".join(overrides)]
-    run("restore", "--data-dir", str(two), *flags, str(backup))
+    run("restore", "--data-dir", str(target), *flags, str(backup))
 
 
 async def _state(name: str, etcd: Etcd, number: int, what: str) -> list[str]:
@@ -149,8 +149,8 @@ async def _renew_rows(etcd: Etcd) -> None:
         keys = [
             part + name for name in names[at : at + _ROWS_A_WRITE] for part in (_LAYOUT.meta, _LAYOUT.body)
         ]
-        found = (await client.call(TXN, TxnRequest(success=list(map(read_op, keys))))).responses
-        kvs = [kv for one in found for kv in one.response_range.kvs]
+        responses = (await client.call(TXN, TxnRequest(success=list(map(read_op, keys))))).responses
+        kvs = [kv for response in responses for kv in response.response_range.kvs]
         writes = [put_op(kv.key, kv.value[:-8] + os.urandom(8)) for kv in kvs]
         revision = (await client.call(TXN, TxnRequest(success=writes))).header.revision
     await client.call(COMPACT, CompactionRequest(revision=revision))
@@ -166,14 +166,14 @@ async def _renew_bodies(etcd: Etcd) -> None:
     queue = {key: _LAYOUT.queue + key[len(begin) : -9] for key in keys}
     for at in range(0, len(keys), _ROWS_A_WRITE):
         some = keys[at : at + _ROWS_A_WRITE]
-        found = (await client.call(TXN, TxnRequest(success=list(map(read_op, some))))).responses
-        kvs = [kv for one in found for kv in one.response_range.kvs]
+        responses = (await client.call(TXN, TxnRequest(success=list(map(read_op, some))))).responses
+        kvs = [kv for response in responses for kv in response.response_range.kvs]
         bodies = [put_op(kv.key[:-8] + os.urandom(8), kv.value[:-8] + os.urandom(8)) for kv in kvs]
         entries = [put_op(queue[key], b"") for key in some]
         await client.call(TXN, TxnRequest(success=[*bodies, *entries]))
     for at in range(0, len(keys), _ROWS_A_WRITE):
         some = keys[at : at + _ROWS_A_WRITE]
-        deletions = [delete_op(one) for key in some for one in (key, queue[key])]
+        deletions = [delete_op(deleted_key) for key in some for deleted_key in (key, queue[key])]
         revision = (await client.call(TXN, TxnRequest(success=deletions))).header.revision
     await client.call(COMPACT, CompactionRequest(revision=revision))
     await client.close()

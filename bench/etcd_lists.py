@@ -96,17 +96,17 @@ async def _measure(server: Daemon, etcd_pid: int, size: int, limit: int) -> list
     context = ssl.create_default_context(cafile=server.ca)
     target = Target(server.address, context, token=server.token_file.read_text().strip(), path=PATH)
     begun, etcd, own = time.perf_counter(), cpu_s(etcd_pid), cpu_s(server.pid)
-    found, requests, query = 0, 0, f"?limit={limit}" if limit else ""
+    count, requests, query = 0, 0, f"?limit={limit}" if limit else ""
     async with target.connections(1) as (connection,):
         while True:
             status = await connection.ask(target.get(query=query))
             assert status == 200, connection.body
             page = json.loads(connection.text())
-            found, requests = found + len(page["items"]), requests + 1
+            count, requests = count + len(page["items"]), requests + 1
             if not (token := page["metadata"].get("continue")):
                 break
             query = f"?limit={limit}&continue={token}"
-    assert found >= size, found
+    assert count >= size, count
     seconds = time.perf_counter() - begun
     etcd, own = cpu_s(etcd_pid) - etcd, cpu_s(server.pid) - own
     return [f"{figure:.2f}" for figure in (seconds, etcd, own, etcd + own)] + [str(requests)]

@@ -78,7 +78,10 @@ def _measured(folder: Path, algorithm: str, number: int, *, is_plain: bool, cost
             asyncio.run(_write(etcd, *(delete_op(span.begin, span.end) for span in spans)))
             size = asyncio.run(_in_use(etcd)) - before
     own = [
-        value for bucket, found in values.items() if bucket.startswith(("cert-", "secr")) for value in found
+        value
+        for bucket, bucket_values in values.items()
+        if bucket.startswith(("cert-", "secr"))
+        for value in bucket_values
     ]
     events = sum(map(len, values["events"]))
     if is_plain:
@@ -107,13 +110,13 @@ async def _write(etcd: Etcd, *writes: object) -> None:
 
 async def _values(etcd: Etcd) -> dict[str, list[bytes]]:
     """The values of the rows by their bucket."""
-    client, found = EtcdClient(Access((etcd.member,))), defaultdict[str, list[bytes]](list)
+    client, values = EtcdClient(Access((etcd.member,))), defaultdict[str, list[bytes]](list)
     root = _LAYOUT.root
     for kv in (await client.call(RANGE, RangeRequest(key=root.begin, range_end=root.end))).kvs:
         if kv.key.startswith((_LAYOUT.meta, _LAYOUT.body)):
-            found[kv.key[len(_LAYOUT.meta) :].split(b"\0")[0].decode()].append(kv.value)
+            values[kv.key[len(_LAYOUT.meta) :].split(b"\0")[0].decode()].append(kv.value)
     await client.close()
-    return found
+    return values
 
 
 async def _in_use(etcd: Etcd) -> int:

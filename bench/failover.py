@@ -141,8 +141,8 @@ async def _both_shards(client: Client) -> None:
                 leases = (await client.list(LEASES, "kube-system")).items
             except (ApiError, Unreachable):
                 leases = []
-            held = {one.spec.holder_identity for one in leases if "-shard-" in one.metadata.name}
-            if held == {"shard1", "shard2"}:
+            holders = {lease.spec.holder_identity for lease in leases if "-shard-" in lease.metadata.name}
+            if holders == {"shard1", "shard2"}:
                 return
             await asyncio.sleep(0.5)
 
@@ -236,9 +236,9 @@ async def _observed(processes: Running, victim: str, load: Load) -> AsyncIterato
 async def _observe(client: Client, load: Load) -> None:
     while True:
         try:
-            for one in (await client.list(CERTIFICATES, "default")).items:
-                probe = load.probes.get(one.metadata.name)
-                if probe and not probe.ready and conditions.is_true(one.status.conditions, "Ready"):
+            for certificate in (await client.list(CERTIFICATES, "default")).items:
+                probe = load.probes.get(certificate.metadata.name)
+                if probe and not probe.ready and conditions.is_true(certificate.status.conditions, "Ready"):
                     probe.ready = time.monotonic()
         except (ApiError, Unreachable):
             pass  # etcd without a leader

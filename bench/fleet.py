@@ -29,7 +29,7 @@ def main() -> None:
     for policy in POLICIES:
         outcomes.append(Fleet(scenario, policy).run())
     took = time.process_time() - begun
-    events = sum(one.events for one in outcomes)
+    events = sum(outcome.events for outcome in outcomes)
     days = span(scenario.lasts) / timedelta(days=1)
     print(
         f"{scenario.certificates:,} certificates, {scenario.issuers} issuers, {days:.0f} days: "
@@ -42,18 +42,18 @@ def main() -> None:
 
 def _print(outcomes: list[Outcome]) -> None:
     rows = []
-    for one in outcomes:
+    for outcome in outcomes:
         rows.append(
             [
-                one.policy.name,
-                f"{one.attempts:,}",
-                f"{one.failed:,}",
-                f"{one.peak_while_out:,}",
-                f"{one.peak_in_vain:,}",
-                f"{one.expired:,}",
-                f"{one.avoidable:,}",
-                f"{one.probes:,}",
-                str(one.slowest_return).partition(".")[0] if one.policy.sees else "-",
+                outcome.policy.name,
+                f"{outcome.attempts:,}",
+                f"{outcome.failed:,}",
+                f"{outcome.peak_while_out:,}",
+                f"{outcome.peak_in_vain:,}",
+                f"{outcome.expired:,}",
+                f"{outcome.avoidable:,}",
+                f"{outcome.probes:,}",
+                str(outcome.slowest_return).partition(".")[0] if outcome.policy.sees else "-",
             ]
         )
     table(

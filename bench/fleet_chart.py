@@ -42,10 +42,10 @@ def _frame(top: float, months: int) -> Iterable[str]:
 
 
 def _outages(top: float, scenario: Scenario) -> Iterable[str]:
-    whole = span(scenario.lasts)
+    duration = span(scenario.lasts)
     for outage in scenario.outages:
-        x = _x(span(outage.at) / whole)
-        width = max(_x((span(outage.at) + span(outage.lasts)) / whole) - x, 1)
+        x = _x(span(outage.at) / duration)
+        width = max(_x((span(outage.at) + span(outage.lasts)) / duration) - x, 1)
         yield f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_PANEL}" fill="#f3dede"/>'
 
 

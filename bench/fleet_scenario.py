@@ -112,21 +112,21 @@ class Authority:
     def __init__(self, number: int, scenario: Scenario, start: datetime) -> None:
         self.outages = [
             Times(
-                start + span(one.at),
-                start + span(one.at) + span(one.lasts),
-                span(one.retry_after) if one.retry_after else None,
+                start + span(outage.at),
+                start + span(outage.at) + span(outage.lasts),
+                span(outage.retry_after) if outage.retry_after else None,
             )
-            for one in scenario.outages
-            if one.issuer == number
+            for outage in scenario.outages
+            if outage.issuer == number
         ]
         self._denials = [
-            (one.share, Times(start + span(one.at), start + span(one.at) + span(one.lasts)))
-            for one in scenario.denials
-            if one.issuer == number
+            (denial.share, Times(start + span(denial.at), start + span(denial.at) + span(denial.lasts)))
+            for denial in scenario.denials
+            if denial.issuer == number
         ]
-        found = next((one for one in scenario.limits if one.issuer == number), None)
-        self._gap = span(found.per) / found.grants if found is not None else None
-        self._burst = span(found.per) if found is not None else timedelta(0)
+        limit = next((item for item in scenario.limits if item.issuer == number), None)
+        self._gap = span(limit.per) / limit.grants if limit is not None else None
+        self._burst = span(limit.per) if limit is not None else timedelta(0)
         self._refilled = start
 
     def troubles(self, certificate: int) -> list[Times]:

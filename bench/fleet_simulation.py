@@ -143,9 +143,9 @@ class Fleet:
 
     def run(self) -> Outcome:
         """The whole time."""
-        for one in self._certificates:
-            self._plan(one, one.not_after - one.lives)
-            self._wake(one, one.due)
+        for certificate in self._certificates:
+            self._plan(certificate, certificate.not_after - certificate.lives)
+            self._wake(certificate, certificate.due)
         if self._restarts_every is not None:
             heapq.heappush(self._events, (START + self._restarts_every, _Kind.RESTART, 0, 0))
         events, count = self._events, 0
@@ -158,104 +158,116 @@ class Fleet:
             if kind == _Kind.PROBE:
                 self._probe(number, now)
                 continue
-            one = self._certificates[number]
-            if turn != one.turn:
+            certificate = self._certificates[number]
+            if turn != certificate.turn:
                 continue
             if kind == _Kind.ANSWER:
-                self._answered(one, now)
+                self._answered(certificate, now)
             else:
-                self._wants(one, now)
-        for one in self._certificates:
-            self._account(one, self._end)
+                self._wants(certificate, now)
+        for certificate in self._certificates:
+            self._account(certificate, self._end)
         self._outcome.events = count
         return self._outcome
 
     # --- what the controllers do ----------------------------------------------------------------------------
 
-    def _plan(self, one: Certificate, not_before: datetime) -> None:
+    def _plan(self, certificate: Certificate, not_before: datetime) -> None:
         """When the certificate that it has got at `not_before` is renewed."""
-        one.due = renewal.renewal_time(not_before, one.not_after)
+        certificate.due = renewal.renewal_time(not_before, certificate.not_after)
         if self._policy.sees:
-            by = renewal.spread(not_before, one.due, one.not_after)
-            one.due = renewal.put_off(one.due, by, f"{one.number}/{one.renewals}")
+            by = renewal.spread(not_before, certificate.due, certificate.not_after)
+            certificate.due = renewal.put_off(
+                certificate.due, by, f"{certificate.number}/{certificate.renewals}"
+            )
 
-    def _wants(self, one: Certificate, now: datetime) -> None:
+    def _wants(self, certificate: Certificate, now: datetime) -> None:
         """The trigger, and the gate before the issuer."""
         if self._policy.sees:
-            circuit = self._circuits[one.issuer]
-            hold = circuit.may_begin(one.number, one.not_after, now)
-            hold = hold or circuit.may_attempt(one.number, one.not_after, now)
-            one.is_held = hold is not None
+            circuit = self._circuits[certificate.issuer]
+            hold = circuit.may_begin(certificate.number, certificate.not_after, now)
+            hold = hold or circuit.may_attempt(certificate.number, certificate.not_after, now)
+            certificate.is_held = hold is not None
             if hold is not None:
-                circuit.wait(one.number, one.not_after, hold.until, now)
-                self._wake(one, hold.until)
-                self._plan_probe(one.issuer, now)
+                circuit.wait(certificate.number, certificate.not_after, hold.until, now)
+                self._wake(certificate, hold.until)
+                self._plan_probe(certificate.issuer, now)
                 return
-            circuit.start_attempt(one.number, now)
-            self._plan_probe(one.issuer, now)
-        one.is_asking = True
-        one.turn += 1
+            circuit.start_attempt(certificate.number, now)
+            self._plan_probe(certificate.issuer, now)
+        certificate.is_asking = True
+        certificate.turn += 1
         answered = now + self._answers_in
         if any(
-            now in outage and outage.retry_after is None for outage in self._authorities[one.issuer].outages
+            now in outage and outage.retry_after is None
+            for outage in self._authorities[certificate.issuer].outages
         ):
             answered = now + self._gives_up_after
-        heapq.heappush(self._events, (answered, _Kind.ANSWER, one.number, one.turn))
+        heapq.heappush(self._events, (answered, _Kind.ANSWER, certificate.number, certificate.turn))
 
-    def _answered(self, one: Certificate, now: datetime) -> None:
-        one.is_asking = False
-        answer = self._authorities[one.issuer].answer(one.number, now, broken=one.broken)
+    def _answered(self, certificate: Certificate, now: datetime) -> None:
+        certificate.is_asking = False
+        answer = self._authorities[certificate.issuer].answer(
+            certificate.number, now, broken=certificate.broken
+        )
         if answer.reached:
             hour = int((now - START) / _HOUR)
-            self._outcome.per_hour[one.issuer][hour] += 1
-            self._outcome.in_vain[one.issuer][hour] += answer.cause is not None
-            self._outcome.while_out[one.issuer][hour] += answer.cause is Cause.UNAVAILABLE
+            self._outcome.per_hour[certificate.issuer][hour] += 1
+            self._outcome.in_vain[certificate.issuer][hour] += answer.cause is not None
+            self._outcome.while_out[certificate.issuer][hour] += answer.cause is Cause.UNAVAILABLE
         if answer.cause is None:
-            self._issued(one, now)
+            self._issued(certificate, now)
         else:
-            self._failed(one, answer, answer.cause, now)
+            self._failed(certificate, answer, answer.cause, now)
 
-    def _issued(self, one: Certificate, now: datetime) -> None:
-        self._account(one, now)
-        one.failures, one.last_failure, one.not_before, one.pauses = 0, None, None, 0
-        self._note_return(one.issuer, now)
-        one.renewals += 1
-        one.not_after = now + one.lives
-        self._plan(one, now)
-        self._wake(one, one.due)
+    def _issued(self, certificate: Certificate, now: datetime) -> None:
+        self._account(certificate, now)
+        certificate.failures, certificate.last_failure, certificate.not_before, certificate.pauses = (
+            0,
+            None,
+            None,
+            0,
+        )
+        self._note_return(certificate.issuer, now)
+        certificate.renewals += 1
+        certificate.not_after = now + certificate.lives
+        self._plan(certificate, now)
+        self._wake(certificate, certificate.due)
         if self._policy.sees:
-            self._release(self._circuits[one.issuer].succeeded(one.number, now))
+            self._release(self._circuits[certificate.issuer].succeeded(certificate.number, now))
 
-    def _failed(self, one: Certificate, answer: Answer, cause: Cause, now: datetime) -> None:
+    def _failed(self, certificate: Certificate, answer: Answer, cause: Cause, now: datetime) -> None:
         if self._policy.sees and cause is not Cause.DENIED:
-            circuit = self._circuits[one.issuer]
+            circuit = self._circuits[certificate.issuer]
             if cause is Cause.UNKNOWN:
                 # The CA has judged a name: it works.
-                self._release(circuit.answered(one.number, now))
+                self._release(circuit.answered(certificate.number, now))
             else:
                 # The Order waits: its Certificate has not failed.
-                one.pauses, one.is_held = one.pauses + 1, True
-                pause = now + doubled(_SHORTEST_WAIT, one.pauses, cap=_LONGEST_WAIT)
-                self._wake(one, answer.until or pause)
-                self._release(circuit.failed(one.number, cause, now, answer.until))
-                self._plan_probe(one.issuer, now)
+                certificate.pauses, certificate.is_held = certificate.pauses + 1, True
+                pause = now + doubled(_SHORTEST_WAIT, certificate.pauses, cap=_LONGEST_WAIT)
+                self._wake(certificate, answer.until or pause)
+                self._release(circuit.failed(certificate.number, cause, now, answer.until))
+                self._plan_probe(certificate.issuer, now)
                 return
-            self._plan_probe(one.issuer, now)
-        one.failures += 1
-        one.last_failure, one.cause, one.not_before = now, cause, answer.until
-        self._wake(one, self._next_attempt(one, now))
+            self._plan_probe(certificate.issuer, now)
+        certificate.failures += 1
+        certificate.last_failure, certificate.cause, certificate.not_before = now, cause, answer.until
+        self._wake(certificate, self._next_attempt(certificate, now))
         if self._policy.sees and cause is Cause.DENIED:
-            self._release(self._circuits[one.issuer].withdrawn(one.number, now))
+            self._release(self._circuits[certificate.issuer].withdrawn(certificate.number, now))
 
-    def _next_attempt(self, one: Certificate, last: datetime) -> datetime:
+    def _next_attempt(self, certificate: Certificate, last: datetime) -> datetime:
         if not self._policy.sees:
-            return next_attempt(Standing(failures=one.failures, last_failure=last), self._policy.limits)
+            return next_attempt(
+                Standing(failures=certificate.failures, last_failure=last), self._policy.limits
+            )
         standing = Standing(
-            failures=one.failures,
+            failures=certificate.failures,
             last_failure=last,
-            cause=one.cause,
-            not_before=one.not_before,
-            not_after=one.not_after,
+            cause=certificate.cause,
+            not_before=certificate.not_before,
+            not_after=certificate.not_after,
         )
         return next_attempt(standing, self._policy.limits)
 
@@ -264,11 +276,11 @@ class Fleet:
         `controllers/retry/breaker_records.py` restores them."""
         before, self._circuits = self._circuits, [self._circuit() for _ in self._authorities]
         in_flight = [0] * len(self._authorities)
-        for one in self._certificates:
-            in_flight[one.issuer] += one.is_asking
-            if one.is_asking or one.is_held:
-                one.is_asking = False
-                self._wake(one, now)
+        for certificate in self._certificates:
+            in_flight[certificate.issuer] += certificate.is_asking
+            if certificate.is_asking or certificate.is_held:
+                certificate.is_asking = False
+                self._wake(certificate, now)
         for issuer, (old, new) in enumerate(zip(before, self._circuits, strict=True)):
             if not self._policy.sees:
                 break
@@ -294,7 +306,9 @@ class Fleet:
         circuit = self._circuits[issuer]
         if circuit.probe_at is not None and circuit.probe_at <= now:
             self._outcome.probes += 1
-            away = any(now in one and one.retry_after is None for one in self._authorities[issuer].outages)
+            away = any(
+                now in outage and outage.retry_after is None for outage in self._authorities[issuer].outages
+            )
             self._release(circuit.probed(now, is_answered=not away))
         self._release(circuit.call_trial(now))
         self._plan_probe(issuer, now)
@@ -303,7 +317,7 @@ class Fleet:
         """Measure the time from an outage to the first certificate after it."""
         if not self._circuits[issuer].is_open:
             return
-        ends = [one.end for one in self._authorities[issuer].outages if one.end <= now]
+        ends = [outage.end for outage in self._authorities[issuer].outages if outage.end <= now]
         if ends:
             self._outcome.slowest_return = max(self._outcome.slowest_return, now - max(ends))
 
@@ -312,34 +326,34 @@ class Fleet:
     def _circuit(self) -> Circuit[int]:
         return Circuit(has_probe=True)
 
-    def _wake(self, one: Certificate, at: datetime) -> None:
-        one.turn += 1
-        heapq.heappush(self._events, (at, _Kind.WAKE, one.number, one.turn))
+    def _wake(self, certificate: Certificate, at: datetime) -> None:
+        certificate.turn += 1
+        heapq.heappush(self._events, (at, _Kind.WAKE, certificate.number, certificate.turn))
 
     def _release(self, released: Iterable[Released[int]]) -> None:
-        for found in released:
-            one = self._certificates[found.key]
-            if one.is_held:
-                self._wake(one, found.at)
+        for release in released:
+            certificate = self._certificates[release.key]
+            if certificate.is_held:
+                self._wake(certificate, release.at)
 
-    def _account(self, one: Certificate, until: datetime) -> None:
+    def _account(self, certificate: Certificate, until: datetime) -> None:
         """If its certificate ended before it was replaced."""
-        if one.not_after >= until:
+        if certificate.not_after >= until:
             return
         self._outcome.expired += 1
-        self._outcome.down += until - one.not_after
+        self._outcome.down += until - certificate.not_after
         # The first answer that it could have had, and the last.
-        since, last = one.due + self._answers_in, one.not_after
-        troubles = self._authorities[one.issuer].troubles(one.number)
-        if one.broken is not None:
-            troubles.append(one.broken)
+        since, last = certificate.due + self._answers_in, certificate.not_after
+        troubles = self._authorities[certificate.issuer].troubles(certificate.number)
+        if certificate.broken is not None:
+            troubles.append(certificate.broken)
         if not _covered(since, last, troubles):
             self._outcome.avoidable += 1
 
 
 def _covered(begin: datetime, end: datetime, troubles: Iterable[Times]) -> bool:
     """Whether at each moment from `begin` to `end` something was wrong."""
-    for times in sorted(troubles, key=lambda one: one.begin):
+    for times in sorted(troubles, key=lambda trouble: trouble.begin):
         if times.begin <= begin < times.end:
             begin = times.end
     return begin > end
@@ -349,14 +363,14 @@ def _certificates(scenario: Scenario) -> list[Certificate]:
     """The fleet as it is found at the beginning: of all ages, but for those that were issued together."""
     drawn = random.Random(scenario.certificates)
     kinds, shares = scenario.kinds, [kind.share for kind in scenario.kinds]
-    found = []
+    certificates = []
     for number in range(scenario.certificates):
         lives = span(drawn.choices(kinds, shares)[0].lives)
         age = 0.3 * lives if drawn.random() < scenario.together else drawn.random() * 0.66 * lives
         not_after = START - age + lives
-        one = Certificate(number, number % scenario.issuers, lives, not_after, due=not_after)
+        certificate = Certificate(number, number % scenario.issuers, lives, not_after, due=not_after)
         if scenario.broken is not None and drawn.random() < scenario.broken.share:
             begin = START + drawn.random() * span(scenario.lasts)
-            one.broken = Times(begin, begin + span(scenario.broken.lasts))
-        found.append(one)
-    return found
+            certificate.broken = Times(begin, begin + span(scenario.broken.lasts))
+        certificates.append(certificate)
+    return certificates

@@ -75,8 +75,8 @@ def main() -> None:
     _print_failures(simulated, needed)
     _print_differences(theory)
     dots = [
-        (size, attempts, found[attempts][0] / _RUNS[size])
-        for size, found in simulated.items()
+        (size, attempts, counts[attempts][0] / _RUNS[size])
+        for size, counts in simulated.items()
         for attempts in ATTEMPTS
     ]
     draw(PICTURE, dots, "Lines: the KEP's recurrence. Dots: runs with our generator that had a conflict.")

@@ -72,10 +72,10 @@ class Connection(asyncio.Protocol):
             self._size, self._needed = 0, _content_length(self.head)
         self._pieces.append(data)
         self._size += len(data)
-        if self._is_whole() and self._answer is not None and not self._answer.done():
+        if self._is_complete() and self._answer is not None and not self._answer.done():
             self._answer.set_result(int(self.head[9:12]))
 
-    def _is_whole(self) -> bool:
+    def _is_complete(self) -> bool:
         if self._needed is not None:
             return self._size >= self._needed
         tail = b"".join(self._pieces[-2:])[-len(_LAST_CHUNK) :]
@@ -145,12 +145,12 @@ class Target:
     @asynccontextmanager
     async def connections(self, count: int) -> AsyncIterator[list[Connection]]:
         """So many connections, that are hung up in the end."""
-        found = [await self.connect() for _ in range(count)]
+        connections = [await self.connect() for _ in range(count)]
         try:
-            yield found
+            yield connections
         finally:
-            for one in found:
-                one.close()
+            for connection in connections:
+                connection.close()
 
     def get(self, name: str = "", *, query: str = "", accept: str = "application/json") -> bytes:
         """The request for one object, or for the collection."""
@@ -212,9 +212,9 @@ def updating(target: Target, existing: int) -> Verb:
 
 def revision_in(connection: Connection) -> str:
     """The resourceVersion of the object that was answered."""
-    found = _REVISION.search(connection.body)
-    assert found is not None, connection.body
-    return found[1].decode()
+    match = _REVISION.search(connection.body)
+    assert match is not None, connection.body
+    return match[1].decode()
 
 
 async def measure(

@@ -51,18 +51,20 @@ def main(options: Sequence[str] = ()) -> None:
     parser.add_argument("--number", type=int, default=NUMBER)
     number = parser.parse_args(options).number
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as name, running_etcd(Path(name)) as etcd:
-        one, two, three = (Path(name) / folder for folder in ("one", "two", "three"))
-        rows = [["rows written for the test", *_timed(fill, one, number)]]
-        key = ("--encryption-key-file", str(one / "encryption.key"))
-        on_etcd = ("--data-dir", str(two), "--store", etcd.url, *key)
+        source, etcd_data, restored = (Path(name) / folder for folder in ("one", "two", "three"))
+        rows = [["rows written for the test", *_timed(fill, source, number)]]
+        key = ("--encryption-key-file", str(source / "encryption.key"))
+        on_etcd = ("--data-dir", str(etcd_data), "--store", etcd.url, *key)
         first, second = str(Path(name) / "first.backup"), str(Path(name) / "second.backup")
-        before = asyncio.run(_digest(one, one))
-        rows.append(["backup of SQLite", *_timed(run, "backup", "--data-dir", str(one), first)])
+        before = asyncio.run(_digest(source, source))
+        rows.append(["backup of SQLite", *_timed(run, "backup", "--data-dir", str(source), first)])
         rows.append(["restore into etcd", *_timed(run, "restore", *on_etcd, first)])
         rows.append(["server on etcd", *_timed(_serve, on_etcd)])
         rows.append(["backup of etcd", *_timed(run, "backup", *on_etcd, second)])
-        rows.append(["restore into SQLite", *_timed(run, "restore", "--data-dir", str(three), *key, second)])
-        assert asyncio.run(_digest(three, one)) == before, "rows differ"
+        rows.append(
+            ["restore into SQLite", *_timed(run, "restore", "--data-dir", str(restored), *key, second)]
+        )
+        assert asyncio.run(_digest(restored, source)) == before, "rows differ"
         sizes = [Path(file).stat().st_size / 1e6 for file in (first, second)]
     table([f"{number:,} certificates", "seconds", "of processor, without etcd"], rows)
     print(
@@ -123,16 +125,16 @@ async def _copy(data_dir: Path, number: int) -> None:
 async def _buckets(data_dir: Path) -> list[str]:
     options = app.ServeOptions(data_dir=data_dir)
     async with dump_sqlite(sqlite_path(options), new_seal(options)) as dump:
-        found = {row.key.bucket async for page in dump.rows for row in page}
-    return [bucket for bucket in found if bucket.rpartition("/")[2] in _COPIED]
+        buckets = {row.key.bucket async for page in dump.rows for row in page}
+    return [bucket for bucket in buckets if bucket.rpartition("/")[2] in _COPIED]
 
 
 def _copies(models: Sequence[Row], number: int) -> Iterator[Row]:
     by_name: dict[bytes, list[Row]] = {}
     for row in models:
-        found = _NAME.match(row.key.name.encode())
-        assert found is not None
-        by_name.setdefault(found[0], []).append(row)
+        match = _NAME.match(row.key.name.encode())
+        assert match is not None
+        by_name.setdefault(match[0], []).append(row)
     groups = list(by_name.values())
     for n in range(TEMPLATES, number):
         name, uid = b"fresh-%d" % n, b"%08x" % n

@@ -60,7 +60,7 @@ def _axes() -> Iterable[str]:
 def _curve(attempts: int, colour: str) -> Iterable[str]:
     points = [(10 ** (_X[0] + step / 40), 0.0) for step in range(round((_X[1] - _X[0]) * 40) + 1)]
     placed = [(names, chance(attempts, names)) for names, _ in points]
-    seen = [(_x(names), _y(found)) for names, found in placed if found >= 10 ** _Y[0]]
+    seen = [(_x(names), _y(probability)) for names, probability in placed if probability >= 10 ** _Y[0]]
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in seen)
     yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>'
 

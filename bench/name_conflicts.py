@@ -23,12 +23,12 @@ def recurrence(attempts: int, sizes: tuple[int, ...] = SIZES) -> list[float]:
     Written for 1 - C as a product of (1 - p), whose logarithms are added up: the same number, without losing
     all digits where C is 1e-13.
     """
-    found, survival, taken = [], 0.0, 0
+    chances, survival, taken = [], 0.0, 0
     for size in sizes:
         survival += math.fsum(math.log1p(-((n / NAMES) ** attempts)) for n in range(taken, size))
         taken = size
-        found.append(-math.expm1(survival))
-    return found
+        chances.append(-math.expm1(survival))
+    return chances
 
 
 def expected_failures(attempts: int, size: float, names: float = NAMES) -> float:
@@ -43,12 +43,12 @@ def chance(attempts: int, size: float, names: float = NAMES) -> float:
     return -math.expm1(-expected_failures(attempts, size, names))
 
 
-def size_at(wanted: float, attempts: int, names: float = NAMES) -> float:
-    """How many names there may be until the chance of a conflict is `wanted`."""
+def size_at(target: float, attempts: int, names: float = NAMES) -> float:
+    """How many names there may be until the chance of a conflict is `target`."""
     low, high = 1.0, names
     while high / low > 1.000001:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if chance(attempts, middle, names) < wanted else (low, middle)
+        low, high = (middle, high) if chance(attempts, middle, names) < target else (low, middle)
     return low
 
 

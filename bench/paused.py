@@ -96,13 +96,15 @@ async def _measured(server: Daemon, folder: Path, rounds: int) -> list[str]:
             await _both_work(client)
             shard = shards[number % 2]
             before = len(shard.recorder.writes)
-            found = await _one(client, shard, f"r{number}")
+            late_writes = await _one(client, shard, f"r{number}")
             written += sum("/leases/" not in write for _, write in shard.recorder.writes[before:])
-            late += found
-            print(f"round {number}: {len(found)} late {found}", flush=True)
+            late += late_writes
+            print(f"round {number}: {len(late_writes)} late {late_writes}", flush=True)
         certificates = (await client.list(CERTIFICATES, "default")).items
         requests = len((await client.list(CERTIFICATE_REQUESTS, "default")).items)
-    waiting = sum(not conditions.is_true(one.status.conditions, "Ready") for one in certificates)
+    waiting = sum(
+        not conditions.is_true(certificate.status.conditions, "Ready") for certificate in certificates
+    )
     return [str(rounds), str(written), str(len(late)), str(len(certificates)), str(requests), str(waiting)]
 
 
@@ -126,10 +128,10 @@ async def _both_work(client: Client) -> None:
     async with asyncio.timeout(120):
         while True:
             leases = (await client.list(LEASES, "kube-system")).items
-            held = {one.spec.holder_identity for one in leases if "-shard-" in one.metadata.name}
+            holders = {lease.spec.holder_identity for lease in leases if "-shard-" in lease.metadata.name}
             all_of = (await client.list(CERTIFICATES, "default")).items
-            if held == {"shard0", "shard1"} and all(
-                conditions.is_true(one.status.conditions, "Ready") for one in all_of
+            if holders == {"shard0", "shard1"} and all(
+                conditions.is_true(certificate.status.conditions, "Ready") for certificate in all_of
             ):
                 return
             await asyncio.sleep(0.2)

@@ -96,8 +96,8 @@ async def _create_issuer(client: Client, pebble: Pebble) -> None:
         "privateKeySecretRef": {"name": "account"},
         "solvers": [{"http01": {"ingress": {"ingressClassName": "traefik"}}}],
     }
-    whole = {"metadata": {"name": "acme"}, "spec": {"acme": spec}}
-    await client.create(CLUSTER_ISSUERS, codec.from_dict(CLUSTER_ISSUERS, whole))
+    manifest = {"metadata": {"name": "acme"}, "spec": {"acme": spec}}
+    await client.create(CLUSTER_ISSUERS, codec.from_dict(CLUSTER_ISSUERS, manifest))
 
 
 async def _create_ingress(client: Client, name: str) -> None:
@@ -119,8 +119,8 @@ async def _create_ingress(client: Client, name: str) -> None:
 
 
 async def _ready(client: Client) -> int:
-    found = (await client.list(CERTIFICATES)).items
-    return sum(conditions.is_true(one.status.conditions, "Ready") for one in found)
+    certificates = (await client.list(CERTIFICATES)).items
+    return sum(conditions.is_true(certificate.status.conditions, "Ready") for certificate in certificates)
 
 
 def main() -> None:

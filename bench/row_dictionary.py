@@ -107,16 +107,16 @@ async def from_acme() -> list[bytes]:
         async with acme.certwright(pebble, bind, responder, calls) as bench:
             await acme.Scene(pebble, bind, responder, bench, calls).make_issuers()
             await issue(bench, {"name": "http-01", "kind": "ClusterIssuer"}, EACH)
-            found = await rows(bench)
+            acme_rows = await rows(bench)
         await responder.close()
-    return found
+    return acme_rows
 
 
 def samples() -> Iterator[bytes]:
     """All rows, in random order."""
-    found = [*app.run(from_cas()), *app.run(from_acme())]
-    random.shuffle(found)
-    yield from map(without_base64, found)
+    all_rows = [*app.run(from_cas()), *app.run(from_acme())]
+    random.shuffle(all_rows)
+    yield from map(without_base64, all_rows)
 
 
 if __name__ == "__main__":

@@ -97,10 +97,10 @@ def member(folder: Path, size: int) -> Iterator[Member]:
     folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "bench.scale_member", str(folder), str(size)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        found = Member(size, process)
+        started = Member(size, process)
         try:
-            found.memory_kb = found.heard()["memory_kb"]
-            yield found
+            started.memory_kb = started.heard()["memory_kb"]
+            yield started
         finally:
             assert process.stdin is not None
             process.stdin.close()
@@ -111,31 +111,31 @@ def in_turns(members: list[Member]) -> None:
     """Have each issue a wave, again and again."""
     for turn in range(TURNS + 1):
         # One that comes after a large one finds the processor's caches cold: not always the same.
-        for one in members if turn % 2 else reversed(members):
-            figures = one.told("wave")
+        for measured_member in members if turn % 2 else reversed(members):
+            figures = measured_member.told("wave")
             if turn:
-                one.turns.append(figures)
+                measured_member.turns.append(figures)
 
 
-def side_by_side(folder: Path, wanted: list[int]) -> None:
+def side_by_side(folder: Path, store_sizes: list[int]) -> None:
     """Fill the stores, measure, print. The largest one's store is left in `folder`."""
     with ExitStack() as stack:
         members = [
-            stack.enter_context(member(folder if size == wanted[-1] else folder / str(size), size))
-            for size in wanted
+            stack.enter_context(member(folder if size == store_sizes[-1] else folder / str(size), size))
+            for size in store_sizes
         ]
         in_turns(members)
-        table(HEADINGS, [one.row(members[0]) for one in members])
+        table(HEADINGS, [measured_member.row(members[0]) for measured_member in members])
         rest = members[-1].told("quiet")
     share = f"{100 * rest['share']:.2f} % of a core"
-    print(f"\nquiet with {wanted[-1]:,}: {share}, requests {rest['requests'] or 'none'}\n", flush=True)
+    print(f"\nquiet with {store_sizes[-1]:,}: {share}, requests {rest['requests'] or 'none'}\n", flush=True)
 
 
 def revision(store: Path) -> int:
     """The last revision in a store: whether there was any write."""
     with closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as connection:
-        (found,) = connection.execute(SELECT_REVISION).fetchone()
-    return int(found)
+        (last_revision,) = connection.execute(SELECT_REVISION).fetchone()
+    return int(last_revision)
 
 
 def settled(server: Daemon) -> float:

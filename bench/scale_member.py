@@ -40,8 +40,8 @@ async def wave(bench: Bench, begin: int, number: int) -> None:
             )
         )
 
-    wanted = {f"web-{n}" for n in range(begin, begin + number)}
-    await ready(bench, wanted.__contains__, number, create)
+    names = {f"web-{n}" for n in range(begin, begin + number)}
+    await ready(bench, names.__contains__, number, create)
 
 
 def bytes_read() -> int:
@@ -99,10 +99,10 @@ async def follow(folder: Path, size: int) -> None:
         done = size
         while line := await asyncio.to_thread(sys.stdin.readline):
             if line.strip() == "quiet":
-                told = await quiet(bench)
+                figures = await quiet(bench)
             else:
-                told, done = await measured(bench, done), done + WAVE
-            print(json.dumps(told), flush=True)
+                figures, done = await measured(bench, done), done + WAVE
+            print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":

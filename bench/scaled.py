@@ -62,10 +62,10 @@ class Case:
         """Read `sqlite` or `3-3-2+1`. Raises `SystemExit`."""
         if text == "sqlite":
             return cls(0, 1, 1, 0)
-        found = re.fullmatch(r"(\d+)-(\d+)-(\d+)(?:\+(\d+))?", text)
-        if found is None:
+        match = re.fullmatch(r"(\d+)-(\d+)-(\d+)(?:\+(\d+))?", text)
+        if match is None:
             raise SystemExit(f"{text!r} is neither `sqlite` nor MEMBERS-SERVERS-SHARDS[+IDLE]")
-        return cls(int(found[1]), int(found[2]), int(found[3]), int(found[4] or 0))
+        return cls(int(match[1]), int(match[2]), int(match[3]), int(match[4] or 0))
 
 
 def main(options: Sequence[str] = ()) -> None:
@@ -135,7 +135,7 @@ def _issue(
     members: tuple[str, ...],
 ) -> list[str]:
     busy, idle = servers[: case.servers], servers[case.servers :]
-    groups = [etcds, [one.pid for one in busy], [one.pid for one in idle], shards]
+    groups = [etcds, [process.pid for process in busy], [process.pid for process in idle], shards]
     for n, server in enumerate(busy):  # one write at a time: e712f13 does not survive two first ones
         asyncio.run(_load([server], f"warm{n}", 10, writers=1))
     time.sleep(2)
@@ -146,7 +146,7 @@ def _issue(
     spent = [sum(map(cpu_s, group)) - was for group, was in zip(groups, before, strict=True)]
     spent[2] /= len(idle) or 1
     revisions = asyncio.run(_revision(members)) - revision if members else _writes(busy) - written
-    figures = [number / seconds, *(1_000 * one / number for one in spent)]
+    figures = [number / seconds, *(1_000 * cpu_time / number for cpu_time in spent)]
     cells = [f"{figure:.1f}" for figure in figures]
     return [*cells, f"{(_writes(busy) - written) / number:.1f}", f"{revisions / number:.1f}"]
 
@@ -191,7 +191,7 @@ async def _wait_leading(server: Daemon, shards: int) -> None:
     async with session(server) as client, asyncio.timeout(120):
         while shards > 1:
             leases = (await client.list(LEASES, "kube-system")).items
-            held = [one.spec.holder_identity for one in leases if "-shard-" in one.metadata.name]
-            if len({one for one in held if one}) == len(held) == shards:
+            holders = [lease.spec.holder_identity for lease in leases if "-shard-" in lease.metadata.name]
+            if len({holder for holder in holders if holder}) == len(holders) == shards:
                 return
             await asyncio.sleep(0.5)

@@ -83,7 +83,7 @@ async def _shared_out(server: Daemon, shards: int) -> None:
     async with session(server) as client, asyncio.timeout(120):
         while True:
             leases = (await client.list(LEASES, "kube-system")).items
-            held = [lease.spec.holder_identity for lease in leases if "-shard-" in lease.metadata.name]
-            if len({one for one in held if one}) == len(held) == shards:
+            holders = [lease.spec.holder_identity for lease in leases if "-shard-" in lease.metadata.name]
+            if len({holder for holder in holders if holder}) == len(holders) == shards:
                 return
             await asyncio.sleep(_LOOK_EVERY_S)

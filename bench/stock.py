@@ -120,14 +120,14 @@ async def _seeds(folder: Path, algorithm: str) -> list[Seed]:
 
         await ready(bench, lambda name: name in names, len(names), create)
         await asyncio.sleep(1)
-        found = []
+        templates = []
         for n, name in enumerate(names):
             certificate = await bench.client.get(CERTIFICATES, name, "default")
             request = await bench.client.get(CERTIFICATE_REQUESTS, f"{name}-1", "default")
             secret = await bench.client.get(SECRETS, name, "default")
             ca = await bench.client.get(SECRETS, f"ca-{n}", "default")
-            found.append((name, certificate, request, secret, ca))
-    return [_seed(folder, *one) for one in found]
+            templates.append((name, certificate, request, secret, ca))
+    return [_seed(folder, *template) for template in templates]
 
 
 def _seed(
@@ -144,8 +144,15 @@ def _seed(
             query = "SELECT meta, body FROM rows WHERE bucket = ? AND namespace = 'default' AND name = ?"
             meta, body = connection.execute(query, (bucket, obj.metadata.name)).fetchone()
             version = b'"resourceVersion":"%b"'
-            held = obj.metadata.resource_version.encode()
-            rows.append((bucket, obj.metadata.name, meta.replace(version % held, version % REVISION), body))
+            resource_version = obj.metadata.resource_version.encode()
+            rows.append(
+                (
+                    bucket,
+                    obj.metadata.name,
+                    meta.replace(version % resource_version, version % REVISION),
+                    body,
+                )
+            )
     renewal = certificate.status.renewal_time
     assert renewal is not None
     return Seed(

@@ -48,10 +48,10 @@ async def floor(bao: Bao, algorithm: str, names: Sequence[str]) -> Took:
         login = await _post(client, bao, _LOGIN, {"role_id": role, "secret_id": secret})
         token = login["auth"]["client_token"]
 
-        async def one(name: str) -> None:
+        async def obtain(name: str) -> None:
             await _sign(client, bao, token, name, await asyncio.to_thread(_request, algorithm, name))
 
-        await asyncio.gather(*map(one, names))
+        await asyncio.gather(*map(obtain, names))
         return Took(time.perf_counter() - begun, cpu_s() - spent)
     finally:
         await client.close()
@@ -100,7 +100,7 @@ async def make_issuer(bench: Bench, bao: Bao) -> None:
     await bench.create(ISSUERS, "vault", {"vault": spec})
     async with asyncio.timeout(30):
         async for batch in bench.client.watch(ISSUERS, "default", resource_version=version):
-            if any(conditions.is_true(one.object.status.conditions, "Ready") for one in batch):
+            if any(conditions.is_true(event.object.status.conditions, "Ready") for event in batch):
                 return
 
 
@@ -112,7 +112,7 @@ async def ours(bench: Bench, algorithm: str, names: Sequence[str]) -> Took:
         await asyncio.gather(*(_apply(bench, algorithm, name) for name in names))
 
     prefix = names[0].split("-")[0]
-    wall = await ready(bench, lambda found: found.startswith(f"{prefix}-"), len(names), begin)
+    wall = await ready(bench, lambda name: name.startswith(f"{prefix}-"), len(names), begin)
     return Took(wall, cpu_s() - spent)
 
 
@@ -160,8 +160,8 @@ async def compared(bench: Bench, bao: Bao, algorithm: str) -> list[list[str]]:
         await asyncio.sleep(1)  # what follows Ready is counted too: the clean-up, the events
         written += bench.counted.counts - before
         floors.append(await floor(bao, algorithm, names_for(f"bare-{label}")))
-    wall, bare = min(one.wall_s for one in turns), min(one.wall_s for one in floors)
-    cpu, bare_cpu = (1_000 * min(one.cpu_s for one in runs) / NUMBER for runs in (turns, floors))
+    wall, bare = min(took.wall_s for took in turns), min(took.wall_s for took in floors)
+    cpu, bare_cpu = (1_000 * min(took.cpu_s for took in runs) / NUMBER for runs in (turns, floors))
     made = ROUNDS * NUMBER
     return [
         [f"{algorithm}: {NUMBER} at once, apply to the last Ready", f"{wall:.2f} s ({_walls(turns)})"],
@@ -173,7 +173,7 @@ async def compared(bench: Bench, bao: Bao, algorithm: str) -> list[list[str]]:
 
 
 def _walls(runs: Sequence[Took]) -> str:
-    return ", ".join(f"{one.wall_s:.2f}" for one in runs)
+    return ", ".join(f"{took.wall_s:.2f}" for took in runs)
 
 
 def main() -> None:

@@ -33,8 +33,8 @@ class Delays:
 
     def shown(self) -> list[str]:
         """For a row of a table."""
-        told = [f"{at(delays):.2f}" for delays in (self.asked, self.answered) for at in (median, _p99)]
-        return [f"{self.rate:,.0f}", *told, f"{self.busy:.0%}", f"{self.away:.0f}"]
+        cells = [f"{at(delays):.2f}" for delays in (self.asked, self.answered) for at in (median, _p99)]
+        return [f"{self.rate:,.0f}", *cells, f"{self.busy:.0%}", f"{self.away:.0f}"]
 
 
 async def delays(contender: Contender, *, watchers: int, rate: int) -> Delays:
@@ -59,9 +59,9 @@ async def delays(contender: Contender, *, watchers: int, rate: int) -> Delays:
     answered = await _write(target, rate)
     took = time.perf_counter() - begun
     process.stdin.write(f"{len(answered) * watchers}\n".encode())
-    told = json.loads(await process.stdout.readline())
+    report = json.loads(await process.stdout.readline())
     busy = (_processor_s(contender) - cpu) / took
-    heard = [tuple(pair) for pair in told["heard"] if pair[0] in answered]
+    heard = [tuple(pair) for pair in report["heard"] if pair[0] in answered]
     await process.wait()
     if len(heard) != len(answered) * watchers:
         raise SystemExit(f"{contender.name}: {len(heard)} events of {len(answered)} × {watchers} were heard")
@@ -70,7 +70,7 @@ async def delays(contender: Contender, *, watchers: int, rate: int) -> Delays:
         answered=sorted(max(0, at - answered[stamp]) / 1e6 for stamp, at in heard),
         rate=len(answered) / took,
         busy=busy,
-        away=told["away_ns"] / 1e6,
+        away=report["away_ns"] / 1e6,
     )
 
 
@@ -105,9 +105,9 @@ async def _write(target: Target, rate: int) -> dict[int, int]:
 
 
 def _stamp(request: bytes) -> int:
-    found = _AT.search(request)
-    assert found is not None
-    return int(found[1])
+    match = _AT.search(request)
+    assert match is not None
+    return int(match[1])
 
 
 def _processor_s(contender: Contender) -> float:

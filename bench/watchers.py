@@ -100,8 +100,8 @@ class Watcher(asyncio.Protocol):
     def read(self, at: int, data: bytes) -> None:
         """Find the stamps in what came in at that moment."""
         self._parser.feed_data(data)
-        rest, *found = b"".join(self._text).split(_STAMP)
-        for text in found:
+        rest, *parts = b"".join(self._text).split(_STAMP)
+        for text in parts:
             end = text.find(b'"')
             if end < 0:  # it goes on in what comes next
                 rest = _STAMP + text

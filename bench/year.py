@@ -76,7 +76,7 @@ def print_schedules(options: Options) -> None:
     rows = []
     for life in options.lifetimes:
         for within in (None, _TOGETHER):
-            found = schedule(
+            planned = schedule(
                 Population(
                     certificates=options.certificates,
                     lives=span(life),
@@ -86,7 +86,7 @@ def print_schedules(options: Options) -> None:
                 )
             )
             rows.append(
-                [life, "evenly" if within is None else "in one hour", *schedule_cells(found, options.rate)]
+                [life, "evenly" if within is None else "in one hour", *schedule_cells(planned, options.rate)]
             )
     print()
     table(
@@ -106,16 +106,16 @@ def print_schedules(options: Options) -> None:
     )
 
 
-def schedule_cells(found: Schedule, rate: float) -> list[str]:
+def schedule_cells(planned: Schedule, rate: float) -> list[str]:
     """For the table."""
-    minutes = found.minutes
-    hours = hours_at_ends(found)
+    minutes = planned.minutes
+    hours = hours_at_ends(planned)
     return [
-        f"{found.total / found.population.days:,.0f}",
+        f"{planned.total / planned.population.days:,.0f}",
         f"{max(days_of(minutes)):,}",
         *(f"{hour:,}" for hour in hours),
         f"{max(minutes) / 60:.1f}",
-        f"{max(busiest(shard, _HOUR) for shard in found.shards):,}",
+        f"{max(busiest(shard, _HOUR) for shard in planned.shards):,}",
         str(longest_wait(minutes, rate)),
         f"{busiest(minutes, 5):,}",
     ]
@@ -140,8 +140,8 @@ def print_outages(options: Options) -> None:
     """A CA that does not respond for a day; the controllers are restarted in that time."""
     rows = []
     for life in options.lifetimes:
-        found = Fleet(outage_of(span(life), options.certificates), OURS).run()
-        rows.append([life, *outage_cells(found)])
+        outcome = Fleet(outage_of(span(life), options.certificates), OURS).run()
+        rows.append([life, *outage_cells(outcome)])
     print()
     table(
         [
@@ -156,15 +156,15 @@ def print_outages(options: Options) -> None:
     )
 
 
-def outage_cells(found: Outcome) -> list[str]:
+def outage_cells(outcome: Outcome) -> list[str]:
     """For the table: attempts by hour, around the end of the outage after two days."""
-    hours = found.per_hour[0]
+    hours = outcome.per_hour[0]
     return [
-        f"{found.peak_while_out:,}",
+        f"{outcome.peak_while_out:,}",
         f"{max(hours[48:60]):,}",
         f"{max(hours[60:]):,}",
-        f"{found.slowest_return.total_seconds():.0f} s",
-        f"{found.expired:,}",
+        f"{outcome.slowest_return.total_seconds():.0f} s",
+        f"{outcome.expired:,}",
     ]
 
 

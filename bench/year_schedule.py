@@ -127,8 +127,8 @@ def days_of(minutes: Sequence[int]) -> list[int]:
     return [sum(minutes[at : at + _DAY_MINUTES]) for at in range(0, len(minutes), _DAY_MINUTES)]
 
 
-def hours_at_ends(found: Schedule) -> tuple[int, int]:
+def hours_at_ends(planned: Schedule) -> tuple[int, int]:
     """The busiest hour while each certificate is renewed for the first time in the year, and for the last
     time."""
-    minutes, cycle = found.minutes, sum(found.population.cycle) // 60 + _DAY_MINUTES
+    minutes, cycle = planned.minutes, sum(planned.population.cycle) // 60 + _DAY_MINUTES
     return busiest(minutes[:cycle], _HOUR_MINUTES), busiest(minutes[-cycle:], _HOUR_MINUTES)

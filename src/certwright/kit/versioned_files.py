@@ -230,8 +230,8 @@ def _change_owner(handle: int, name: str, attributes: Attributes) -> None:
     except PermissionError as error:
         raise PermissionError(
             error.errno,
-            f"{name} cannot be given to user {attributes.uid} and group {attributes.gid}: only root can, or a "
-            "member of the group its own files",
+            f"{name} cannot be given to user {attributes.uid} and group {attributes.gid}: only root can, or "
+            "a member of the group its own files",
         ) from error
 
 
