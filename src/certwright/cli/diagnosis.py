@@ -137,7 +137,7 @@ def diagnose(around: Around, now: datetime) -> Diagnosis:
     if is_true(certificate, "Ready"):
         return _ready(around, now)
     if is_true(certificate, "Issuing"):
-        return _under_way(around)
+        return _issuing(around)
     if condition(certificate, "Issuing").get("status") == "False" and _failed_at(certificate):
         return _failed(around, now)
     if waiting := _waiting_for_issuer(around, now):
@@ -156,7 +156,7 @@ def _ready(around: Around, now: datetime) -> Diagnosis:
     expires = parse_time(status.get("notAfter"))
     valid = f"ready, valid until {at(expires)} ({from_now(expires, now)})" if expires else "ready"
     if is_true(around.certificate, "Issuing"):
-        issuing = _under_way(around)
+        issuing = _issuing(around)
         return Diagnosis(f"{valid}, and being re-issued: {issuing.cause}", issuing.advice, ready=True)
     if _failed_at(around.certificate) is not None:
         failed = _failed(around, now)
@@ -175,7 +175,7 @@ def _renews(status: Json, now: datetime) -> str:
     return f"and renews on {at(renews)} ({from_now(renews, now)})"
 
 
-def _under_way(around: Around) -> Diagnosis:
+def _issuing(around: Around) -> Diagnosis:
     """Issuing=True: it waits for the first missing object."""
     if blocked := _issuer_trouble(around):
         return blocked

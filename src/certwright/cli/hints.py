@@ -20,7 +20,7 @@ _UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
 _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')
 _UNSUPPORTED = re.compile(r'Unsupported value: "((?:[^"\\]|\\.)*)": supported values: (.*)')
 _LIMIT = re.compile(r"limit is (\d+)$")
-_WANTED = re.compile(r"must be of type (\w+)")
+_EXPECTED_TYPE = re.compile(r"must be of type (\w+)")
 _WRONG_TYPE = re.compile(r"cannot be handled as an? \S+: (\S+): (expected an? (\w+), got .*)$")
 _PART = re.compile(r"[^.\[\]]+")
 _FIX_BY_TYPE = {
@@ -90,7 +90,7 @@ def _with_fix(path: str, message: str, schema: Schema | None) -> str:
 def _fix(path: str, message: str, schema: Schema | None) -> str:
     if path == "metadata.annotations" and message.startswith("Too long"):
         return "apply keeps a copy of the object in an annotation, so it may have 256 KiB at most: split it"
-    if expected := _WANTED.search(message):
+    if expected := _EXPECTED_TYPE.search(message):
         described = str(_find(schema, path).get("type", ""))
         return _FIX_BY_TYPE.get(expected[1]) or _FIX_BY_TYPE.get(described, "")
     if name := _valid_name(message):
@@ -107,7 +107,7 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
 
 def _with_value(path: str, message: str, content: Mapping[str, Any] | None) -> str:
     """The message with the value, if Kubernetes reports only its type."""
-    expected = _WANTED.search(message)
+    expected = _EXPECTED_TYPE.search(message)
     value = _value_at(content, path)
     if not expected or value is None:
         return message

@@ -47,7 +47,7 @@ class MemberStatus(msgspec.Struct, frozen=True):
 class SetStatus(msgspec.Struct, frozen=True):
     """A set, its members in order, and the Certificates (`namespace/name`) that wait for it."""
 
-    found: Json
+    issuer_set: Json
     members: tuple[MemberStatus, ...]
     waiting: tuple[str, ...]
 
@@ -111,7 +111,7 @@ def _state(issuer: Json | None) -> tuple[str, str]:
 def report(status: SetStatus, events: list[Json], now: datetime) -> list[str]:
     """The lines: a sentence, the fix, and the objects behind them."""
     cause, advice = _story(status, now)
-    lines = [f"{status.found['kind']} {status.found['metadata']['name']}: {cause}."]
+    lines = [f"{status.issuer_set['kind']} {status.issuer_set['metadata']['name']}: {cause}."]
     if advice:
         lines.append(f"What to do: {advice}.")
     rows = [("MEMBER", "STATE", "LAST SUCCESS", "MESSAGE"), *(_row(member, now) for member in status.members)]
@@ -119,7 +119,7 @@ def report(status: SetStatus, events: list[Json], now: datetime) -> list[str]:
         *lines,
         *sections.section("Members", lines_of(rows)),
         *sections.section("Waiting or being issued", shortened(status.waiting)),
-        *sections.section("Conditions", sections.conditions(status.found, now)),
+        *sections.section("Conditions", sections.conditions(status.issuer_set, now)),
         *sections.section("Events", sections.events(events, now)),
     ]
 
@@ -130,12 +130,12 @@ def _row(member: MemberStatus, now: datetime) -> tuple[str, str, str, str]:
 
 
 def _story(status: SetStatus, now: datetime) -> tuple[str, str]:
-    ready = condition(status.found, "Ready")
+    ready = condition(status.issuer_set, "Ready")
     if not ready:
         return "not processed yet", "check that the controllers run"
     number = count(len(status.waiting), "certificate")
     waiting = f"; {number} waiting or being issued" if status.waiting else ""
-    state = status.found.get("status") or {}
+    state = status.issuer_set.get("status") or {}
     active = state.get("active")
     if ready.get("status") != "True" or not active:
         advice = "correct one of the members, or add another to spec.issuers"
@@ -150,7 +150,7 @@ def _story(status: SetStatus, now: datetime) -> tuple[str, str]:
 
 def as_json(status: SetStatus) -> Json:
     """The status as JSON."""
-    issuer_set, ready = status.found, condition(status.found, "Ready")
+    issuer_set, ready = status.issuer_set, condition(status.issuer_set, "Ready")
     state = issuer_set.get("status") or {}
     return {
         "kind": issuer_set["kind"],

@@ -38,10 +38,10 @@ class _Target(msgspec.Struct, frozen=True):
     """The API server, and why it was chosen."""
 
     choice: access.Choice
-    found: ClusterAccess
+    cluster_access: ClusterAccess
 
     def __str__(self) -> str:
-        return f"{self.found.server} (kubeconfig {self.choice})"
+        return f"{self.cluster_access.server} (kubeconfig {self.choice})"
 
 
 async def _serve_metrics(
@@ -145,7 +145,7 @@ async def _work(
 ) -> None:
     stop, service = daemon.Stop(), ServiceManager()
     try:
-        transport = access.connect(target.choice, target.found)
+        transport = access.connect(target.choice, target.cluster_access)
         running = await stop.unless_stopped(lazy.app.start_controllers(transport, options, cluster=cluster))
     except lazy.app.StartError as error:
         raise Failed(str(error)) from error
@@ -154,8 +154,8 @@ async def _work(
     try:
         await _serve_metrics(running, metrics, log)
         reporting = asyncio.ensure_future(_report_leading(running, str(target), log))
-        daemon.log_started(_log, server=target.found.server)
-        service.ready(f"controllers of {target.found.server}")
+        daemon.log_started(_log, server=target.cluster_access.server)
+        service.ready(f"controllers of {target.cluster_access.server}")
         alive = asyncio.ensure_future(service.keep_alive())
         try:
             await stop.wait_or(running.wait_failed())

@@ -79,13 +79,13 @@ _CERTIFICATE_OPTIONS = (
 
 
 @command.command("certificate", short_help="Create a certificate for names.")
-@gathered("wanted", NewCertificate, _CERTIFICATE_OPTIONS)
+@gathered("requested", NewCertificate, _CERTIFICATE_OPTIONS)
 @_DRY_RUN
 @_OUTPUT
 @namespaced_server_options
 @asynchronous
 async def certificate(
-    *, server: ServerOptions, wanted: NewCertificate, dry_run: bool, output: str | None
+    *, server: ServerOptions, requested: NewCertificate, dry_run: bool, output: str | None
 ) -> None:
     """Create a Certificate: the controllers issue it, store it in a Secret and renew it.
 
@@ -97,13 +97,13 @@ async def certificate(
       certwright create certificate db --ip 10.0.0.5 --issuer ca --kind ClusterIssuer --secret db
       certwright create certificate web --dns example.test --issuer internal --dry-run > web.yaml
     """
-    content = new_objects.certificate(wanted)
+    content = new_objects.certificate(requested)
     if dry_run:
         _print([_placed(content, server.namespace)], output or "yaml")
         return
     async with session(server) as here:
-        if wanted.kind is None:
-            content["spec"]["issuerRef"] |= await _existing_kind(here, wanted.issuer)
+        if requested.kind is None:
+            content["spec"]["issuerRef"] |= await _existing_kind(here, requested.issuer)
         await _create(here, [content], output)
 
 
@@ -124,12 +124,12 @@ _CA_OPTIONS = (
 
 
 @command.command("ca", short_help="Create a private CA and the issuer that signs with it.")
-@gathered("wanted", NewCa, _CA_OPTIONS)
+@gathered("requested", NewCa, _CA_OPTIONS)
 @_DRY_RUN
 @_OUTPUT
 @namespaced_server_options
 @asynchronous
-async def ca(*, server: ServerOptions, wanted: NewCa, dry_run: bool, output: str | None) -> None:
+async def ca(*, server: ServerOptions, requested: NewCa, dry_run: bool, output: str | None) -> None:
     """Create a private CA: a self-signed issuer, the CA's certificate, and the issuer NAME, which signs.
 
     \b
@@ -138,8 +138,8 @@ async def ca(*, server: ServerOptions, wanted: NewCa, dry_run: bool, output: str
       certwright create ca internal --cluster
       certwright create ca internal --common-name "Example Ltd. Internal CA" --dry-run -o yaml
     """
-    contents = new_objects.ca(wanted)
-    if wanted.cluster and server.namespace is None:
+    contents = new_objects.ca(requested)
+    if requested.cluster and server.namespace is None:
         # Where a ClusterIssuer looks for its Secret.
         server = replace(server, namespace="kube-system")
     if dry_run:
@@ -174,11 +174,11 @@ async def _create(here: Session, contents: list[Json], output: str | None) -> No
     server refuses another one, none is."""
     if len(contents) > 1:
         for content in contents:
-            await _create_one(here, content, dry_run=True)
+            await _create_object(here, content, dry_run=True)
     created = []
     for content in contents:
         what = reference(_KINDS[content["kind"]], content["metadata"]["name"])
-        made = await _create_one(here, content, dry_run=False)
+        made = await _create_object(here, content, dry_run=False)
         if made is None:
             report_error(f"{what} already exists; `certwright apply` changes objects")
             continue
@@ -191,7 +191,7 @@ async def _create(here: Session, contents: list[Json], output: str | None) -> No
         raise AlreadyReported
 
 
-async def _create_one(here: Session, content: Json, *, dry_run: bool) -> Json | None:
+async def _create_object(here: Session, content: Json, *, dry_run: bool) -> Json | None:
     """The object as created; None if it exists. Raises `Failed`."""
     kind = _KINDS[content["kind"]]
     placed = _placed(content, here.namespace)

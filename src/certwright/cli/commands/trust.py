@@ -93,7 +93,7 @@ class _Choice:
     java_keystore: Path | None
     java_password_file: Path | None
 
-    def found(self) -> list[Store]:
+    def existing(self) -> list[Store]:
         """The chosen stores that exist; without --store all."""
         places = (("system", self.root), ("nss", self.nss_db), ("java", self.java_keystore))
         named = {kind for kind, given in places if given}
@@ -101,11 +101,11 @@ class _Choice:
         return [store for kind in _KINDS if kind in kinds for store in self._of_kind(kind)]
 
     def needed(self) -> list[Store]:
-        """As `found`. Raises `Failed` if one of --store is missing, or there is none."""
+        """As `existing`. Raises `Failed` if one of --store is missing, or there is none."""
         for kind in self.stores:
             if not self._of_kind(kind):
                 raise Failed(f"--store {kind}: {_MISSING[kind]}")
-        stores = self.found()
+        stores = self.existing()
         if not stores:
             raise Failed("no trust store was found: " + "; ".join(_MISSING.values()))
         return stores
@@ -203,7 +203,7 @@ async def show(*, source: _Source, choice: _Choice, output: str | None, server: 
     echo_lines(lazy.secret_report.facts(facts, datetime.now(UTC)))
     name = trust_stores.name_of(facts.fingerprint.hex())
     echo(f"Name in stores: {name}")
-    for store in choice.found():
+    for store in choice.existing():
         is_in = await asyncio.to_thread(store.has, name)
         echo(f"{store.title}: {'installed' if is_in else 'not installed'}")
 
