@@ -10,12 +10,12 @@ import pytest
 
 from certwright.controllers.cache import layouts
 from certwright.controllers.cache.transforms import (
-    NeedsWhole,
+    NeedsFullSecret,
     UnsignedRequest,
     WithheldCertificate,
     WithheldKey,
     asks_for,
-    is_whole,
+    is_complete,
     same_certificate,
     without_answer,
     without_key,
@@ -75,14 +75,14 @@ async def test_what_stands_for_a_key_says_the_same_of_it(scene: Scene, key: Priv
     await scene.issue(private_key=key)
     secret = await stored(scene)
     bare = without_key(secret)
-    assert not is_whole(bare)
+    assert not is_complete(bare)
     facts = Facts()
     whole = facts.key(secret.data[names.TLS_PRIVATE_KEY_KEY])
     found = facts.key(bare.data[names.TLS_PRIVATE_KEY_KEY])
     assert isinstance(whole, KeyFacts)
     assert isinstance(found, KeyFacts)
     assert (found.public, found.plan) == (whole.public, whole.plan)
-    with pytest.raises(NeedsWhole):
+    with pytest.raises(NeedsFullSecret):
         _ = found.key
 
 
@@ -91,7 +91,7 @@ async def test_a_request_without_its_answer_says_the_same(scene: Scene, key: Pri
     await scene.issue(private_key=key)
     (request,) = await scene.requests()
     bare = without_answer(request)
-    assert not is_whole(bare)
+    assert not is_complete(bare)
     before, after = read_csr(request.spec.request), read_csr(bare.spec.request)
     for field in before.__dataclass_fields__:
         if field not in ("der", "spki"):
@@ -178,8 +178,8 @@ async def test_a_key_whose_chain_cannot_be_read_to_its_end_is_asked_for(scene: S
     secret = await stored(scene)
     chain = secret.data[names.TLS_CERT_KEY] + pem.join([(b"CERTIFICATE", b"none")])
     bare = without_key(msgspec.structs.replace(secret, data={**secret.data, names.TLS_CERT_KEY: chain}))
-    assert not is_whole(bare)
-    with pytest.raises(NeedsWhole):
+    assert not is_complete(bare)
+    with pytest.raises(NeedsFullSecret):
         Facts().key(bare.data[names.TLS_PRIVATE_KEY_KEY])
 
 
@@ -206,8 +206,8 @@ async def test_a_request_that_has_no_answer_stays_whole(scene: Scene) -> None:
 
 async def test_the_key_of_a_certificate_at_rest_is_not_held_and_the_api_server_has_it(scene: Scene) -> None:
     await scene.issue()
-    assert not is_whole(await held(scene))
-    assert is_whole(await stored(scene))
+    assert not is_complete(await held(scene))
+    assert is_complete(await stored(scene))
 
 
 async def test_who_needs_the_key_asks_once(scene: Scene) -> None:
@@ -227,7 +227,7 @@ async def test_nothing_is_asked_for_at_a_renewal_nor_after_it(scene: Scene) -> N
     after = await scene.world.certificate("web")
     assert after.status.revision == (before.status.revision or 0) + 1
     assert asked.paths == []
-    assert not is_whole(await held(scene))
+    assert not is_complete(await held(scene))
 
 
 async def test_a_key_that_is_to_be_kept_is_asked_for(scene: Scene) -> None:
@@ -249,7 +249,7 @@ async def test_a_label_is_added_to_a_secret_whose_key_is_not_held(scene: Scene) 
     after = await stored(scene)
     assert after.metadata.labels["app"] == "web"
     assert after.data == before.data
-    assert not is_whole(await held(scene))
+    assert not is_complete(await held(scene))
 
 
 async def test_a_form_that_is_wanted_later_is_made_from_the_key(scene: Scene) -> None:
@@ -268,7 +268,7 @@ async def test_a_form_that_was_wanted_from_the_beginning_costs_no_question(scene
 
 async def test_the_pair_of_a_ca_issuer_is_held_whole(scene: Scene) -> None:
     await scene.issue()
-    assert is_whole(await held(scene, "ca"))
+    assert is_complete(await held(scene, "ca"))
     asked = Asked(scene)
     await scene.issue("other")
     assert asked.paths == []
@@ -278,8 +278,8 @@ async def test_a_secret_that_was_deleted_unseen_is_made_again(scene: Scene) -> N
     await scene.issue()
     await scene.world.client.delete(SECRETS, "web", "default")
     await scene.world.settle()
-    assert is_whole(await stored(scene))
-    assert not is_whole(await held(scene))
+    assert is_complete(await stored(scene))
+    assert not is_complete(await held(scene))
 
 
 async def test_the_request_of_a_revision_that_is_issued_again_is_asked_for(scene: Scene) -> None:

@@ -26,7 +26,7 @@ class _Authority(NamedTuple):
     """The content of a CA's Secret, raw and parsed: the CA that signs first, then those above it."""
 
     pems: tuple[bytes, bytes]
-    found: tuple[CertificateFacts, ...]
+    certificates: tuple[CertificateFacts, ...]
 
 
 _NONE = _Authority((b"", b""), ())
@@ -103,12 +103,12 @@ class Authorities:
             return ()
         pems = _pems(secret)
         if known is not None and known.pems == pems:
-            return known.found
+            return known.certificates
         authority = self._known[key] = _Authority(pems, chain.authority(*pems))
         if known is not None:
             for issuer in self._fed_by(key):
                 self._wake_those_from(issuer)
-        return authority.found
+        return authority.certificates
 
     def _fed_by(self, secret: ObjectKey) -> Iterator[str]:
         for issuer in self._caches.issuers_with(secret.name):

@@ -213,13 +213,15 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     "a refusal to accept is looked up": (known(replace(WITH_SLOT, refusal=NOT_READY), work(SEEN)), Poll()),
     "accepted before a crash": (
         known(
-            replace(WITH_SLOT, refusal=NOT_READY, found=authorization("pending", challenge="processing")),
+            replace(
+                WITH_SLOT, refusal=NOT_READY, authorization=authorization("pending", challenge="processing")
+            ),
             work(SEEN),
         ),
         Enter(Accepted(NOW - MINUTE, NOW)),
     ),
     "a refusal to accept stands": (
-        known(replace(WITH_SLOT, refusal=NOT_READY, found=authorization("pending")), work(SEEN)),
+        known(replace(WITH_SLOT, refusal=NOT_READY, authorization=authorization("pending")), work(SEEN)),
         Fail(NOT_READY),
     ),
     "the first poll is planned": (
@@ -232,19 +234,19 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "a poll that is due": (known(WITH_SLOT, work(DUE)), Poll()),
     "a verdict": (
-        known(replace(WITH_SLOT, found=authorization("invalid")), work(DUE)),
+        known(replace(WITH_SLOT, authorization=authorization("invalid")), work(DUE)),
         RemoveProof(keeps_slot=True, is_answered=True),
     ),
     "a proof that only the Order needs to know": (
         known(
-            replace(WITH_SLOT, found=authorization("valid"), is_removed=True),
+            replace(WITH_SLOT, authorization=authorization("valid"), is_removed=True),
             work(DUE),
             notifies_order=True,
         ),
         NotifyOrder(Proven(NOW), NOW + 10 * SECOND),
     ),
     "a proof that could not be removed": (
-        known(replace(WITH_SLOT, found=authorization("valid"), is_removed=False), work(DUE)),
+        known(replace(WITH_SLOT, authorization=authorization("valid"), is_removed=False), work(DUE)),
         Settle(
             state="valid",
             reason="Successfully authorized domain",
@@ -254,7 +256,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         ),
     ),
     "a failed verdict": (
-        known(replace(WITH_SLOT, found=authorization("revoked"), is_removed=True), work(DUE)),
+        known(replace(WITH_SLOT, authorization=authorization("revoked"), is_removed=True), work(DUE)),
         Settle(
             state="errored",
             reason="the authorization is revoked",

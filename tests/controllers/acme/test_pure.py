@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from certwright.controllers.acme.choice import choose
 from certwright.controllers.acme.naming import challenge_name, fnv32, order_name
-from certwright.controllers.acme.scheduler import Slots, Wanted
+from certwright.controllers.acme.scheduler import SlotRequest, Slots
 from certwright.controllers.acme.self_checks import Checks
 from certwright.kube.api import codec
 from certwright.resources.challenge import ChallengeSpec
@@ -142,9 +142,9 @@ def test_a_challenge_of_another_solver_has_another_name() -> None:
     assert challenge_name("web-1-7", spec(ANY)) != challenge_name("web-1-7", spec(ZONE))
 
 
-def wanted(key: str, *, namespace: str = "n", order: str = "", subject: str = "") -> Wanted:
+def wanted(key: str, *, namespace: str = "n", order: str = "", subject: str = "") -> SlotRequest:
     """A challenge that wants a slot."""
-    return Wanted(key, namespace, order or key, (subject or key, "HTTP-01"))
+    return SlotRequest(key, namespace, order or key, (subject or key, "HTTP-01"))
 
 
 def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:

@@ -186,7 +186,7 @@ def _longest_wait(known: Snapshot, stage: Presented) -> timedelta:
 
 
 def _not_visible(known: Snapshot, work: Work, stage: Presented, not_yet: NotYet) -> Step:
-    authorization = known.facts.found
+    authorization = known.facts.authorization
     if authorization is not None and authorization.status in VERDICTS:
         return _judged(known, authorization)
     if authorization is None and known.now - (work.asked_at or stage.presented_at) > _ASK_THE_SERVER:
@@ -204,18 +204,18 @@ def _visible(known: Snapshot, work: Work, stage: Visible) -> Step:
     if facts.refusal is None:
         return Accept()
     # Accepted before a crash, or proven by another challenge since: the authorization shows which.
-    if facts.found is None:
+    if facts.authorization is None:
         return Poll()
-    if facts.found.status in VERDICTS:
-        return _judged(known, facts.found)
-    states = {offered.type: offered.status for offered in facts.found.challenges}
-    if facts.found.status == "pending" and states.get(work.task.type) != "processing":
+    if facts.authorization.status in VERDICTS:
+        return _judged(known, facts.authorization)
+    states = {offered.type: offered.status for offered in facts.authorization.challenges}
+    if facts.authorization.status == "pending" and states.get(work.task.type) != "processing":
         return Fail(facts.refusal)
     return Enter(Accepted(stage.presented_at, known.now))
 
 
 def _accepted(known: Snapshot, stage: Accepted) -> Step:
-    authorization = known.facts.found
+    authorization = known.facts.authorization
     if (waiting := _slot(known)) is not None:
         return waiting
     if stage.poll_at is None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.pause import Pause
-from certwright.controllers.acme.scheduler import Wanted
+from certwright.controllers.acme.scheduler import SlotRequest
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources.challenge import Challenge
 
@@ -96,11 +96,11 @@ def is_blank(challenge: Challenge) -> bool:
     return not (status.state or status.reason or status.presented or status.processing)
 
 
-def wanted_by(challenge: Challenge) -> Wanted:
+def slot_request(challenge: Challenge) -> SlotRequest:
     """The slot that a Challenge requests."""
     meta, spec = challenge.metadata, challenge.spec
     owner = controller_of(meta)
-    return Wanted(
+    return SlotRequest(
         key=meta.key,
         namespace=meta.namespace,
         order=owner.uid if owner is not None else meta.uid,

@@ -32,7 +32,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `order_ended`: the Challenge's Order has failed, as a sentence. `issuer`: its issuer and account, or why
     there is none. `problem`: why it must not be acted on. `is_described`: this process has read it from the
     CA for its Order. `is_hurried`: its pause is cut short. `is_admitted`: the circuit breaker lets it ask the
-    CA. `compared` and `found`: the CA's authorization, on first sight and when polled. `not_yet`: the
+    CA. `compared` and `authorization`: the CA's authorization, on first sight and when polled. `not_yet`: the
     self-check that has just failed. `refusal`: the CA did not accept the challenge. `refused`: it is reported
     that the Challenge is not acted on. `may_be_foreign`: another author may have written it. `is_removed`:
     the proof is no longer presented, or could not be removed.
@@ -45,7 +45,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_hurried: bool = False
     is_admitted: bool = False
     compared: Authorization | None = None
-    found: Authorization | None = None
+    authorization: Authorization | None = None
     not_yet: NotYet | None = None
     has_slot: bool | None = None
     refusal: Refused | None = None

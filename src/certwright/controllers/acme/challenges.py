@@ -41,7 +41,7 @@ from certwright.controllers.acme.challenge_state import (
     Proven,
     Visible,
     Work,
-    wanted_by,
+    slot_request,
 )
 from certwright.controllers.acme.challenge_steps import Facts, Snapshot, Step
 from certwright.controllers.acme.circuit_gate import CircuitGate
@@ -199,7 +199,7 @@ class ChallengeReconciler:
             case steps.Compare():
                 return replace(facts, compared=await self._ask(challenge, work, issuer))
             case steps.Poll():
-                return replace(facts, found=await self._ask(challenge, work, issuer))
+                return replace(facts, authorization=await self._ask(challenge, work, issuer))
             case steps.Accept():
                 return await self._accept(known, work, issuer)
             case _:
@@ -242,7 +242,7 @@ class ChallengeReconciler:
                 self._memories.enter(challenge, stage)
                 return replace(facts, not_yet=not_yet)
             case steps.TakeSlot():
-                return replace(facts, has_slot=self.slots.take(wanted_by(challenge)))
+                return replace(facts, has_slot=self.slots.take(slot_request(challenge)))
             case steps.Fail(error=error):
                 return replace(facts, error=error)
             case steps.Refuse(problem=problem):

@@ -26,7 +26,7 @@ _LOOK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024
 
 
-class _Found(msgspec.Struct, frozen=True):
+class _Resolution(msgspec.Struct, frozen=True):
     """A resolved issuer, and the objects that it was made of: it is valid for as long as they are current."""
 
     issuer: Issuer | ClusterIssuer
@@ -58,7 +58,7 @@ class IssuerResolver:
         self._registry = registry
         self._distrust = distrust
         self._now = now
-        self._resolutions: Lru[ObjectKey, _Found] = Lru(_REMEMBERED)
+        self._resolutions: Lru[ObjectKey, _Resolution] = Lru(_REMEMBERED)
 
     async def find(self, reference: IssuerReference, meta: ObjectMeta) -> ResolvedIssuer | Wait:
         """Resolve the issuer of the object that has this metadata; a `Wait` where it is missing or not ready.
@@ -110,7 +110,7 @@ class IssuerResolver:
             # The issuer's controller writes nothing where all is well, so that no event would wake the key.
             return Wait(f"the account of {name} is being set up", self._now() + _LOOK_AGAIN)
         resolved = ResolvedIssuer(state.view, spec, client)
-        self._resolutions.put(issuer.metadata.key, _Found(issuer, secret_key, secret, resolved))
+        self._resolutions.put(issuer.metadata.key, _Resolution(issuer, secret_key, secret, resolved))
         return resolved
 
     async def _read(self, secret: ObjectKey, whose: ObjectKey) -> Secret | None:

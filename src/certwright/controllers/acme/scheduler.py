@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 import msgspec
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class SlotRequest(msgspec.Struct, frozen=True):
     """A challenge that requests a slot. `subject` is what must not be validated twice at the same time."""
 
     key: Hashable
@@ -34,18 +34,18 @@ class Slots:
         self._most = most
         self._most_per_namespace = most_per_namespace or max(1, most - most // 10)
         self._granted = granted
-        self._holders: dict[Hashable, Wanted] = {}
+        self._holders: dict[Hashable, SlotRequest] = {}
         self._subjects: dict[tuple[str, str], Hashable] = {}
         self._per_namespace: dict[str, int] = {}
-        self._requests: dict[Hashable, Wanted] = {}
+        self._requests: dict[Hashable, SlotRequest] = {}
         # namespace → order → those that wait; the next to be asked stands first in each.
-        self._waiting: OrderedDict[str, OrderedDict[str, OrderedDict[Hashable, Wanted]]] = OrderedDict()
+        self._waiting: OrderedDict[str, OrderedDict[str, OrderedDict[Hashable, SlotRequest]]] = OrderedDict()
 
     def __len__(self) -> int:
         """How many slots are in use."""
         return len(self._holders)
 
-    def take(self, request: Wanted) -> bool:
+    def take(self, request: SlotRequest) -> bool:
         """Whether it has a slot now. A challenge without one waits until `granted` is called, or gives up."""
         if request.key in self._holders:
             return True
@@ -82,7 +82,7 @@ class Slots:
             if request.key != reported:
                 self._granted(request.key)
 
-    def _next(self) -> Wanted | None:
+    def _next(self) -> SlotRequest | None:
         """The next that may, taken out of the queue; its order and its namespace go to the end of theirs."""
         for namespace, orders in self._waiting.items():
             if self._per_namespace.get(namespace, 0) >= self._most_per_namespace:
@@ -109,7 +109,7 @@ class Slots:
         del orders[request.order][key]
         self._drop_empty(request)
 
-    def _drop_empty(self, request: Wanted) -> None:
+    def _drop_empty(self, request: SlotRequest) -> None:
         orders = self._waiting[request.namespace]
         if not orders[request.order]:
             del orders[request.order]

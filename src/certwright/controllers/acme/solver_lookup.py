@@ -82,9 +82,9 @@ def _shard_of(shared: Shared, challenge: Challenge) -> str:
     mine, key = shared.mine, challenge.metadata.key
     if not isinstance(mine, Shards):
         return ""
-    numbers = (number for number in sorted(mine.held))
+    numbers = (number for number in sorted(mine.numbers))
     is_in = {
         number: ours("challenges", Shards(frozenset({number}), mine.count), shared.caches)
         for number in numbers
     }
-    return str(next((number for number, has in is_in.items() if has(key)), min(mine.held, default=0)))
+    return str(next((number for number, has in is_in.items() if has(key)), min(mine.numbers, default=0)))

@@ -19,7 +19,7 @@ from certwright.controllers.cache.revisions import (
 )
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.cache.shard_filter import Mine, owning_certificate
-from certwright.controllers.cache.transforms import is_whole, without_answer
+from certwright.controllers.cache.transforms import is_complete, without_answer
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
@@ -287,7 +287,7 @@ class Caches:
         """Read the requests of the next revision in full, for the issuing step. Raises what a GET raises."""
         number = next_revision(certificate)
         for request in self.requests_of(owner_value(*certificate.metadata.key)):
-            if not is_whole(request) and revision_number(request.metadata) == number:
+            if not is_complete(request) and revision_number(request.metadata) == number:
                 await self._complete(request)
 
     async def find_certificate(self, key: ObjectKey) -> Certificate | None:

@@ -120,7 +120,7 @@ def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
 
     def is_sample(secret: Secret) -> bool:
         # A private key must not outlive its Secret in the dictionary.
-        return is_at_rest(secret) and not transforms.is_whole(transforms.without_key(secret))
+        return is_at_rest(secret) and not transforms.is_complete(transforms.without_key(secret))
 
     return Packing(pack, unpack, is_sample=is_sample)
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from certwright.controllers.cache.shard_filter import Keep
-from certwright.controllers.cache.transforms import is_whole, without_key
+from certwright.controllers.cache.transforms import is_complete, without_key
 from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 
 _OWNER: Final = "owner"
 _LABELLED: Final = "true"
-# Whole Secrets, of some kilobytes each as a rule and a megabyte at most; metadata comes in pages of 500.
+# Full Secrets, of some kilobytes each as a rule and a megabyte at most; metadata comes in pages of 500.
 _PAGE: Final = 200
 # An object that changes faster than it can be read is not waited for.
 _MOST_LOOKS: Final = 5
@@ -59,7 +59,7 @@ class _Known(NamedTuple):
     """What the two copies know about a name: the revisions in them, when it left either of them, and the same
     of what is another replica's."""
 
-    whole: int | None
+    full: int | None
     bare: int | None
     left_at: float | None
     others_left_at: float | None
@@ -191,7 +191,7 @@ class Secrets:
         """The Secret in full, None where it does not exist. Read live where its private key is stripped.
         Raises what a GET raises."""
         secret = await self.look(key)
-        if secret is None or is_whole(secret):
+        if secret is None or is_complete(secret):
             return secret
         answer = await self._ask(key, self._known(key))
         if answer is None:
@@ -212,7 +212,7 @@ class Secrets:
             if full is not None and not self._may_be_bare(key):
                 return full
             known = self._known(key)
-            if full is not None and _is_only_whole(known):
+            if full is not None and _is_only_full(known):
                 return full
             if known == _NOTHING:
                 return None
@@ -242,7 +242,7 @@ class Secrets:
         now = self._known(key)
         if answer is None:
             return now in (known, _NOTHING)
-        if max(now.whole or 0, now.bare or 0) > revision_of(answer):
+        if max(now.full or 0, now.bare or 0) > revision_of(answer):
             return False
         # A Secret deleted during the read was not cached yet, so that no handler was called.
         copy = self._full if self._bare is None or _is_labelled(answer) else self._bare
@@ -311,7 +311,7 @@ class Secrets:
 
     def _settle_absence(self, key: ObjectKey, known: _Known) -> None:
         """A Secret that was expected is missing: it was deleted, and its watch event may have arrived."""
-        if known.whole is not None or known.bare is not None or self._known(key) != known:
+        if known.full is not None or known.bare is not None or self._known(key) != known:
             return
         for copy in self.informers:
             if isinstance(copy, PartialInformer):
@@ -358,8 +358,8 @@ def _is_labelled(secret: Secret) -> bool:
     return names.FAO_LABEL in secret.metadata.labels
 
 
-def _is_only_whole(known: _Known) -> bool:
-    if known.whole is None or known.bare is not None:
+def _is_only_full(known: _Known) -> bool:
+    if known.full is None or known.bare is not None:
         return False
     # Left at a revision that is not newer than this: it moved here.
-    return known.left_at is None or 0 < known.left_at <= known.whole
+    return known.left_at is None or 0 < known.left_at <= known.full

@@ -20,14 +20,14 @@ Ours = Callable[[ObjectKey], bool | None]
 
 
 class Shards(msgspec.Struct, frozen=True):
-    """What belongs to the shards in `held`, out of `count`: a `Mine`."""
+    """What belongs to the shards in `numbers`, out of `count`: a `Mine`."""
 
-    held: frozenset[int]
+    numbers: frozenset[int]
     count: int
 
     def __call__(self, key: ObjectKey) -> bool:
         """Whether the object of that name belongs to one of them."""
-        return shard_of(key, self.count) in self.held
+        return shard_of(key, self.count) in self.numbers
 
 
 def share_of(budget: int, mine: Mine | None) -> int:
@@ -36,7 +36,7 @@ def share_of(budget: int, mine: Mine | None) -> int:
     if not isinstance(mine, Shards) or not budget:
         return budget
     each, left = divmod(budget, mine.count)
-    return max(1, each * len(mine.held) + sum(number < left for number in mine.held))
+    return max(1, each * len(mine.numbers) + sum(number < left for number in mine.held))
 
 
 def shard_of(key: ObjectKey, count: int) -> int:
@@ -99,6 +99,6 @@ def sharing_of(mine: Mine | None, caches: Caches) -> Sharing:
         return Sharing({"0/1": ours("orders", mine, caches) if mine else lambda _key: True}, ("0/1",))
     own = {
         f"{number}/{mine.count}": ours("orders", Shards(frozenset({number}), mine.count), caches)
-        for number in sorted(mine.held)
+        for number in sorted(mine.numbers)
     }
     return Sharing(own, tuple(f"{number}/{mine.count}" for number in range(mine.count)))

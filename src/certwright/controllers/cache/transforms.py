@@ -28,8 +28,8 @@ _CERTIFICATE, _REQUEST = b"CERTIFICATE", b"CERTIFICATE REQUEST"
 _MUCH = 200
 
 
-class NeedsWhole(Exception):
-    """The private key of a Secret is needed, but stripped: read the whole Secret, and retry."""
+class NeedsFullSecret(Exception):
+    """The private key of a Secret is needed, but stripped: read the full Secret, and retry."""
 
 
 class WithheldKey(bytes):
@@ -75,14 +75,14 @@ class UnsignedRequest(bytes):
 
 
 def asks_for(pem: bytes, public_key_der: bytes) -> bool:
-    """Whether a signing request, whole or not, is for that key. Raises `BadCsr`."""
+    """Whether a signing request, complete or not, is for that key. Raises `BadCsr`."""
     if isinstance(pem, UnsignedRequest) and pem.key_digest:
         return pem.key_digest == sha256(public_key_der).digest()
     csr = known_csr(pem.der) if isinstance(pem, UnsignedRequest) else read_csr(pem)
     return csr.public_key_der == public_key_der
 
 
-def is_whole(obj: Secret | CertificateRequest) -> bool:
+def is_complete(obj: Secret | CertificateRequest) -> bool:
     """Whether nothing of the object is stripped."""
     if isinstance(obj, Secret):
         return not isinstance(obj.data.get(names.TLS_PRIVATE_KEY_KEY), WithheldKey)
@@ -118,7 +118,7 @@ def without_answer(request: CertificateRequest) -> CertificateRequest:
     ready = conditions.find(status.conditions, reasons.READY)
     if not status.certificate or ready is None or (ready.status, ready.reason) != ("True", reasons.ISSUED):
         return request
-    if not is_whole(request) or (unsigned := _unsigned(request.spec.request)) is None:
+    if not is_complete(request) or (unsigned := _unsigned(request.spec.request)) is None:
         return request
     return replace(
         request,

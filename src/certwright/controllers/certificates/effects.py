@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.cache.transforms import NeedsWhole, WithheldKey
+from certwright.controllers.cache.transforms import NeedsFullSecret, WithheldKey
 from certwright.controllers.certificates import keystores
 from certwright.controllers.certificates.draft import EventType
 from certwright.controllers.certificates.keystores import Store, Verdicts
@@ -80,10 +80,11 @@ class Effects:
         """Bring the target Secret to that content (server-side apply); `seen` is what it was judged by.
 
         Where none was seen, no fields of others are taken: a Secret that was created since is a `Conflict`,
-        and judged first. Raises `NeedsWhole` where the content is made from a Secret without its private key.
+        and judged first. Raises `NeedsFullSecret` where the content is made from a Secret without its private
+        key.
         """
         if isinstance(content.data[names.TLS_PRIVATE_KEY_KEY], WithheldKey):
-            raise NeedsWhole
+            raise NeedsFullSecret
         config = configuration(certificate, seen, content)
         made = await self._client.apply(
             SECRETS, config, field_manager=names.SECRET_FIELD_MANAGER, force=seen is not None

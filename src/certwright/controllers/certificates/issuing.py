@@ -117,7 +117,7 @@ class Issuing:
         return _withheld_until(request, snapshot)
 
     async def _bridge(self, snapshot: Snapshot, effects: Effects) -> Did:
-        if not temporary.is_wanted(snapshot):
+        if not temporary.is_requested(snapshot):
             return Did.NOTHING
         await self._store(await temporary.make(snapshot, effects), snapshot, effects)
         effects.tell(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
@@ -129,7 +129,7 @@ class Issuing:
         for blocked in stores.missing.values():
             raise blocked
         facts = snapshot.facts.certificate(pair.chain_pem)
-        content = target.wanted_content(
+        content = target.desired_content(
             certificate,
             pair,
             facts if isinstance(facts, CertificateFacts) else None,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from certwright.controllers.cache.transforms import NeedsWhole, UnsignedRequest, WithheldKey
+from certwright.controllers.cache.transforms import NeedsFullSecret, UnsignedRequest, WithheldKey
 from certwright.kube.util.lru import Lru
 from certwright.pki import keys, spki
 from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
@@ -24,10 +24,10 @@ _REMEMBERED = 1024
 
 @dataclass(frozen=True, slots=True)
 class KeyFacts:
-    """A private key. `public` is its SubjectPublicKeyInfo: equal bytes, equal keys. `held` is None where the
-    key itself is stripped."""
+    """A private key. `public` is its SubjectPublicKeyInfo: equal bytes, equal keys. `private` is None where
+    the key itself is stripped."""
 
-    held: keys.PrivateKey | None = field(repr=False)
+    private: keys.PrivateKey | None = field(repr=False)
     public: bytes
     plan: keys.KeyPlan | None
     """The kind of key; None for one that no spec can ask for."""
@@ -39,10 +39,10 @@ class KeyFacts:
 
     @property
     def key(self) -> keys.PrivateKey:
-        """The key itself. Raises `NeedsWhole` where it is stripped."""
-        if self.held is None:
-            raise NeedsWhole
-        return self.held
+        """The key itself. Raises `NeedsFullSecret` where it is stripped."""
+        if self.private is None:
+            raise NeedsFullSecret
+        return self.private
 
     @property
     def is_slow(self) -> bool:
@@ -108,13 +108,13 @@ class Facts:
 
 
 def _withheld(key: WithheldKey) -> KeyFacts:
-    """The public key of the certificate beside a stripped key. Raises `NeedsWhole` if that cannot be derived
-    from it."""
+    """The public key of the certificate beside a stripped key. Raises `NeedsFullSecret` if that cannot be
+    derived from it."""
     try:
         certificate = known_certificate(key.chain_pem)
         return KeyFacts(None, certificate.public_key_der, spki.plan_of(certificate.spki))
     except PkiError as error:
-        raise NeedsWhole from error
+        raise NeedsFullSecret from error
 
 
 def _read_certificate(

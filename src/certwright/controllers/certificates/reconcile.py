@@ -22,7 +22,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import owner_value, secret_value
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
-from certwright.controllers.cache.transforms import NeedsWhole, is_whole
+from certwright.controllers.cache.transforms import NeedsFullSecret, is_complete
 from certwright.controllers.certificates.draft import Blocked, Draft, Note
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
@@ -146,7 +146,7 @@ class CertificateReconciler:
                 continue
             try:
                 snapshot = await self._round(self._snapshot(certificate, around))
-            except NeedsWhole:
+            except NeedsFullSecret:
                 full_secret = await self._caches.secrets.get(_target_of(certificate))
                 continue
             except _Issued:
@@ -234,11 +234,11 @@ class CertificateReconciler:
         ):
             return
         secret = snapshot.secret
-        key = snapshot.key if secret is not None and is_whole(secret) else None
+        key = snapshot.key if secret is not None and is_complete(secret) else None
         if secret is not None and isinstance(key, KeyFacts) and self._caches.let_rest(secret, key.public):
             self._facts.forget_key(secret.data[names.TLS_PRIVATE_KEY_KEY])
         for request in snapshot.requests:
-            if is_whole(request):
+            if is_complete(request):
                 self._caches.let_request_rest(request)
 
     def _wake_at(self, snapshot: Snapshot) -> datetime | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from certwright.controllers.cache.transforms import NeedsWhole, is_whole, same_certificate
+from certwright.controllers.cache.transforms import NeedsFullSecret, is_complete, same_certificate
 from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.effects import Did, Effects
@@ -186,13 +186,13 @@ class Upkeep:
         self._repairs.pop(uid, None)
 
     async def _content(self, snapshot: Snapshot, secret: Secret, ca_pem: bytes, effects: Effects) -> Content:
-        certificate, current = snapshot.certificate, target.held_pair(secret)
+        certificate, current = snapshot.certificate, target.stored_pair(secret)
         spec = certificate.spec
-        if (spec.keystores or spec.additional_output_formats) and not is_whole(secret):
-            raise NeedsWhole
+        if (spec.keystores or spec.additional_output_formats) and not is_complete(secret):
+            raise NeedsFullSecret
         pair = Pair(current.key_pem, current.chain_pem, ca_pem)
         leaf = snapshot.leaf
-        return target.wanted_content(
+        return target.desired_content(
             certificate,
             pair,
             leaf if isinstance(leaf, CertificateFacts) else None,

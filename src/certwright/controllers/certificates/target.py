@@ -66,7 +66,7 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
     )
 
 
-def held_pair(secret: Secret) -> Pair:
+def stored_pair(secret: Secret) -> Pair:
     """The content of the Secret, sound or not."""
     data = secret.data
     return Pair(
@@ -76,7 +76,7 @@ def held_pair(secret: Secret) -> Pair:
     )
 
 
-def wanted_content(
+def desired_content(
     certificate: Certificate,
     pair: Pair,
     facts: CertificateFacts | None,

@@ -26,7 +26,7 @@ _NO_PAIR: tuple[Rule, ...] = (
 )
 
 
-def is_wanted(snapshot: Snapshot) -> bool:
+def is_requested(snapshot: Snapshot) -> bool:
     """Whether one is asked for, and the Secret has no pair that could be served."""
     notes = snapshot.certificate.metadata.annotations
     return (

@@ -30,7 +30,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from certwright.controllers.retry import breaker_decisions as decisions
 from certwright.controllers.retry.backoff import Hold
-from certwright.controllers.retry.breaker_decisions import QUICK, TRIAL_LASTS, whole
+from certwright.controllers.retry.breaker_decisions import QUICK, TRIAL_LASTS, rounded_up
 from certwright.controllers.retry.breaker_state import ENOUGH, BreakerState, Failure, Slot, Turn
 from certwright.controllers.retry.probing import Probing
 from certwright.resources.causes import Cause
@@ -339,7 +339,7 @@ class Circuit(BreakerState[K]):
             at = now + number * self.gap
             if place.not_after > now:
                 at = min(at, now + (place.not_after - now) / 2)
-            self.slots[key] = Slot(whole(at), place.not_after)
+            self.slots[key] = Slot(rounded_up(at), place.not_after)
         return [Released(key, slot.at) for key, slot in self.slots.items()]
 
     def _release_next(self, now: datetime) -> list[Released[K]]:
@@ -352,7 +352,7 @@ class Circuit(BreakerState[K]):
 
     def _enqueue(self, key: K, not_after: datetime | None, until: datetime, now: datetime) -> None:
         self.queue.add(key, not_after, now, has_failed=key in self.failing)
-        self.queue.set_check(key, whole(until))
+        self.queue.set_check(key, rounded_up(until))
 
     def _dequeue(self, key: K) -> None:
         """It waits no longer, until it asks again. Its failure still counts."""

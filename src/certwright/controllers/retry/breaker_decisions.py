@@ -64,10 +64,10 @@ def may_attempt(state: BreakerState[K], key: K, not_after: datetime | None, now:
     free_at = state.tries.free_at(now)
     if state.is_doubted and not state.in_flight.has_succeeded(now) and free_at > now:
         before = _position(state, key, not_after, now)
-        return Hold(whole(free_at + before * state.pause), SPENT, is_exact=before == 0)
+        return Hold(rounded_up(free_at + before * state.pause), SPENT, is_exact=before == 0)
     if state.in_flight.room(len(state.failing), now) > 0:
         return None
-    return Hold(whole(now + state.pause), UNPROVEN, is_exact=False, is_brief=True)
+    return Hold(rounded_up(now + state.pause), UNPROVEN, is_exact=False, is_brief=True)
 
 
 def may_continue(state: BreakerState[K], key: K, not_after: datetime | None, now: datetime) -> Hold | None:
@@ -113,7 +113,7 @@ def is_absent(state: BreakerState[K], key: K, now: datetime) -> bool:
     return check_at is not None and check_at + 2 * state.pause < now
 
 
-def whole(moment: datetime) -> datetime:
+def rounded_up(moment: datetime) -> datetime:
     """In whole seconds, not earlier: as it is written into conditions."""
     return moment if not moment.microsecond else moment.replace(microsecond=0) + _SECOND
 
@@ -122,14 +122,14 @@ def _may_try(state: BreakerState[K], key: K, not_after: datetime | None, now: da
     if state.has_turn(key):
         return None
     if state.probing.at is not None:
-        return Hold(whole(now + _CHECK_AGAIN), AWAY, is_exact=False)
+        return Hold(rounded_up(now + _CHECK_AGAIN), AWAY, is_exact=False)
     at, is_taken = _next_trial(state, not_after, now), is_turn_taken(state, now)
     before = _position(state, key, not_after, now)
     is_first = before == 0 or key in state.called
     if now >= at and not is_taken and (is_first or _is_first_present(state, key, not_after, now)):
         return None
     until = (at if now < at else now + state.pause) + before * state.pause
-    return Hold(whole(until), FAILING, is_exact=now < at and before == 0 and not is_taken)
+    return Hold(rounded_up(until), FAILING, is_exact=now < at and before == 0 and not is_taken)
 
 
 def _position(state: BreakerState[K], key: K, not_after: datetime | None, now: datetime) -> int:
