@@ -31,13 +31,13 @@ async def _measure(folder: Path) -> None:
     times: dict[str, list[float]] = {server.name: [] for server in SERVERS}
     async with supplied_servers(folder, SERVERS) as (world, ports):
         for _ in range(_RENEWALS):
-            for name, seconds in (await _one(world, ports)).items():
+            for name, seconds in (await _seconds_to_served(world, ports)).items():
                 times[name].append(seconds)
     rows = [[name, _ms(median(durations)), _ms(_p99(durations))] for name, durations in times.items()]
     table([f"from the Secret to served, {_RENEWALS} renewals", "p50", "p99"], rows)
 
 
-async def _one(world: LiveWorld, ports: Mapping[str, int]) -> dict[str, float]:
+async def _seconds_to_served(world: LiveWorld, ports: Mapping[str, int]) -> dict[str, float]:
     expected = await renew(world)
     began = time.perf_counter()
 

@@ -116,7 +116,7 @@ async def _measured(processes: Running, chosen: Sequence[str]) -> list[list[str]
         await asyncio.sleep(_AFTER_S)  # HAProxy checks them
         rows = []
         for number, name in enumerate(chosen):
-            rows.append([name, *await _one(processes, client, f"f{number}", *FAULTS[name])])
+            rows.append([name, *await _measure_fault(processes, client, f"f{number}", *FAULTS[name])])
             print(f"{rows[-1]}", flush=True)
     finally:
         await client.close()
@@ -162,7 +162,7 @@ async def _retried(write: Callable[[], Awaitable[object]], load: Load) -> None:
                 return
 
 
-async def _one(
+async def _measure_fault(
     processes: Running, client: Client, prefix: str, victim: Victim | None, number: signal.Signals
 ) -> list[str]:
     name = victim(processes) if victim is not None else ""
@@ -208,10 +208,10 @@ async def _create(client: Client, load: Load) -> None:
             await asyncio.sleep(max(0.0, begun + count * _EVERY_S - time.monotonic()))
             name = f"{load.prefix}-{count}"
             load.probes[name] = Probe(time.monotonic())
-            group.create_task(_create_one(client, load, name))
+            group.create_task(_create_certificate(client, load, name))
 
 
-async def _create_one(client: Client, load: Load, name: str) -> None:
+async def _create_certificate(client: Client, load: Load, name: str) -> None:
     spec = {"secretName": name, "dnsNames": [f"{name}.example"], "issuerRef": {"name": "self"}}
     made = codec.from_dict(CERTIFICATES, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
     await _retried(partial(client.create, CERTIFICATES, made), load)

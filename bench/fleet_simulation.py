@@ -222,12 +222,8 @@ class Fleet:
 
     def _issued(self, certificate: Certificate, now: datetime) -> None:
         self._account(certificate, now)
-        certificate.failures, certificate.last_failure, certificate.not_before, certificate.pauses = (
-            0,
-            None,
-            None,
-            0,
-        )
+        certificate.failures = certificate.pauses = 0
+        certificate.last_failure = certificate.not_before = None
         self._note_return(certificate.issuer, now)
         certificate.renewals += 1
         certificate.not_after = now + certificate.lives

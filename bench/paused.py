@@ -96,7 +96,7 @@ async def _measured(server: Daemon, folder: Path, rounds: int) -> list[str]:
             await _both_work(client)
             shard = shards[number % 2]
             before = len(shard.recorder.writes)
-            late_writes = await _one(client, shard, f"r{number}")
+            late_writes = await _pause_shard(client, shard, f"r{number}")
             written += sum("/leases/" not in write for _, write in shard.recorder.writes[before:])
             late += late_writes
             print(f"round {number}: {len(late_writes)} late {late_writes}", flush=True)
@@ -108,7 +108,7 @@ async def _measured(server: Daemon, folder: Path, rounds: int) -> list[str]:
     return [str(rounds), str(written), str(len(late)), str(len(certificates)), str(requests), str(waiting)]
 
 
-async def _one(client: Client, shard: Shard, prefix: str) -> list[str]:
+async def _pause_shard(client: Client, shard: Shard, prefix: str) -> list[str]:
     """Stop the shard in the middle of its work; its late writes."""
     before = len(shard.recorder.writes)
     async with asyncio.TaskGroup() as group:

@@ -46,20 +46,20 @@ class Member:
     memory_kb: float = 0.0
     turns: list[dict[str, Any]] = field(default_factory=list)
 
-    def heard(self) -> dict[str, Any]:
-        """What it says next."""
+    def response(self) -> dict[str, Any]:
+        """The next line of its output."""
         assert self.process.stdout is not None
         if not (line := self.process.stdout.readline()):
             raise SystemExit(f"the process with {self.size:,} certificates has ended")
-        heard: dict[str, Any] = json.loads(line)
-        return heard
+        response: dict[str, Any] = json.loads(line)
+        return response
 
-    def told(self, word: str) -> dict[str, Any]:
-        """What it answers to a word."""
+    def request(self, command: str) -> dict[str, Any]:
+        """Send a command, and return the response."""
         assert self.process.stdin is not None
-        self.process.stdin.write(word + "\n")
+        self.process.stdin.write(command + "\n")
         self.process.stdin.flush()
-        return self.heard()
+        return self.response()
 
     def row(self, smallest: Member) -> list[str]:
         """For the table."""
@@ -99,7 +99,7 @@ def member(folder: Path, size: int) -> Iterator[Member]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         started = Member(size, process)
         try:
-            started.memory_kb = started.heard()["memory_kb"]
+            started.memory_kb = started.response()["memory_kb"]
             yield started
         finally:
             assert process.stdin is not None
@@ -112,7 +112,7 @@ def in_turns(members: list[Member]) -> None:
     for turn in range(TURNS + 1):
         # One that comes after a large one finds the processor's caches cold: not always the same.
         for measured_member in members if turn % 2 else reversed(members):
-            figures = measured_member.told("wave")
+            figures = measured_member.request("wave")
             if turn:
                 measured_member.turns.append(figures)
 
@@ -126,7 +126,7 @@ def side_by_side(folder: Path, store_sizes: list[int]) -> None:
         ]
         in_turns(members)
         table(HEADINGS, [measured_member.row(members[0]) for measured_member in members])
-        rest = members[-1].told("quiet")
+        rest = members[-1].request("quiet")
     share = f"{100 * rest['share']:.2f} % of a core"
     print(f"\nquiet with {store_sizes[-1]:,}: {share}, requests {rest['requests'] or 'none'}\n", flush=True)
 

@@ -117,7 +117,7 @@ def test_the_newest_profile_is_sealed_with_pbmac1(tmp_path: Path) -> None:
     assert run(openssl, *words).count("BEGIN CERTIFICATE") == 2
     mac = der.read(der.read(made)[0].content)[2]
     algorithm, digest = der.read(der.read(mac.content)[0].content)
-    assert der.read(algorithm.content)[0].whole == der.oid("1.2.840.113549.1.5.14")
+    assert der.read(algorithm.content)[0].encoded == der.oid("1.2.840.113549.1.5.14")
     derivation = der.read(der.read(algorithm.content)[1].content)[0]
     salt = der.read(der.read(derivation.content)[1].content)[0].content
 

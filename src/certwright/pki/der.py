@@ -11,11 +11,11 @@ CONTEXT_0_PRIMITIVE = 0x80
 
 
 class Element(NamedTuple):
-    """One element: its tag, its content, and all of its bytes."""
+    """One element: its tag, its content, and its complete encoding."""
 
     tag: int
     content: bytes
-    whole: bytes
+    encoded: bytes
 
 
 def element(tag: int, *content: bytes) -> bytes:

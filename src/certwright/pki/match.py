@@ -65,7 +65,7 @@ def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str
 
 
 def _name_differences(facts: CertificateFacts, plan: CsrPlan) -> Iterable[str]:
-    expected, expected_cn = _canonical(plan.dns_names), _canonical((_wanted_common_name(plan),))
+    expected, expected_cn = _canonical(plan.dns_names), _canonical((_expected_common_name(plan),))
     actual, actual_cn = _canonical(facts.dns_names), _canonical((facts.common_name,))
     expected_all, actual_all = expected | expected_cn, actual | actual_cn
     if expected_all == actual_all:
@@ -76,7 +76,7 @@ def _name_differences(facts: CertificateFacts, plan: CsrPlan) -> Iterable[str]:
         yield "dnsNames"
 
 
-def _wanted_common_name(plan: CsrPlan) -> str:
+def _expected_common_name(plan: CsrPlan) -> str:
     if not plan.literal_subject:
         return plan.common_name
     try:

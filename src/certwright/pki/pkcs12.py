@@ -76,9 +76,9 @@ def open_store(pfx: bytes, *, password: str) -> Opened:
 def profile_of(pfx: bytes) -> Profile | None:
     """The profile of a file; None for none of ours. Raises `ValueError` for another type of file."""
     safe, mac = der.read(der.read(pfx)[0].content)[1:3]
-    algorithm = der.read(der.read(der.read(mac.content)[0].content)[0].content)[0].whole
+    algorithm = der.read(der.read(der.read(mac.content)[0].content)[0].content)[0].encoded
     if algorithm == der.oid(_SHA1):
-        return Profile.LEGACY_RC2 if der.oid(_RC2_40) in safe.whole else Profile.LEGACY_DES
+        return Profile.LEGACY_RC2 if der.oid(_RC2_40) in safe.encoded else Profile.LEGACY_DES
     return {der.oid(_SHA256): Profile.MODERN_2023, der.oid(_PBMAC1): Profile.MODERN_2026}.get(algorithm)
 
 
@@ -153,8 +153,10 @@ def _with_rc2(pfx: bytes, password: str) -> bytes:
     """The file with its certificates under RC2 instead of 3DES; the key, already under 3DES, stays."""
     parts = []
     for part in der.read(der.read(_safe_of(pfx))[0].content):
-        is_encrypted = der.read(part.content)[0].whole == der.oid(_ENCRYPTED_DATA)
-        parts.append(_rc2_encrypted(_des_decrypted(part, password), password) if is_encrypted else part.whole)
+        is_encrypted = der.read(part.content)[0].encoded == der.oid(_ENCRYPTED_DATA)
+        parts.append(
+            _rc2_encrypted(_des_decrypted(part, password), password) if is_encrypted else part.encoded
+        )
     return _sealed(der.sequence(*parts), lambda safe: _hmac_sha1(safe, password))
 
 

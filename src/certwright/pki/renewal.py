@@ -30,13 +30,13 @@ def renewal_time(
     as missing. The result is never before `not_before`, nor after `not_after`.
     """
     lifetime = max(not_after - not_before, timedelta(0))
-    before_expiry = _wanted(lifetime, renew_before, renew_before_percentage)
+    before_expiry = _requested(lifetime, renew_before, renew_before_percentage)
     if before_expiry is None or not timedelta(0) < before_expiry < lifetime:
         before_expiry = lifetime / 3
     return max((not_after - before_expiry).replace(microsecond=0), min(not_before, not_after))
 
 
-def _wanted(
+def _requested(
     lifetime: timedelta, renew_before: timedelta | None, renew_before_percentage: int | None
 ) -> timedelta | None:
     if renew_before is not None:

@@ -19,7 +19,7 @@ from certwright.kube.store.contract import (
 from certwright.kube.store.damage import DamagedRows
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.log import MAX_BYTES, EventLog, Place
-from certwright.kube.store.pages import Undo, Wanted, count_past, cut
+from certwright.kube.store.pages import Query, Undo, count_past, cut
 from certwright.kube.store.preconditions import check_delete, check_put, farewell
 
 
@@ -53,7 +53,7 @@ class _Bucket:
             yield row._replace(body=b"") if meta_only else row
 
 
-def _count_undone(rows: _Bucket, query: Wanted, undo: Undo) -> int:
+def _count_undone(rows: _Bucket, query: Query, undo: Undo) -> int:
     """How many fewer rows exist now than at the past revision."""
     return count_past(undo, query) - sum(place in rows.rows for place in undo if query.covers(place))
 
@@ -113,7 +113,7 @@ class MemoryStore:
 
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
-        query = Wanted(bucket, namespace, **options)
+        query = Query(bucket, namespace, **options)
         revision = query.revision
         undo = self._log.undo(bucket, revision) if revision is not None else {}
         stored = self._buckets.get(bucket) or _Bucket()

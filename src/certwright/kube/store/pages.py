@@ -20,7 +20,7 @@ _MOST_EXAMINED = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Query:
     """The contents of a page; the arguments of `Store.list`."""
 
     bucket: str
@@ -52,7 +52,7 @@ def _as_it_is(row: Row) -> Row:
 
 def cut(
     current: Iterator[Row],
-    query: Wanted,
+    query: Query,
     undo: Undo,
     complete: Callable[[Row], Row | None] = _as_it_is,
 ) -> Cut:
@@ -70,12 +70,12 @@ def cut(
     return _choose(current, query, query.keep, lambda row: row if row.key[1:] in undo else complete(row))
 
 
-def count_past(undo: Undo, query: Wanted) -> int:
+def count_past(undo: Undo, query: Query) -> int:
     """How many rows of the past remain to be read."""
     return sum(row is not None and query.covers(place) for place, row in undo.items())
 
 
-def _take(current: Iterator[Row], query: Wanted) -> Cut:
+def _take(current: Iterator[Row], query: Query) -> Cut:
     if query.max_bytes is None:
         rows = list(islice(current, query.limit))
     else:
@@ -95,9 +95,7 @@ def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
     return rows
 
 
-def _choose(
-    current: Iterator[Row], query: Wanted, keep: Choice, complete: Callable[[Row], Row | None]
-) -> Cut:
+def _choose(current: Iterator[Row], query: Query, keep: Choice, complete: Callable[[Row], Row | None]) -> Cut:
     limit, rows = query.limit, list[Row]()
     room = math.inf if query.max_bytes is None else query.max_bytes
     last: Row | None = None
@@ -111,6 +109,6 @@ def _choose(
     return Cut(rows, False, last.key[1:] if last is not None else None)
 
 
-def _past_rows(undo: Undo, query: Wanted) -> list[Row]:
+def _past_rows(undo: Undo, query: Query) -> list[Row]:
     rows = [row for place, row in undo.items() if row is not None and query.covers(place)]
     return [row._replace(body=b"") for row in rows] if query.meta_only else rows

@@ -18,7 +18,7 @@ from certwright.kube.store.etcd.overrides import Overrides
 from certwright.kube.store.etcd.previous_rows import adopt_ring
 from certwright.kube.store.etcd.row_format import check_format
 from certwright.kube.store.etcd.rows import Layout
-from certwright.kube.store.pages import Wanted
+from certwright.kube.store.pages import Query
 
 _PAGE_BYTES = 4 << 20
 
@@ -68,10 +68,10 @@ async def _rows(
     begin = layout.meta
     while (first := await first_row(client, layout, begin, revision)) is not None:
         bucket = layout.key_of(first.key).bucket
-        page = await reader.page(Wanted(bucket, max_bytes=_PAGE_BYTES), revision)
+        page = await reader.page(Query(bucket, max_bytes=_PAGE_BYTES), revision)
         yield page.rows
         while page.more:
-            query = Wanted(bucket, after=page.last, max_bytes=_PAGE_BYTES)
+            query = Query(bucket, after=page.last, max_bytes=_PAGE_BYTES)
             page = await reader.page(query, revision)
             yield page.rows
         begin = layout.spans(bucket, None, None)[0].end

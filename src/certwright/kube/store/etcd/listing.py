@@ -23,7 +23,7 @@ from certwright.kube.store.etcd.overrides import Overrides, Reference
 from certwright.kube.store.etcd.rows import Layout, Span
 from certwright.kube.store.etcd.sparse_index import MANY, BucketIndex, SparseIndex
 from certwright.kube.store.log import Place
-from certwright.kube.store.pages import Wanted
+from certwright.kube.store.pages import Query
 
 # Rows per request; and in the first one, while their size is unknown.
 _MOST_ROWS = 1_000
@@ -152,7 +152,7 @@ class Reader:
         answer = await self._client.call(RANGE, request)
         return answer.count, answer.header.revision
 
-    async def page(self, query: Wanted, revision: int | None) -> Page:
+    async def page(self, query: Query, revision: int | None) -> Page:
         """The requested rows, see `contract.Store.list`. Raises `Compacted`, `FutureRevision`."""
         is_apart = query.bucket in self._overrides and not query.meta_only
         if query.keep is not None:
@@ -168,7 +168,7 @@ class Reader:
         cut = sum(row.key[1:] > complete.last for row in page.rows)
         return replace(complete, remaining=cut + (page.remaining or 0))
 
-    async def _page(self, query: Wanted, revision: int | None, *, referring: bool = False) -> Page:
+    async def _page(self, query: Query, revision: int | None, *, referring: bool = False) -> Page:
         """As `page`, for all rows in a span. `referring`: see `_bare`."""
         rows, damaged = list[Row](), list[Key]()
         room, more, seems, last = query.max_bytes, True, False, query.after
@@ -200,7 +200,7 @@ class Reader:
             after = piece.last or after
         return Page(rows, revision or 0, more, left if more else None, last, tuple(damaged))
 
-    async def _chosen(self, query: Wanted, keep: Choice, revision: int | None, *, referring: bool) -> Page:
+    async def _chosen(self, query: Query, keep: Choice, revision: int | None, *, referring: bool) -> Page:
         """Metadata first, then the bodies of those that are kept, all of one revision."""
         most = max(query.limit or 0, _MOST_ROWS)
         metas = replace(query, keep=None, meta_only=True, limit=most)
@@ -210,7 +210,7 @@ class Reader:
             return page
         return await self._with_bodies(query, page)
 
-    async def _with_bodies(self, query: Wanted, page: Page) -> Page:
+    async def _with_bodies(self, query: Query, page: Page) -> Page:
         """The page's rows with their bodies: all of them, or the first ones that fill `query.max_bytes`."""
         bare, rows, damaged = page.rows, list[Row](), list(page.damaged)
         room, done = query.max_bytes, 0
@@ -260,7 +260,7 @@ class Reader:
 
     async def _piece(
         self,
-        query: Wanted,
+        query: Query,
         after: Place | None,
         limit: int,
         revision: int,
@@ -317,7 +317,7 @@ class Reader:
             left,
         )
 
-    def _how_many(self, query: Wanted, have: int, room: int | None) -> int:
+    def _how_many(self, query: Query, have: int, room: int | None) -> int:
         """How many rows to request, so that a response is neither much too large nor one of many."""
         most = _MOST_METAS if query.meta_only else _MOST_ROWS
         if query.limit is not None:
@@ -327,7 +327,7 @@ class Reader:
         usual = self._row_bytes.get((query.bucket, query.meta_only))
         return min(most, _FIRST_ROWS if usual is None else room // usual + 1)
 
-    def _learn(self, query: Wanted, rows: list[Row]) -> None:
+    def _learn(self, query: Query, rows: list[Row]) -> None:
         if rows:
             size = sum(len(row.meta) + len(row.body) for row in rows)
             self._row_bytes[(query.bucket, query.meta_only)] = size // len(rows) + 1

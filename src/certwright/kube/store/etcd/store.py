@@ -53,7 +53,7 @@ from certwright.kube.store.etcd_identity import check_mark, identify
 from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.mark import MarkFile, MarkKeeper
-from certwright.kube.store.pages import Wanted
+from certwright.kube.store.pages import Query
 from certwright.kube.store.preconditions import check_delete, check_put
 
 DEFAULT_PREFIX = "/certwright"
@@ -241,7 +241,7 @@ class EtcdStore:
 
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
-        query = Wanted(bucket, namespace, **options)
+        query = Query(bucket, namespace, **options)
         try:
             page = await self._reader.page(query, query.revision)
         except Compacted:

@@ -1,7 +1,7 @@
 """List scans of the SQLite file, row by row.
 
 If rows are chosen by their metadata, the bodies of the others are not opened, and large ones are not read:
-each large body that is wanted is then read separately.
+each large body that is requested is then read separately.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from certwright.kube.store.contract import DamagedRow, Key, Row
 from certwright.kube.store.damage import Opener
-from certwright.kube.store.pages import Undo, Wanted, count_past
+from certwright.kube.store.pages import Query, Undo, count_past
 
 _BODY = "SELECT body FROM rows WHERE rowid = ?"
 # Usually in the row's page. SQLite knows the length of a body without reading it.
@@ -29,7 +29,7 @@ class Scan:
     Methods raise `sqlite3.Error`.
     """
 
-    def __init__(self, reader: sqlite3.Connection, query: Wanted, opener: Opener) -> None:
+    def __init__(self, reader: sqlite3.Connection, query: Query, opener: Opener) -> None:
         self._reader = reader
         self._query = query
         self._opener = opener
@@ -70,8 +70,8 @@ class Scan:
                 continue
             yield row
 
-    def whole(self, row: Row) -> Row | None:
-        """The last row read, with its body if that is wanted; None if the body cannot be read."""
+    def complete(self, row: Row) -> Row | None:
+        """The last row read, with its body if it was requested; None if the body cannot be read."""
         if self._query.meta_only:
             return row
         rowid, body = self._at
@@ -89,7 +89,7 @@ class Scan:
         self._cursor.close()
 
 
-def where_of(query: Wanted) -> tuple[str, tuple[str, ...]]:
+def where_of(query: Query) -> tuple[str, tuple[str, ...]]:
     """The condition for the rows that come after `query.after`, and its values."""
     bucket, namespace, after = query.bucket, query.namespace, query.after
     if namespace is None:
@@ -103,7 +103,7 @@ def where_of(query: Wanted) -> tuple[str, tuple[str, ...]]:
     return "bucket = ? AND namespace = ? AND name > ?", (bucket, *after)
 
 
-def count_rows(reader: sqlite3.Connection, query: Wanted, undo: Undo) -> int | None:
+def count_rows(reader: sqlite3.Connection, query: Query, undo: Undo) -> int | None:
     """How many rows `query` covers, with later changes undone; None if they are too many to be counted.
     `undo` must include the writes of a commit under way."""
     where, values = where_of(query)

@@ -32,7 +32,7 @@ from certwright.kube.store.fanout import Fanout, Subscription
 from certwright.kube.store.key_rotation import Rotation
 from certwright.kube.store.log import MAX_BYTES, EventLog
 from certwright.kube.store.overlay import Batch, Overlay
-from certwright.kube.store.pages import Wanted, cut
+from certwright.kube.store.pages import Query, cut
 from certwright.kube.store.preconditions import check_delete, check_put, farewell
 from certwright.kube.store.sqlite.file import SELECT_REVISION, Files, explain, open_files, write_probe
 from certwright.kube.store.sqlite.guard import Guard
@@ -160,14 +160,14 @@ class SqliteStore:
     async def list(self, bucket: str, namespace: str | None = None, **options: Unpack[ListOptions]) -> Page:
         """A page of the bucket; see `contract.Store.list`."""
         self._guard.require()
-        query = Wanted(bucket, namespace, **options)
+        query = Query(bucket, namespace, **options)
         revision = query.revision
         # The commit under way may or may not be in the database yet; for the reader it is not.
         unsure = self._overlay.before(self._in_flight, bucket) if self._in_flight is not None else {}
         undo = unsure if revision is None else unsure | self._log.undo(bucket, revision)
         try:
             with closing(Scan(self._reader, query, self._opener)) as scan:
-                rows, more, last = cut(iter(scan), query, undo, scan.whole)
+                rows, more, last = cut(iter(scan), query, undo, scan.complete)
             countable = query.counted and more and query.keep is None
             count = count_rows(self._reader, query, undo) if countable else None
         except sqlite3.Error as error:
@@ -179,7 +179,7 @@ class SqliteStore:
     async def count(self, bucket: str, namespace: str | None = None) -> int:
         """The number of rows."""
         self._guard.require()
-        where, values = where_of(Wanted(bucket, namespace))
+        where, values = where_of(Query(bucket, namespace))
         statement = f"SELECT count(*), ({SELECT_REVISION}) FROM rows WHERE {where}"  # noqa: S608 - constants
         try:
             counted, revision = self._reader.execute(statement, values).fetchone()
