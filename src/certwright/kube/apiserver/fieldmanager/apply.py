@@ -202,19 +202,19 @@ class _Application:
     def _owners(self) -> Owners:
         """The managers of the stored object. Without any, its fields belong to `before-first-apply`."""
         raw = self.live["metadata"].get(MANAGED)
-        found: Owners = {}
+        owners: Owners = {}
         for entry in read_entries(raw) if raw is not None else ():
             kind = type_in_version(self.backend, self.call.definition, entry.api_version)
             if kind is not None:
-                found[entry.key] = _Owned(entry, reconciled(decode_json(entry.fields_v1), kind))
-        if not found and not self.created:
+                owners[entry.key] = _Owned(entry, reconciled(decode_json(entry.fields_v1), kind))
+        if not owners and not self.created:
             fields = managed.compare(
                 self.call.definition, None, self.live, subresource=self.call.route.subresource
             )
             entry = managed.new_entry(self.call, _BEFORE_FIRST_APPLY, UPDATE, b"", self.backend.timestamp())
             if fields.touched:
-                found[entry.key] = _Owned(entry, fields.touched)
-        return found
+                owners[entry.key] = _Owned(entry, fields.touched)
+        return owners
 
     def _claimed(self) -> Node:
         """The fields that the configuration claims, without those that this kind of write cannot change."""
@@ -232,13 +232,13 @@ class _Application:
         """Remove the changed fields from the other managers. Raises `_Conflicts` unless forced."""
         clashes: list[Clash] = []
         for name, owned in list(owners.items()):
-            found = change.seen_in(owned.entry.api_version) if name != key else None
-            if found is None:
+            comparison = change.seen_in(owned.entry.api_version) if name != key else None
+            if comparison is None:
                 continue
-            clash = intersection(owned.fields, found.touched)
+            clash = intersection(owned.fields, comparison.touched)
             if clash:
                 clashes.append(Clash(owned.entry, clash))
-            left = difference(difference(owned.fields, clash), found.removed)
+            left = difference(difference(owned.fields, clash), comparison.removed)
             owners[name] = _Owned(owned.entry, left)
         if clashes and not force:
             raise _Conflicts(clashes)
@@ -315,9 +315,9 @@ class _Application:
             if type(last) is not dict or last.get("apiVersion") != self.call.definition.api_version:
                 return {}
             check_typed(self.kind, last)
-            found = compare_maps(self.kind, last, _plain(self.live))
+            comparison = compare_maps(self.kind, last, _plain(self.live))
             fields = applied_fields(self.kind, last)
-            return difference(difference(fields, found.touched), found.removed)
+            return difference(difference(fields, comparison.touched), comparison.removed)
         except (msgspec.DecodeError, FieldsError):
             return {}
 

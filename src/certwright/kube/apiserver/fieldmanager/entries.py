@@ -110,7 +110,7 @@ def check_entries(call: Call, new: Json, entries: list[Entry]) -> None:
 
 
 def _canonical(entries: list[Entry]) -> list[Entry]:
-    found: dict[tuple[str, ...], Entry] = {}
+    by_key: dict[tuple[str, ...], Entry] = {}
     for entry in entries:
         if entry.operation not in (UPDATE, APPLY):
             raise FieldsError("operation must be `Apply` or `Update`")
@@ -118,8 +118,8 @@ def _canonical(entries: list[Entry]) -> list[Entry]:
             raise FieldsError("apiVersion and fieldsType must be there")
         fields = read(decode_json(entry.fields_v1) or {})
         fields.pop(".", None)
-        found[entry.key] = with_fields(entry, encode_sorted(fields))
-    return list(found.values())
+        by_key[entry.key] = with_fields(entry, encode_sorted(fields))
+    return list(by_key.values())
 
 
 def with_fields(entry: Entry, fields: bytes, time: str | None = None) -> Entry:
@@ -133,7 +133,7 @@ def capped(entries: list[Entry]) -> list[Entry]:
     over = len(updaters) - MAX_UPDATERS
     if over <= 0:
         return entries
-    found = {entry.key: entry for entry in entries}
+    by_key = {entry.key: entry for entry in entries}
     first: dict[str, Entry] = {}
     for entry in sorted(updaters, key=lambda entry: (entry.time or "", entry.identity)):
         if over <= 0:
@@ -141,20 +141,20 @@ def capped(entries: list[Entry]) -> list[Entry]:
         if entry.api_version not in first:
             first[entry.api_version] = entry
             continue
-        _put_together(found, first[entry.api_version], entry)
+        _put_together(by_key, first[entry.api_version], entry)
         over -= 1
-    return list(found.values())
+    return list(by_key.values())
 
 
-def _put_together(found: dict[tuple[str, str, str, str], Entry], first: Entry, entry: Entry) -> None:
+def _put_together(by_key: dict[tuple[str, str, str, str], Entry], first: Entry, entry: Entry) -> None:
     key = (ANCIENT, UPDATE, entry.api_version, "")
-    bucket = found.get(key)
+    bucket = by_key.get(key)
     if bucket is None:
-        bucket = found.pop(first.key)
+        bucket = by_key.pop(first.key)
         bucket = msgspec.structs.replace(bucket, manager=ANCIENT, subresource="")
     fields = _plus(bytes(bucket.fields_v1), bytes(entry.fields_v1))
-    found.pop(entry.key, None)
-    found[key] = with_fields(bucket, fields, entry.time)
+    by_key.pop(entry.key, None)
+    by_key[key] = with_fields(bucket, fields, entry.time)
 
 
 def _plus(fields: bytes, others: bytes) -> bytes:

@@ -18,38 +18,38 @@ _SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int,
 
 def check_typed(kind: Type, value: Any) -> None:
     """Raise `FieldsError`, whose text names every part of a value that does not have its type's form."""
-    found: list[str] = []
-    _check(kind, value, "", found)
-    if len(found) == 1:
-        raise FieldsError(found[0])
-    if found:
-        raise FieldsError("\n  ".join(["errors:", *found]))
+    errors: list[str] = []
+    _check(kind, value, "", errors)
+    if len(errors) == 1:
+        raise FieldsError(errors[0])
+    if errors:
+        raise FieldsError("\n  ".join(["errors:", *errors]))
 
 
-def _check(kind: Type, value: Any, path: str, found: list[str]) -> None:
+def _check(kind: Type, value: Any, path: str, errors: list[str]) -> None:
     if value is None:
         return
     if type(value) is dict and kind.maps:
-        _check_map(kind, value, path, found)
+        _check_map(kind, value, path, errors)
     elif type(value) is list and kind.lists:
-        _check_list(kind, value, path, found)
+        _check_list(kind, value, path, errors)
     elif not _is_scalar(kind, value):
-        found.append(wrong_type(path, _form(kind), value))
+        errors.append(wrong_type(path, _form(kind), value))
 
 
-def _check_map(kind: Type, value: dict[str, Any], path: str, found: list[str]) -> None:
+def _check_map(kind: Type, value: dict[str, Any], path: str, errors: list[str]) -> None:
     for name, item in value.items():
         child = kind.child(name)
         if child is None:
             # Kubernetes checks such a map no further.
-            found.append(f"{path}.{name}: field not declared in schema")
+            errors.append(f"{path}.{name}: field not declared in schema")
             return
         # Most are texts.
         if type(item) is not str or child.scalar != "string":
-            _check(child, item, f"{path}.{name}", found)
+            _check(child, item, f"{path}.{name}", errors)
 
 
-def _check_list(kind: Type, value: list[Any], path: str, found: list[str]) -> None:
+def _check_list(kind: Type, value: list[Any], path: str, errors: list[str]) -> None:
     seen: set[str] = set()
     for index, item in enumerate(value):
         place = f"[{index}]"
@@ -57,13 +57,13 @@ def _check_list(kind: Type, value: list[Any], path: str, found: list[str]) -> No
             try:
                 element = element_of(kind, item)
             except FieldsError as error:
-                found.append(f"{path}: element {index}: {error}")
+                errors.append(f"{path}: element {index}: {error}")
                 return
             place = next(paths({element: {}}))
             if element in seen:
-                found.append(f"{path}: duplicate entries for key {place}")
+                errors.append(f"{path}: duplicate entries for key {place}")
             seen.add(element)
-        _check(kind.item or ATOMIC, item, path + place, found)
+        _check(kind.item or ATOMIC, item, path + place, errors)
 
 
 def _is_scalar(kind: Type, value: Any) -> bool:

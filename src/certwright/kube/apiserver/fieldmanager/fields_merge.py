@@ -36,29 +36,29 @@ def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
     item = kind.item or ATOMIC
     before = [(element_of(kind, value), value) for value in live]
     after = {element_of(kind, value): value for value in config}
-    wanted = list(after)
+    names = list(after)
     known = dict(before)
     twice = {name for index, (name, _) in enumerate(before) if name in dict(before[:index])}
-    shared = deque(name for name in wanted if name in known)
+    shared = deque(name for name in names if name in known)
     merged: list[Any] = []
     done: set[str] = set()
 
     def take(name: str) -> None:
         done.add(name)
-        whole = name not in known or name in twice
-        merged.append(after[name] if whole else merge(item, known[name], after[name]))
+        replaced = name not in known or name in twice
+        merged.append(after[name] if replaced else merge(item, known[name], after[name]))
         if shared and shared[0] == name:
             shared.popleft()
 
     left, right = 0, 0
-    while left < len(before) or right < len(wanted):
+    while left < len(before) or right < len(names):
         if left < len(before):
             name, value = before[left]
-            if right < len(wanted) and name == wanted[right]:
+            if right < len(names) and name == names[right]:
                 take(name)
                 left, right = left + 1, right + 1
                 continue
-            if name in after and right < len(wanted) and shared and shared[0] != name:
+            if name in after and right < len(names) and shared and shared[0] != name:
                 left += 1
                 continue
             if name not in after:
@@ -67,7 +67,7 @@ def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
                 continue
             if name in done:
                 left += 1
-        if right < len(wanted):
-            take(wanted[right])
+        if right < len(names):
+            take(names[right])
             right += 1
     return merged or None

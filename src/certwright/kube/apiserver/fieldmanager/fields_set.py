@@ -29,29 +29,29 @@ def is_member(node: Node) -> bool:
     return not node or SELF in node
 
 
-def union(one: Node, other: Node) -> Node:
+def union(fields: Node, other: Node) -> Node:
     """The union of two sets."""
-    if not one or not other:
-        return one or other
-    merged = dict(one)
+    if not fields or not other:
+        return fields or other
+    merged = dict(fields)
     for name, node in other.items():
         merged[name] = _joined(merged[name], node) if name in merged else node
     return merged
 
 
-def _joined(one: Node, other: Node) -> Node:
-    joined = union(one, other)
-    if joined and SELF not in joined and (is_member(one) or is_member(other)):
+def _joined(fields: Node, other: Node) -> Node:
+    joined = union(fields, other)
+    if joined and SELF not in joined and (is_member(fields) or is_member(other)):
         return {SELF: {}, **joined}
     return joined
 
 
-def difference(one: Node, other: Node) -> Node:
-    """The fields of `one` that are not in `other`; a field stays when only others below it go."""
-    if not one or not other:
-        return one
+def difference(fields: Node, other: Node) -> Node:
+    """The members of `fields` that are not in `other`; a field stays when only others below it go."""
+    if not fields or not other:
+        return fields
     left: Node = {}
-    for name, node in one.items():
+    for name, node in fields.items():
         if name not in other:
             left[name] = node
         elif name != SELF:
@@ -60,10 +60,10 @@ def difference(one: Node, other: Node) -> Node:
     return left
 
 
-def recursive_difference(one: Node, other: Node) -> Node:
+def recursive_difference(fields: Node, other: Node) -> Node:
     """As `difference`, but with a field everything below it goes."""
     left: Node = {}
-    for name, node in one.items():
+    for name, node in fields.items():
         if name not in other:
             left[name] = node
         elif name != SELF and not is_member(other[name]):
@@ -71,13 +71,13 @@ def recursive_difference(one: Node, other: Node) -> Node:
     return left
 
 
-def intersection(one: Node, other: Node) -> Node:
+def intersection(fields: Node, other: Node) -> Node:
     """The intersection of two sets."""
     both: Node = {}
-    for name in one.keys() & other.keys():
+    for name in fields.keys() & other.keys():
         if name != SELF:
-            member = is_member(one[name]) and is_member(other[name])
-            _keep(both, name, intersection(one[name], other[name]), member=member)
+            member = is_member(fields[name]) and is_member(other[name])
+            _keep(both, name, intersection(fields[name], other[name]), member=member)
     return both
 
 
@@ -94,13 +94,13 @@ def _keep(into: Node, name: str, below: Node, *, member: bool) -> None:
 
 def with_named_fields(fields: Node, kind: Type | None) -> Node:
     """`fields` and every field that the type knows by name and that has others below it in `fields`."""
-    found: Node = {}
+    named_fields: Node = {}
     for name, node in fields.items():
         child = _child(kind, name)
         made = with_named_fields(node, child) if node else node
         known = kind is not None and name[:2] == "f:" and name[2:] in kind.fields
-        found[name] = {SELF: {}, **made} if made and known and SELF not in made else made
-    return found
+        named_fields[name] = {SELF: {}, **made} if made and known and SELF not in made else made
+    return named_fields
 
 
 def _child(kind: Type | None, name: str) -> Type | None:
@@ -111,15 +111,15 @@ def _child(kind: Type | None, name: str) -> Type | None:
 
 def reconciled(fields: Node, kind: Type | None) -> Node:
     """`fields` with each field that has become atomic since they were written owned as a whole."""
-    found: Node = {}
+    reconciled_fields: Node = {}
     for name, node in fields.items():
         child = _child(kind, name)
         if node and child is not None:
             atomic = child.lists == "atomic" if not child.maps else child.maps == "atomic"
-            found[name] = {} if atomic else reconciled(node, child)
+            reconciled_fields[name] = {} if atomic else reconciled(node, child)
         else:
-            found[name] = node
-    return found
+            reconciled_fields[name] = node
+    return reconciled_fields
 
 
 def paths(fields: Node, prefix: str = "") -> Iterator[str]:
@@ -174,17 +174,17 @@ def read(node: Any) -> Node:
     """A set that a client sent, in canonical form. Raises `FieldsError`."""
     if type(node) is not dict:
         raise FieldsError("a set of fields must be an object")
-    found: Node = {}
+    fields: Node = {}
     for name, child in node.items():
         if name == SELF:
-            found[SELF] = {}
+            fields[SELF] = {}
             continue
         if len(name) < 2 or name[1] != ":":
             raise FieldsError(f"missing colon: {name}")
         # Fields of later versions are dropped, as Kubernetes does.
         if name[0] in _KINDS:
-            found[_read_element(name)] = read(child if child is not None else {})
-    return {} if found.keys() == {SELF} else found
+            fields[_read_element(name)] = read(child if child is not None else {})
+    return {} if fields.keys() == {SELF} else fields
 
 
 def _read_element(name: str) -> str:

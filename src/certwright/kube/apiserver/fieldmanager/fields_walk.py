@@ -102,10 +102,10 @@ def _item(kind: Type) -> Type:
 
 
 def _by_element(kind: Type, items: list[Any]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    items_by_element: dict[str, list[Any]] = {}
     for item in items:
-        found.setdefault(element_of(kind, item), []).append(item)
-    return found
+        items_by_element.setdefault(element_of(kind, item), []).append(item)
+    return items_by_element
 
 
 class Comparison(NamedTuple):
@@ -126,73 +126,73 @@ def compare_maps(
     kind: Type, old: Mapping[str, Any], new: Mapping[str, Any], hidden: Container[str] = ()
 ) -> Comparison:
     """Compare two granular maps, without the names that are `hidden`."""
-    found = Comparison({}, {})
+    comparison = Comparison({}, {})
     fields, element = kind.fields, kind.element
     for name, value in new.items():
         if name in hidden:
             continue
         before = old.get(name, _ABSENT)
         if before is _ABSENT:
-            found.touched["f:" + name] = everything(fields.get(name) or element or ATOMIC, value)
+            comparison.touched["f:" + name] = everything(fields.get(name) or element or ATOMIC, value)
         elif before is not value and not _equal(before, value):
-            _differ(found, "f:" + name, fields.get(name) or element or ATOMIC, before, value)
+            _differ(comparison, "f:" + name, fields.get(name) or element or ATOMIC, before, value)
     for name, before in old.items():
         if name not in new and name not in hidden:
-            found.removed["f:" + name] = everything(fields.get(name) or element or ATOMIC, before)
-    return found
+            comparison.removed["f:" + name] = everything(fields.get(name) or element or ATOMIC, before)
+    return comparison
 
 
-def _differ(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
+def _differ(comparison: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
     """Compare two values that are both present and not the same."""
     if type(new) is not type(old):
-        _other_forms(found, name, kind, old, new)
+        _other_forms(comparison, name, kind, old, new)
     elif type(new) is dict and kind.maps == "granular":
-        found.add(name, compare_maps(kind, old, new))
+        comparison.add(name, compare_maps(kind, old, new))
     elif type(new) is list and kind.lists != "atomic" and kind.lists:
-        found.add(name, _compare_lists(kind, old, new))
+        comparison.add(name, _compare_lists(kind, old, new))
     else:
-        found.touched[name] = LEAF
+        comparison.touched[name] = LEAF
 
 
-def _other_forms(found: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
+def _other_forms(comparison: Comparison, name: str, kind: Type, old: Any, new: Any) -> None:
     """A value of another form; null is the empty value of any."""
     had = below(kind, old) if old and _parts(kind, old) else LEAF
     has = below(kind, new) if new and _parts(kind, new) else LEAF
     if had:
-        found.removed[name] = had
+        comparison.removed[name] = had
     if has and old is None:
-        found.touched[name] = has
+        comparison.touched[name] = has
     elif has or not (had and new is None):
-        found.touched[name] = {SELF: LEAF, **has} if has else LEAF
+        comparison.touched[name] = {SELF: LEAF, **has} if has else LEAF
 
 
 def _compare_lists(kind: Type, old: list[Any], new: list[Any]) -> Comparison:
-    found, item = Comparison({}, {}), kind.item or ATOMIC
+    comparison, item = Comparison({}, {}), kind.item or ATOMIC
     if kind.lists == "map" and _same_keys(kind.keys, old, new):
-        for one, other in zip(old, new, strict=True):
-            if not _equal(one, other):
-                _differ(found, element_of(kind, other), item, one, other)
-        return found
+        for old_item, new_item in zip(old, new, strict=True):
+            if not _equal(old_item, new_item):
+                _differ(comparison, element_of(kind, new_item), item, old_item, new_item)
+        return comparison
     before, after = _by_element(kind, old), _by_element(kind, new)
     for name in {**before, **after}:
-        _compare_items(found, name, item, before.get(name, []), after.get(name, []))
-    return found
+        _compare_items(comparison, name, item, before.get(name, []), after.get(name, []))
+    return comparison
 
 
-def _compare_items(found: Comparison, name: str, kind: Type, old: list[Any], new: list[Any]) -> None:
+def _compare_items(comparison: Comparison, name: str, kind: Type, old: list[Any], new: list[Any]) -> None:
     """Items of one element: one of each as a rule, more where a client has sent it twice."""
     if len(old) == len(new) == 1:
         if not _equal(old[0], new[0]):
-            _differ(found, name, kind, old[0], new[0])
+            _differ(comparison, name, kind, old[0], new[0])
         return
     if len(old) > 1 and len(new) > 1:
         if not same(old, new):
-            found.touched[name] = LEAF
+            comparison.touched[name] = LEAF
         return
     if old:
-        found.removed[name] = everything(kind, old[0]) if len(old) == 1 else LEAF
+        comparison.removed[name] = everything(kind, old[0]) if len(old) == 1 else LEAF
     if new:
-        found.touched[name] = everything(kind, new[0]) if len(new) == 1 else LEAF
+        comparison.touched[name] = everything(kind, new[0]) if len(new) == 1 else LEAF
 
 
 def _same_keys(keys: tuple[str, ...], old: list[Any], new: list[Any]) -> bool:
@@ -200,11 +200,11 @@ def _same_keys(keys: tuple[str, ...], old: list[Any], new: list[Any]) -> bool:
     if len(old) != len(new):
         return False
     seen = []
-    for one, other in zip(old, new, strict=True):
-        if type(one) is not dict or type(other) is not dict:
+    for old_item, new_item in zip(old, new, strict=True):
+        if type(old_item) is not dict or type(new_item) is not dict:
             return False
-        mine = [one.get(key) for key in keys]
-        if mine != [other.get(key) for key in keys] or mine in seen:
+        mine = [old_item.get(key) for key in keys]
+        if mine != [new_item.get(key) for key in keys] or mine in seen:
             return False
         seen.append(mine)
     return True
@@ -218,20 +218,20 @@ def _equal(old: Any, new: Any) -> bool:
 def applied_fields(kind: Type, value: Any) -> Node:
     """The fields that an applier of this object claims: its leaves, its list items, names unknown to the
     type."""
-    found: Node = {}
+    fields: Node = {}
     if type(value) is dict and kind.maps == "granular":
         for name, child in value.items():
             node = _applied(kind.child(name) or ATOMIC, child)
             if node is not None:
                 open_ended = name not in kind.fields
-                found[f"f:{name}"] = {SELF: {}, **node} if node and open_ended else node
+                fields[f"f:{name}"] = {SELF: {}, **node} if node and open_ended else node
             elif name not in kind.fields:
-                found[f"f:{name}"] = {}
+                fields[f"f:{name}"] = {}
     elif type(value) is list and kind.lists in ("set", "map"):
         for name, items in _by_element(kind, value).items():
             node = _applied(_item(kind), items[0]) if len(items) == 1 else {}
-            found[name] = {SELF: {}, **node} if node else {}
-    return found
+            fields[name] = {SELF: {}, **node} if node else {}
+    return fields
 
 
 def _applied(kind: Type, value: Any) -> Node | None:

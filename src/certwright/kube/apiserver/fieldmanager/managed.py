@@ -95,13 +95,13 @@ def on_create(backend: Backend, call: Call, new: Json) -> None:
         if call.definition.status_subresource and "status" in new:
             # It is not stored; but an object without its type's form has no managers at all.
             check_typed(type_of(call.definition).child("status") or ATOMIC, new["status"])
-        found = compare(call.definition, None, new)
+        comparison = compare(call.definition, None, new)
         if base := read_sent(meta.get(MANAGED)):
             change = change_of(backend, call, blank(call.definition), new)
-            entries = _updated(backend, call, base, change, found, manager)
+            entries = _updated(backend, call, base, change, comparison, manager)
             check_entries(call, new, entries)
         else:
-            entries = _first(backend, call, found, manager)
+            entries = _first(backend, call, comparison, manager)
         put(meta, write_entries(entries))
     except FieldsError:
         # The object is invalid, and its validation reports that with a better message.
@@ -171,15 +171,15 @@ def compare(
         hidden = _HEADS_AND_STATUS
     if old is None:
         old = blank(definition)
-    found = compare_maps(type_of(definition), old, new, hidden)
+    comparison = compare_maps(type_of(definition), old, new, hidden)
     before, after = old["metadata"], new["metadata"]
     if definition.is_crd and subresource:
-        return found
+        return comparison
     for name in _OWNED:
         if before.get(name) != after.get(name):
-            found.add("f:metadata", compare_maps(OBJECT_META, before, after, UNOWNED))
+            comparison.add("f:metadata", compare_maps(OBJECT_META, before, after, UNOWNED))
             break
-    return found
+    return comparison
 
 
 @lru_cache(maxsize=256)
@@ -194,10 +194,10 @@ def blank(definition: ResourceDefinition) -> Json:
 
 
 def _updated(
-    backend: Backend, call: Call, base: list[Entry], change: Change, found: Comparison, manager: str
+    backend: Backend, call: Call, base: list[Entry], change: Change, comparison: Comparison, manager: str
 ) -> list[Entry]:
     """The entries after a change: touched fields belong to this manager only, removed ones to none."""
-    touched, removed = members_of(found.touched), members_of(found.removed)
+    touched, removed = members_of(comparison.touched), members_of(comparison.removed)
     version, subresource = call.definition.api_version, call.route.subresource
     here = type_of(call.definition)
     entries: list[Entry] = []
@@ -214,29 +214,29 @@ def _updated(
             and not other
         ):
             fields = extended(kind, bytes(entry.fields_v1), touched, removed)
-            time = backend.timestamp() if found.touched else entry.time
+            time = backend.timestamp() if comparison.touched else entry.time
             mine = Entry(manager, UPDATE, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
             if fields != NOTHING:
                 entries.append(mine)
             continue
         before = bytes(entry.fields_v1)
         if other:
-            there = change.seen_in(entry.api_version) or found
+            there = change.seen_in(entry.api_version) or comparison
             left = reduced(kind, before, members_of(there.touched), members_of(there.removed))
         else:
             left = reduced(kind, before, touched, removed)
         if left != NOTHING:
             entries.append(entry if left == before else with_fields(entry, left))
     if mine is None:
-        entries += _first(backend, call, found, manager)
+        entries += _first(backend, call, comparison, manager)
     return entries if len(entries) <= MAX_UPDATERS else capped(entries)
 
 
-def _first(backend: Backend, call: Call, found: Comparison, manager: str) -> list[Entry]:
+def _first(backend: Backend, call: Call, comparison: Comparison, manager: str) -> list[Entry]:
     """The entries after a change where no field had an owner before, or none belonged to this manager."""
-    if not found.touched:
+    if not comparison.touched:
         return []
-    return [new_entry(call, manager, UPDATE, encode_sorted(found.touched), backend.timestamp())]
+    return [new_entry(call, manager, UPDATE, encode_sorted(comparison.touched), backend.timestamp())]
 
 
 def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str | None) -> Entry:

@@ -33,22 +33,22 @@ def members_of(fields: Node) -> Members:
 
 def reduced(kind: Type, fields: bytes, touched: Members, removed: Members) -> bytes:
     """The fields that were neither touched nor removed."""
-    found: dict[str, msgspec.Raw] = {}
+    members: dict[str, msgspec.Raw] = {}
     for name, part in _read_members(fields).items():
         left = _member_less(kind, name, bytes(part), touched.get(name, b""), removed.get(name, b""))
         if left is not None:
-            found[name] = left
-    return encode_sorted(found)
+            members[name] = left
+    return encode_sorted(members)
 
 
 def extended(kind: Type, fields: bytes, touched: Members, removed: Members) -> bytes:
     """The fields that were not removed, and those that were touched."""
-    found = {name: msgspec.Raw(node) for name, node in touched.items()}
+    members = {name: msgspec.Raw(node) for name, node in touched.items()}
     for name, part in _read_members(fields).items():
         left = _member_less(kind, name, bytes(part), b"", removed.get(name, b""))
         if left is not None:
-            found[name] = _member_more(name, bytes(left), touched[name]) if name in touched else left
-    return encode_sorted(found)
+            members[name] = _member_more(name, bytes(left), touched[name]) if name in touched else left
+    return encode_sorted(members)
 
 
 def _member_less(kind: Type, name: str, part: bytes, touched: bytes, removed: bytes) -> msgspec.Raw | None:

@@ -44,8 +44,8 @@ def in_version(
 
 def type_in_version(backend: Backend, definition: ResourceDefinition, api_version: str) -> Type | None:
     """The kind's type in that version; None when it no longer exists. Raises `NotConvertible`."""
-    found = in_version(backend, definition, api_version)
-    return type_of(found) if found is not None else None
+    version_definition = in_version(backend, definition, api_version)
+    return type_of(version_definition) if version_definition is not None else None
 
 
 def converted(
@@ -59,12 +59,12 @@ def converted(
     if there is here and obj.get("apiVersion") == here.api_version:
         return obj
     try:
-        found = backend.in_version(there, obj)
-        meta = {name: value for name, value in found["metadata"].items() if name != MANAGED}
-        check_typed(type_of(there), {**found, "metadata": meta})
+        converted_object = backend.in_version(there, obj)
+        meta = {name: value for name, value in converted_object["metadata"].items() if name != MANAGED}
+        check_typed(type_of(there), {**converted_object, "metadata": meta})
     except FieldsError as error:
         raise NotConvertible(f"{what}{error}") from None
-    return found
+    return converted_object
 
 
 class Change:
@@ -78,7 +78,7 @@ class Change:
         self._old = old
         self._new = new
         self._compare = compare
-        self._found: dict[str, Comparison | None] = {}
+        self._comparisons: dict[str, Comparison | None] = {}
 
     def check_old(self, api_versions: Iterable[str]) -> None:
         """Raise `NotConvertible` where the old object does not have the form of one of these versions."""
@@ -92,9 +92,9 @@ class Change:
 
         Raises `NotConvertible`.
         """
-        if api_version not in self._found:
-            self._found[api_version] = self._load(api_version)
-        return self._found[api_version]
+        if api_version not in self._comparisons:
+            self._comparisons[api_version] = self._load(api_version)
+        return self._comparisons[api_version]
 
     def _load(self, api_version: str) -> Comparison | None:
         there = in_version(self._backend, self._definition, api_version)

@@ -208,14 +208,14 @@ class Backend:
             observer.removed(definition, row)
 
     def _concerned_by(self, bucket: str) -> list[Observer]:
-        found = self._concerned.get(bucket)
-        if found is None:
-            found = self._concerned[bucket] = [
+        observers = self._concerned.get(bucket)
+        if observers is None:
+            observers = self._concerned[bucket] = [
                 observer
                 for observer in self._observers
                 if observer.observed_buckets is None or bucket in observer.observed_buckets
             ]
-        return found
+        return observers
 
     def _resolve_cancelled(self, definition: ResourceDefinition, key: Key, previous: Row | None) -> None:
         """Find out whether a cancelled write was committed, so that no observer misses it."""
@@ -277,12 +277,12 @@ class Call:
     @property
     def dry_run(self) -> bool:
         """Whether nothing is to be stored. Raises `Invalid` for an unknown value."""
-        wanted = self.query.get("dryRun")
-        if wanted is None:
+        value = self.query.get("dryRun")
+        if value is None:
             return False
-        if wanted != "All":
+        if value != "All":
             kind = f"{self.verb.capitalize()}Options"
-            raise invalid_object("meta.k8s.io", kind, "", [unsupported_value("dryRun", [wanted], ("All",))])
+            raise invalid_object("meta.k8s.io", kind, "", [unsupported_value("dryRun", [value], ("All",))])
         return True
 
 

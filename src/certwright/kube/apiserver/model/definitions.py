@@ -224,9 +224,9 @@ class ResourceDefinition:
 
     def subresource(self, name: str) -> Subresource | None:
         """The subresource of that name; None also for `status`."""
-        for found in self.subresources:
-            if found.name == name:
-                return found
+        for subresource in self.subresources:
+            if subresource.name == name:
+                return subresource
         return None
 
 

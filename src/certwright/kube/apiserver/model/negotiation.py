@@ -94,21 +94,21 @@ _Range = tuple[str, dict[str, str], float]
 
 def _ranges(accept: str) -> list[_Range]:
     """The ranges in the order in which they are tried. A quality of 0 comes last but still counts."""
-    found = [parsed for part in (accept or "*/*").split(",") if (parsed := _parse(part)) is not None]
+    ranges = [parsed for part in (accept or "*/*").split(",") if (parsed := _parse(part)) is not None]
     # No sort key expresses Kubernetes' order: a range that names a type comes before one that names none,
     # also against its quality. So this takes the same steps (Go's sort of short slices).
-    for end in range(1, len(found)):
+    for end in range(1, len(ranges)):
         at = end
-        while at and _goes_before(found[at], found[at - 1]):
-            found[at - 1], found[at] = found[at], found[at - 1]
+        while at and _goes_before(ranges[at], ranges[at - 1]):
+            ranges[at - 1], ranges[at] = ranges[at], ranges[at - 1]
             at -= 1
-    return found
+    return ranges
 
 
-def _goes_before(one: _Range, other: _Range) -> bool:
-    if one[2] > other[2]:
+def _goes_before(left: _Range, right: _Range) -> bool:
+    if left[2] > right[2]:
         return True
-    ours, theirs = one[0].split("/"), other[0].split("/")
+    ours, theirs = left[0].split("/"), right[0].split("/")
     return any(mine != "*" and its == "*" for mine, its in zip(ours, theirs, strict=True))
 
 
@@ -129,11 +129,11 @@ def negotiate(accept: str, *, custom: bool = True, stream: bool = False) -> Form
 
 def _forms(accept: str, *, custom: bool) -> Iterator[Form]:
     for media, params, _ in _ranges(accept):
-        wanted = _shape(params)
-        if wanted is not None:
+        shape = _shape(params)
+        if shape is not None:
             for wire in _wires(media):
-                if _possible(wanted[0], wire, custom=custom):
-                    yield Form(*wanted, wire, params.get("as", "").endswith("List"))
+                if _possible(shape[0], wire, custom=custom):
+                    yield Form(*shape, wire, params.get("as", "").endswith("List"))
 
 
 def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
@@ -143,8 +143,8 @@ def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
 @lru_cache(maxsize=512)
 def plain_wire(accept: str) -> str:
     """The media type of a document with only one shape. Raises `NotAcceptable`."""
-    whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
-    wire = next(whole, None)
+    wires = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
+    wire = next(wires, None)
     if wire is None:
         raise _not_acceptable(WIRES)
     return wire
@@ -153,8 +153,8 @@ def plain_wire(accept: str) -> str:
 @lru_cache(maxsize=512)
 def failure_wire(accept: str) -> str:
     """The media type of a failure's `Status`: ranges that ask for another shape do not count."""
-    whole = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
-    return next(whole, JSON)
+    wires = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
+    return next(wires, JSON)
 
 
 def content_type(headers: Mapping[str, str]) -> str:

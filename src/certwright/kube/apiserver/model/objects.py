@@ -49,10 +49,10 @@ def body(definition: ResourceDefinition, row: Row) -> bytes:
 def to_object(definition: ResourceDefinition, row: Row) -> Json:
     """A row as a new object that may be changed; its managed fields stay bytes."""
     meta, cut, managed = row.meta.partition(_MANAGED_OPENING)
-    found: Json = decode_json(splice(definition.prefix, meta + b"}" if cut else meta, body(definition, row)))
+    obj: Json = decode_json(splice(definition.prefix, meta + b"}" if cut else meta, body(definition, row)))
     if cut:
-        found["metadata"][MANAGED] = msgspec.Raw(b"[" + managed[:-1])
-    return found
+        obj["metadata"][MANAGED] = msgspec.Raw(b"[" + managed[:-1])
+    return obj
 
 
 def is_as_kept(definition: ResourceDefinition, row: Row, obj: Json) -> bool:
@@ -87,8 +87,8 @@ def with_managed_fields(obj: Json) -> Json:
 
 def to_metadata(row: Row) -> Json:
     """A row's metadata as a new object."""
-    found: Json = decode_json(row.meta)
-    return found
+    meta: Json = decode_json(row.meta)
+    return meta
 
 
 def body_of(obj: Json) -> bytes:

@@ -98,10 +98,12 @@ class Registry:
 
 
 def _groups(definitions: tuple[ResourceDefinition, ...]) -> tuple[Group, ...]:
-    versions: dict[str, set[str]] = {}
+    by_group: dict[str, set[str]] = {}
     for definition in definitions:
-        versions.setdefault(definition.group, set()).add(definition.version)
-    return tuple(Group(name, tuple(sorted(found, key=version_rank))) for name, found in versions.items())
+        by_group.setdefault(definition.group, set()).add(definition.version)
+    return tuple(
+        Group(name, tuple(sorted(versions, key=version_rank))) for name, versions in by_group.items()
+    )
 
 
 _VERSION = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")

@@ -87,14 +87,14 @@ class _RulesSpec(msgspec.Struct):
 
 def user_info(user: Identity) -> Json:
     """`UserInfo` v1 authentication.k8s.io."""
-    found: Json = {"username": user.name}
+    info: Json = {"username": user.name}
     if user.uid:
-        found["uid"] = user.uid
+        info["uid"] = user.uid
     if user.groups:
-        found["groups"] = user.groups
+        info["groups"] = user.groups
     if user.extra:
-        found["extra"] = user.extra
-    return found
+        info["extra"] = user.extra
+    return info
 
 
 class Reviews:
@@ -134,24 +134,24 @@ class Reviews:
         return Response(201, forms.headers(call), encode_json(obj))
 
     async def _subject_access(self, call: Call, spec: Json) -> Json:
-        wanted = _read(call, spec, _AccessSpec)
-        _check_access(call, spec, wanted, needs_user=True)
-        return self._access(wanted.identity(), wanted.action())
+        access = _read(call, spec, _AccessSpec)
+        _check_access(call, spec, access, needs_user=True)
+        return self._access(access.identity(), access.action())
 
     async def _local_access(self, call: Call, spec: Json) -> Json:
-        wanted, namespace = _read(call, spec, _AccessSpec), call.route.namespace
-        _check_access(call, spec, wanted, needs_user=True)
-        if wanted.non_resource_attributes is not None:
+        access, namespace = _read(call, spec, _AccessSpec), call.route.namespace
+        _check_access(call, spec, access, needs_user=True)
+        if access.non_resource_attributes is not None:
             wrong = forbidden("spec.nonResourceAttributes", "disallowed on this kind of request")
             raise invalid_object(_AUTHORIZATION, call.definition.kind, "", [wrong])
-        if wanted.action().namespace != namespace:
+        if access.action().namespace != namespace:
             raise BadRequest(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
-        return self._access(wanted.identity(), wanted.action())
+        return self._access(access.identity(), access.action())
 
     async def _own_access(self, call: Call, spec: Json) -> Json:
-        wanted = _read(call, spec, _AccessSpec)
-        _check_access(call, spec, wanted, needs_user=False)
-        return self._access(call.user, wanted.action())
+        access = _read(call, spec, _AccessSpec)
+        _check_access(call, spec, access, needs_user=False)
+        return self._access(call.user, access.action())
 
     def _access(self, user: Identity, action: Action) -> Json:
         decision = self._authorizer.explain(user, action)
@@ -168,29 +168,29 @@ class Reviews:
         if MASTERS in call.user.groups:
             rules.append(Rule((ALL,), (ALL,), (ALL,)))
             rules.append(Rule((ALL,), non_resource_urls=(ALL,)))
-        found = [msgspec.to_builtins(rule) for rule in dict.fromkeys(rules)]
+        plain_rules = [msgspec.to_builtins(rule) for rule in dict.fromkeys(rules)]
         return {
-            "resourceRules": [rule for rule in found if "resources" in rule],
-            "nonResourceRules": [rule for rule in found if "nonResourceURLs" in rule],
+            "resourceRules": [rule for rule in plain_rules if "resources" in rule],
+            "nonResourceRules": [rule for rule in plain_rules if "nonResourceURLs" in rule],
             "incomplete": False,
         }
 
     async def _token(self, call: Call, spec: Json) -> Json:
-        wanted = _read(call, spec, _TokenSpec)
-        if not wanted.token:
+        token_spec = _read(call, spec, _TokenSpec)
+        if not token_spec.token:
             raise BadRequest("token is required for TokenReview in authentication")
         ours = (self._accounts.issuer.issuer,)
-        audiences = wanted.audiences or ours
-        identity, meant_for = await self._identify(wanted.token, ours)
+        audiences = token_spec.audiences or ours
+        identity, meant_for = await self._identify(token_spec.token, ours)
         shared = [audience for audience in meant_for if audience in audiences]
         if identity is None or not shared:
             return {"user": {}, "error": "invalid bearer token"}
         return {"authenticated": True, "user": user_info(identity), "audiences": shared}
 
     async def _identify(self, token: str, ours: tuple[str, ...]) -> tuple[Identity | None, tuple[str, ...]]:
-        found = await self._accounts.check(token)
-        if found is not None:
-            return found
+        identification = await self._accounts.check(token)
+        if identification is not None:
+            return identification
         request = Request("POST", "/", headers={"authorization": f"Bearer {token}"})
         try:
             return await ask(self._authenticator, request), ours
@@ -210,12 +210,12 @@ def _read(call: Call, spec: Json, kind: type[T]) -> T:
         raise bodies.unreadable(call, definition.kind, definition.version, str(error)) from None
 
 
-def _check_access(call: Call, spec: Json, wanted: _AccessSpec, *, needs_user: bool) -> None:
+def _check_access(call: Call, spec: Json, access: _AccessSpec, *, needs_user: bool) -> None:
     """Raise `Invalid` unless the spec asks one thing, and names a user or group where one is needed."""
     errors: list[FieldError] = []
-    one, other = wanted.resource_attributes, wanted.non_resource_attributes
+    resource, non_resource = access.resource_attributes, access.non_resource_attributes
     only = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-    if one is not None and other is not None:
+    if resource is not None and non_resource is not None:
         errors.append(
             invalid(
                 "spec.nonResourceAttributes",
@@ -223,9 +223,9 @@ def _check_access(call: Call, spec: Json, wanted: _AccessSpec, *, needs_user: bo
                 "cannot be specified in combination with resourceAttributes",
             )
         )
-    if one is None and other is None:
+    if resource is None and non_resource is None:
         errors.append(invalid("spec.resourceAttributes", None, only))
-    if needs_user and not wanted.user and not wanted.groups:
+    if needs_user and not access.user and not access.groups:
         errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
     if errors:
         raise invalid_object(_AUTHORIZATION, call.definition.kind, "", errors)

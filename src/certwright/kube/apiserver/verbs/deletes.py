@@ -45,7 +45,7 @@ from certwright.kube.util.decoders import convert
 from certwright.kube.util.http_messages import Response
 
 """The finalizer that keeps a CustomResourceDefinition until its objects are gone."""
-_WHOLE = re.compile(r"[+-]?[0-9]{1,100}")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 FOREGROUND, BACKGROUND, ORPHAN = "Foreground", "Background", "Orphan"
 """Propagation policies: what happens to dependents."""
 FOREGROUND_FINALIZER, ORPHAN_FINALIZER = "foregroundDeletion", "orphan"
@@ -97,7 +97,7 @@ def read_options(call: Call) -> DeleteOptions:
 def _options_of_query(call: Call) -> DeleteOptions:
     grace, uid, version = map(call.query.get, ("gracePeriodSeconds", "uid", "resourceVersion"))
     if grace is not None:
-        _check_whole(grace)
+        _check_integer(grace)
     return DeleteOptions(
         propagation_policy=call.query.get("propagationPolicy"),
         orphan_dependents=is_true(call.query, _ORPHANS) if _ORPHANS in call.query else None,
@@ -108,20 +108,20 @@ def _options_of_query(call: Call) -> DeleteOptions:
     )
 
 
-def _check_whole(text: str) -> None:
-    """Raises `BadRequest` unless it is a whole number of 64 bits."""
-    if not _WHOLE.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
+def _check_integer(text: str) -> None:
+    """Raise `BadRequest` unless the text is an integer of 64 bits."""
+    if not _INTEGER.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
         raise BadRequest(f"gracePeriodSeconds: expected a whole number of seconds, got {quoted(text)}")
 
 
 def _check_options(options: DeleteOptions) -> list[FieldError]:
-    found, policy = [], options.propagation_policy
+    errors, policy = [], options.propagation_policy
     if policy is not None and options.orphan_dependents is not None:
         text = "orphanDependents and deletionPropagation cannot be both set"
-        found.append(invalid("propagationPolicy", policy, text))
+        errors.append(invalid("propagationPolicy", policy, text))
     if policy is not None and policy not in _POLICIES:
-        found.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
-    return found + check_dry_run(options.dry_run or [])
+        errors.append(not_supported("propagationPolicy", policy, (*_POLICIES, "nil")))
+    return errors + check_dry_run(options.dry_run or [])
 
 
 def _options_of_body(call: Call) -> DeleteOptions:
@@ -223,27 +223,27 @@ def _check_mortal(definition: ResourceDefinition, name: str) -> None:
 
 
 def _check_preconditions(definition: ResourceDefinition, options: DeleteOptions, row: Row) -> None:
-    wanted = options.preconditions
-    if wanted.uid is None and wanted.resource_version is None:
+    preconditions = options.preconditions
+    if preconditions.uid is None and preconditions.resource_version is None:
         return
     uid, version, whose = objects.uid_of(row.meta), str(row.revision), (definition, row.key.name)
     if definition.is_crd:
-        _check_of_definition(definition, wanted, row)
-    if wanted.uid is not None and wanted.uid != uid:
-        sent = f"UID in the precondition ({wanted.uid})"
+        _check_of_definition(definition, preconditions, row)
+    if preconditions.uid is not None and preconditions.uid != uid:
+        sent = f"UID in the precondition ({preconditions.uid})"
         raise _mismatch(*whose, sent, f"UID in record ({uid})", _RECREATED)
-    if wanted.resource_version is not None and wanted.resource_version != version:
-        sent = f"ResourceVersion in the precondition ({wanted.resource_version})"
+    if preconditions.resource_version is not None and preconditions.resource_version != version:
+        sent = f"ResourceVersion in the precondition ({preconditions.resource_version})"
         raise _mismatch(*whose, sent, f"ResourceVersion in record ({version})", _MODIFIED)
 
 
-def _check_of_definition(definition: ResourceDefinition, wanted: Preconditions, row: Row) -> None:
+def _check_of_definition(definition: ResourceDefinition, preconditions: Preconditions, row: Row) -> None:
     """Preconditions of a CustomResourceDefinition: Kubernetes deletes these in separate code, with separate
     messages."""
     uid, version = objects.uid_of(row.meta), str(row.revision)
     for what, sent, stored in (
-        ("UID", wanted.uid, uid),
-        ("ResourceVersion", wanted.resource_version, version),
+        ("UID", preconditions.uid, uid),
+        ("ResourceVersion", preconditions.resource_version, version),
     ):
         if sent is not None and sent != stored:
             text = f"Precondition failed: {what} in precondition: {sent}, {what} in object meta: {stored}"
@@ -357,7 +357,7 @@ async def delete_collection(backend: Backend, call: Call) -> Response:
     options = read_options(call)
     for start in range(0, len(selected), _TOGETHER):
         some = selected[start : start + _TOGETHER]
-        await asyncio.gather(*(_one_of_many(backend, call, row, options) for row in some))
+        await asyncio.gather(*(_delete_item(backend, call, row, options) for row in some))
     return answer
 
 
@@ -373,7 +373,7 @@ async def every_row(backend: Backend, definition: ResourceDefinition, namespace:
         after = page.last
 
 
-async def _one_of_many(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> None:
+async def _delete_item(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> None:
     """Delete the object now stored under the row's key; a concurrent deletion counts as success."""
     _check_mortal(call.definition, row.key.name)
     for _ in range(WRITE_ATTEMPTS):

@@ -99,10 +99,10 @@ _EVERYTHING = Matcher((), (), ())
 
 def _only(name: str, fields: tuple[FieldTerm, ...]) -> tuple[FieldTerm, ...]:
     """The terms with that of the object's name, which must not contradict them. Raises `BadRequest`."""
-    wanted = FieldTerm(_NAME, name)
-    if fields and wanted not in fields:
+    term = FieldTerm(_NAME, name)
+    if fields and term not in fields:
         raise BadRequest("fieldSelector metadata.name doesn't match requested name")
-    return fields or (wanted,)
+    return fields or (term,)
 
 
 def _check_paths(definition: ResourceDefinition, fields: tuple[FieldTerm, ...]) -> None:

@@ -249,10 +249,10 @@ class ExpiredContinue(Expired):
         return {**super().status(), "metadata": {"continue": self._token}}
 
 
-def too_large(wanted: int, current: int) -> Timeout:
+def too_large(requested: int, current: int) -> Timeout:
     """The 504 of a revision that has not been reached."""
     cause = Cause(reason="ResourceVersionTooLarge", message="Too large resource version")
     return Timeout(
-        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        f"Timeout: Too large resource version: {requested}, current: {current}",
         details=Details(causes=(cause,), retry_after_seconds=1),
     )

@@ -34,25 +34,25 @@ _LIMITED_BYTES = 1 << 20
 
 def check_table(call: Call) -> None:
     """Raise `BadRequest` for a Table with an unknown `includeObject`."""
-    wanted = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
-    if wanted not in ("", "None", "Metadata", "Object"):
-        wrong = errors.invalid("includeObject", wanted, "must be 'Metadata', 'Object', 'None', or empty")
+    include = call.query.get("includeObject", "") if call.form.shape is Shape.TABLE else ""
+    if include not in ("", "None", "Metadata", "Object"):
+        wrong = errors.invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
         raise BadRequest(f"Unable to convert to Table as requested: {wrong}")
 
 
 async def get(backend: Backend, call: Call) -> Response:
     """GET of one object."""
-    if call.query and (wanted := paging.revision_of(call.query.get("resourceVersion", ""))):
-        await _check_reached(backend, wanted)
+    if call.query and (revision := paging.revision_of(call.query.get("resourceVersion", ""))):
+        await _check_reached(backend, revision)
     row = await backend.store.get(call.key)
     if row is None:
         raise not_found(call.definition, call.route.name)
     return forms.one(call, row, backend.clock)
 
 
-async def _check_reached(backend: Backend, wanted: int) -> None:
-    if wanted > backend.store.revision and wanted > (reached := await backend.store.up_to(wanted)):
-        raise paging.too_large(wanted, reached)
+async def _check_reached(backend: Backend, revision: int) -> None:
+    if revision > backend.store.revision and revision > (reached := await backend.store.up_to(revision)):
+        raise paging.too_large(revision, reached)
 
 
 def warn_of_damage(backend: Backend, call: Call) -> None:
@@ -64,7 +64,7 @@ def warn_of_damage(backend: Backend, call: Call) -> None:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Listing:
     """The beginning of a list, or all of it."""
 
     rows: list[Row]
@@ -96,10 +96,10 @@ async def list_objects(backend: Backend, call: Call) -> Response:
     warn_of_damage(backend, call)
     try:
         if (call.route.namespace or not call.definition.namespaced) and (name := matcher.single_name):
-            return _answer(backend, call, await _at_most_one(backend, call, name, options, matcher))
+            return _answer(backend, call, await _list_by_name(backend, call, name, options, matcher))
         if options.limit:
-            found = await _collect(backend, call, options, matcher, enough_bytes=_LIMITED_BYTES)
-            return _answer(backend, call, found)
+            listing = await _collect(backend, call, options, matcher, enough_bytes=_LIMITED_BYTES)
+            return _answer(backend, call, listing)
         return await _everything(backend, call, options, matcher)
     except Compacted:
         raise paging.expired(options) from None
@@ -136,9 +136,9 @@ async def _page(
     return page.only(list(filter(matcher.matches_body, page.rows)), limit)
 
 
-async def _at_most_one(
+async def _list_by_name(
     backend: Backend, call: Call, name: str, options: ListOptions, matcher: Matcher
-) -> _Found:
+) -> _Listing:
     """Read a list; a field selector on the name is a point read, not a scan of the bucket."""
     if options.exact and call.query.get("resourceVersionMatch") == "Exact":
         # A complete list: where it has at most one object, there is no next page.
@@ -153,15 +153,15 @@ async def _at_most_one(
         warn_of_damage(backend, call)
     rows = [row] if row is not None and matcher.matches(row) else []
     # The row may have been written after `revision` was read: a list must not be older than its objects.
-    return _Found(rows, max([revision, *(row.revision for row in rows)]))
+    return _Listing(rows, max([revision, *(row.revision for row in rows)]))
 
 
 async def _collect(
     backend: Backend, call: Call, options: ListOptions, matcher: Matcher, *, enough_bytes: float = math.inf
-) -> _Found:
+) -> _Listing:
     """Up to `limit` matching rows (0: all), page after page of one revision; fewer than `limit` once they
     exceed `enough_bytes`, as the API allows."""
-    found, size = _Found([], options.exact, options.after), 0
+    listing, size = _Listing([], options.exact, options.after), 0
     # The remaining rows are counted once; the token passes the count to the following pages.
     counted = bool(options.limit) and options.left is None and matcher.trivial
     while True:
@@ -169,21 +169,21 @@ async def _collect(
             backend,
             call,
             matcher,
-            limit=options.limit - len(found.rows) if options.limit else CHUNK,
-            after=found.after,
-            revision=found.revision,
+            limit=options.limit - len(listing.rows) if options.limit else CHUNK,
+            after=listing.after,
+            revision=listing.revision,
             counted=counted,
         )
         # A token without revision continues at the newest: each page of it then has one revision again.
-        found.revision = page.revision
-        found.rows += page.rows
+        listing.revision = page.revision
+        listing.rows += page.rows
         size += sum(map(size_of_row, page.rows))
-        found.after = page.last if page.more else None
-        if found.after is None:
-            return found
-        if options.limit and (len(found.rows) >= options.limit or size >= enough_bytes):
-            found.remaining = _left(page, options, len(found.rows)) if matcher.trivial else None
-            return found
+        listing.after = page.last if page.more else None
+        if listing.after is None:
+            return listing
+        if options.limit and (len(listing.rows) >= options.limit or size >= enough_bytes):
+            listing.remaining = _left(page, options, len(listing.rows)) if matcher.trivial else None
+            return listing
         await asyncio.sleep(0)  # few match: let other requests run
 
 
@@ -202,30 +202,30 @@ async def selected(backend: Backend, call: Call) -> tuple[list[Row], Response]:
     matcher = Matcher.of(call)
     await _check_reached(backend, options.not_older)
     try:
-        found = await _collect(backend, call, options, matcher)
+        listing = await _collect(backend, call, options, matcher)
     except Compacted:
         raise paging.expired(options) from None
     except FutureRevision:
         raise paging.too_large(options.exact, backend.store.revision) from None
-    return found.rows, _answer(backend, call, found)
+    return listing.rows, _answer(backend, call, listing)
 
 
-def _answer(backend: Backend, call: Call, found: _Found) -> Response:
+def _answer(backend: Backend, call: Call, listing: _Listing) -> Response:
     """The list of rows in memory: as one body, or in batches where it is long."""
-    if len(found.rows) > CHUNK or sum(map(size_of_row, found.rows)) > PAGE_BYTES:
-        parts = _Parts(call, found.metadata(call), backend.clock.now())
-        return Response(200, forms.headers(call), stream=_in_batches(parts, found.rows))
+    if len(listing.rows) > CHUNK or sum(map(size_of_row, listing.rows)) > PAGE_BYTES:
+        parts = _Parts(call, listing.metadata(call), backend.clock.now())
+        return Response(200, forms.headers(call), stream=_in_batches(parts, listing.rows))
     if call.form.shape is Shape.TABLE:
-        body = forms.table(call, found.rows, now=backend.clock.now(), metadata=found.metadata(call))
-        if not found.rows and call.definition.is_crd:
+        body = forms.table(call, listing.rows, now=backend.clock.now(), metadata=listing.metadata(call))
+        if not listing.rows and call.definition.is_crd:
             # Here the empty list is null, too (see below); other kinds have their rows prepared.
             body = body.removesuffix(b"[]}") + b"null}"
-    elif found.rows or call.form.shape is not Shape.PARTIAL:
-        body = forms.list_opening(call.definition, call.form, found.metadata(call))
-        body += b",".join(forms.item(call.definition, call.form, row) for row in found.rows) + b"]}"
+    elif listing.rows or call.form.shape is not Shape.PARTIAL:
+        body = forms.list_opening(call.definition, call.form, listing.metadata(call))
+        body += b",".join(forms.item(call.definition, call.form, row) for row in listing.rows) + b"]}"
     else:
         # The nil slice in Go, which Kubernetes encodes as null.
-        body = forms.list_opening(call.definition, call.form, found.metadata(call))
+        body = forms.list_opening(call.definition, call.form, listing.metadata(call))
         body = body.removesuffix(b"[") + b"null}"
     return Response(200, forms.headers(call), body)
 
@@ -281,7 +281,7 @@ async def _everything(backend: Backend, call: Call, options: ListOptions, matche
     page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
     if page.more:
         return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
-    return _answer(backend, call, _Found(page.rows, page.revision))
+    return _answer(backend, call, _Listing(page.rows, page.revision))
 
 
 async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes]:
@@ -295,8 +295,8 @@ async def _stream(backend: Backend, call: Call, page: Page | None, matcher: Matc
     """The chunks of a list, all of the first page's revision; each page is read once the client has received
     the previous one."""
     assert page is not None
-    found = _Found([], page.revision)
-    parts = _Parts(call, found.metadata(call), backend.clock.now())
+    listing = _Listing([], page.revision)
+    parts = _Parts(call, listing.metadata(call), backend.clock.now())
     while page is not None:
         chunk, after = b"".join(parts.of(page.rows)), page.last if page.more else None
         page = None  # the rows are not kept while the client reads
@@ -304,7 +304,9 @@ async def _stream(backend: Backend, call: Call, page: Page | None, matcher: Matc
         if after is not None:
             await backend.turns.take()
             try:
-                page = await _page(backend, call, matcher, limit=CHUNK, after=after, revision=found.revision)
+                page = await _page(
+                    backend, call, matcher, limit=CHUNK, after=after, revision=listing.revision
+                )
             except Compacted:
                 raise paging.expired(ListOptions()) from None
     yield parts.rest

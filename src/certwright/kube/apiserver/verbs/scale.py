@@ -64,24 +64,24 @@ def subresource(paths: Mapping[str, str]) -> Subresource:
 
 def errors(paths: Mapping[str, str], obj: Json, old: Json | None) -> list[FieldError]:
     """The errors of numbers that a Scale cannot represent."""
-    found = []
+    field_errors = []
     # A write to the status shares its spec with the stored object, and is checked for the status only.
     only_status = old is not None and "spec" in obj and obj["spec"] is old.get("spec")
     for name in ("statusReplicasPath",) if only_status else ("specReplicasPath", "statusReplicasPath"):
         try:
             value = _number(obj, paths[name])
         except _Unexpected as error:
-            found.append(invalid(paths[name], 0, str(error)))
+            field_errors.append(invalid(paths[name], 0, str(error)))
             continue
         if value < 0:
-            found.append(invalid(paths[name], value, "should be a non-negative integer"))
+            field_errors.append(invalid(paths[name], value, "should be a non-negative integer"))
         elif value > _MOST:
-            found.append(invalid(paths[name], value, f"should be less than or equal to {_MOST}"))
+            field_errors.append(invalid(paths[name], value, f"should be less than or equal to {_MOST}"))
     try:
         _selector(obj, paths)
     except _Unexpected as error:
-        found.append(invalid(paths["labelSelectorPath"], "", str(error)))
-    return found
+        field_errors.append(invalid(paths["labelSelectorPath"], "", str(error)))
+    return field_errors
 
 
 class _Unexpected(Exception):
@@ -219,8 +219,8 @@ VERBS = {"get": get, "update": update, "patch": patch}
 
 
 async def _write(backend: Backend, call: Call, change: Callable[[Json], Json], *, pinned: bool) -> Response:
-    whole = replace(call, form=WHOLE)
-    answer = await verbs.modify(backend, whole, verbs.Wish(change, pinned, refuse_patch, owned=True))
+    full_call = replace(call, form=WHOLE)
+    answer = await verbs.modify(backend, full_call, verbs.Wish(change, pinned, refuse_patch, owned=True))
     return _answer(call, shown(call, objects.decode_json(bytes(answer.body))))
 
 

@@ -22,13 +22,13 @@ _SCALE_VERSION = "autoscaling/v1"
 
 def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspec.Raw | None:
     """The managers of the number, as managed fields of the Scale."""
-    found = []
+    managers = []
     for entry in entries.read_entries(stored) if stored else ():
         where = _path(backend, call, entry.api_version)
         if where and _has(decode_json(entry.fields_v1), where):
             moved = msgspec.structs.replace(entry, api_version=_SCALE_VERSION)
-            found.append(entries.with_fields(moved, encode_sorted(_IN_SCALE)))
-    return entries.write_entries(found)
+            managers.append(entries.with_fields(moved, encode_sorted(_IN_SCALE)))
+    return entries.write_entries(managers)
 
 
 def of_parent(
@@ -37,33 +37,33 @@ def of_parent(
     """The object's managed fields after its Scale was written; `of_written` are those of the Scale."""
     # An updater's key contains the version, so that only appliers are found again, as in Kubernetes.
     left = {entry.key: entry for entry in (entries.read_entries(of_written) if of_written else ())}
-    found: list[Entry] = []
+    managers: list[Entry] = []
     for entry in entries.read_entries(stored) if stored else ():
         where = _path(backend, call, entry.api_version)
         if where is None:
             continue
         fields = decode_json(entry.fields_v1)
         if not where or not _has(fields, where) or left.pop(entry.key, None) is not None:
-            found.append(entry)
+            managers.append(entry)
         elif rest := difference(fields, _node(where)):
             # Another manager has set the number since.
-            found.append(entries.with_fields(entry, encode_sorted(rest)))
+            managers.append(entries.with_fields(entry, encode_sorted(rest)))
     own = _path(backend, call, call.definition.api_version) or []
     for entry in left.values():
         if _has(decode_json(entry.fields_v1), ["f:spec", "f:replicas"]):
             # Without a time, as in Kubernetes, which looks for it where there is none.
             moved = msgspec.structs.replace(entry, api_version=call.definition.api_version, time=None)
-            found.append(entries.with_fields(moved, encode_sorted(_node(own))))
-    return entries.write_entries(found)
+            managers.append(entries.with_fields(moved, encode_sorted(_node(own))))
+    return entries.write_entries(managers)
 
 
 def _path(backend: Backend, call: Call, api_version: str) -> list[str] | None:
     """The path of the number in that version: empty where it has no Scale, None where it is not served."""
     group, _, version = api_version.rpartition("/")
-    found = backend.registry.find(group, version, call.definition.plural)
-    if found is None or found.bucket != call.definition.bucket:
+    definition = backend.registry.find(group, version, call.definition.plural)
+    if definition is None or definition.bucket != call.definition.bucket:
         return None
-    part = found.subresource("scale")
+    part = definition.subresource("scale")
     path = part.scale["specReplicasPath"] if part is not None else ""
     return [f"f:{key}" for key in path.removeprefix(".").split(".")] if path else []
 

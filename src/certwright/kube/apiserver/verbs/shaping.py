@@ -222,16 +222,16 @@ def _is_apply(call: Call) -> bool:
     return call.verb == "patch" and content_type(call.request.headers) == APPLY
 
 
-def _find_nulls(value: Any, found: list[tuple[Json, str]]) -> None:
+def _find_nulls(value: Any, nulls: list[tuple[Json, str]]) -> None:
     if type(value) is dict:
         for name, item in value.items():
             if item is None:
-                found.append((value, name))
+                nulls.append((value, name))
             else:
-                _find_nulls(item, found)
+                _find_nulls(item, nulls)
     elif type(value) is list:
         for item in value:
-            _find_nulls(item, found)
+            _find_nulls(item, nulls)
 
 
 def read_fields(
@@ -313,12 +313,12 @@ def shape_update(
         _set_owners(new, owners)
         admission.check_shape(definition, new, old, warnings=call.warnings)
     else:
-        _shape_whole(call, new, old, track, unknown)
+        _shape_object(call, new, old, track, unknown)
     new["metadata"]["resourceVersion"] = meta["resourceVersion"]
     return new
 
 
-def _shape_whole(call: Call, new: Json, old: Json, track: Track | None, unknown: list[str]) -> None:
+def _shape_object(call: Call, new: Json, old: Json, track: Track | None, unknown: list[str]) -> None:
     definition, meta = call.definition, old["metadata"]
     if definition.status_subresource:
         _restore(new, old, "status")

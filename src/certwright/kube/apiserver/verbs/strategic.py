@@ -128,10 +128,10 @@ def _reorder(merged: dict[str, Any], name: str, order: Any, keys: MergeKeys, pat
     if type(order) is not list or type(merged.get(name)) is not list:
         return
     key = keys.get((*path, name), "")
-    wanted = [item.get(key) if type(item) is dict else item for item in order]
+    ranking = [item.get(key) if type(item) is dict else item for item in order]
 
     def rank(item: Any) -> int:
         value = item.get(key) if type(item) is dict else item
-        return wanted.index(value) if value in wanted else len(wanted)
+        return ranking.index(value) if value in ranking else len(ranking)
 
     merged[name] = sorted(merged[name], key=rank)

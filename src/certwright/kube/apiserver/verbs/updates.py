@@ -131,15 +131,15 @@ def patch_wish(backend: Backend, call: Call) -> Wish:
     options.check(call)
     if media == JSON_PATCH:
         return _json_patch_wish(call)
-    wanted, strict = _read_patch(call, strategic=media == STRATEGIC)
-    if type(wanted) is not dict:
+    document, strict = _read_patch(call, strategic=media == STRATEGIC)
+    if type(document) is not dict:
         return Wish(lambda _: _replaced_by_list(call), pinned=False, refuse=refuse_patch)
-    meta = wanted.get("metadata")
+    meta = document.get("metadata")
     pinned = type(meta) is dict and bool(meta.get("resourceVersion"))
     if media == MERGE:
-        merge = partial(merge_patch, patch=wanted)
+        merge = partial(merge_patch, patch=document)
     else:
-        merge = partial(strategic_merge, patch=wanted, merge_keys=definition.strategic or {})
+        merge = partial(strategic_merge, patch=document, merge_keys=definition.strategic or {})
     # Objects of a built-in kind are changed in place.
     shares = media == MERGE and definition.custom
     return Wish(
@@ -154,21 +154,21 @@ def _read_patch(call: Call, *, strategic: bool) -> tuple[Any, list[str]]:
     """
     lax, body = bodies.field_validation(call) == "Ignore", call.request.body
     try:
-        wanted = bodies.read_json(body, custom=call.definition.custom)
+        document = bodies.read_json(body, custom=call.definition.custom)
     except BadRequest as error:
         if strategic:
             raise
         raise BadRequest("Invalid JSON Patch" if lax else f"error decoding patch: {error}") from None
-    if type(wanted) is dict:
-        return wanted, bodies.repeats(call, wanted)
-    if strategic and wanted is None:
+    if type(document) is dict:
+        return document, bodies.repeats(call, document)
+    if strategic and document is None:
         return {}, []
-    if strategic or not (lax or wanted is None):
-        text = wrong_type("the patch", "an object", wanted)
+    if strategic or not (lax or document is None):
+        text = wrong_type("the patch", "an object", document)
         raise BadRequest(text if strategic else f"error decoding patch: {text}")
-    if type(wanted) is not list:
+    if type(document) is not list:
         raise BadRequest("Invalid JSON Patch")
-    return wanted, []
+    return document, []
 
 
 def _replaced_by_list(call: Call) -> Json:
@@ -187,24 +187,24 @@ def _apply_wish(backend: Backend, call: Call) -> Wish:
 def _json_patch_wish(call: Call) -> Wish:
     body = call.request.body
     try:
-        wanted = bodies.read_json(body, custom=call.definition.custom)
+        document = bodies.read_json(body, custom=call.definition.custom)
     except BadRequest as error:
         raise BadRequest(f"error decoding patch: {error}") from None
-    if type(wanted) is list and len(wanted) > MAX_OPERATIONS:
+    if type(document) is list and len(document) > MAX_OPERATIONS:
         raise TooLarge(
             "Request entity too large: "
-            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(wanted)}"
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(document)}"
         )
-    pinned = type(wanted) is list and any(
+    pinned = type(document) is list and any(
         type(operation) is dict and operation.get("path") == "/metadata/resourceVersion"
-        for operation in wanted
+        for operation in document
     )
     return Wish(
         # Values of the patch become part of the document, so every attempt needs a copy.
         lambda old: _apply(call, lambda: json_patch(_reachable(old, body), _operations(call))),
         pinned,
         refuse_patch,
-        strict=_unknown_members(call, wanted),
+        strict=_unknown_members(call, document),
     )
 
 
@@ -217,11 +217,11 @@ def _unknown_members(call: Call, operations: Any) -> list[str]:
     """Strict-mode errors of the operations themselves."""
     if bodies.field_validation(call) == "Ignore":
         return []
-    found = bodies.repeats(call, operations)
+    errors = bodies.repeats(call, operations)
     for index, operation in enumerate(operations if type(operations) is list else ()):
         names = operation if type(operation) is dict else ()
-        found += [f'unknown field "[{index}].{name}"' for name in names if name not in _OPERATION_MEMBERS]
-    return [f"json patch {text}" for text in found]
+        errors += [f'unknown field "[{index}].{name}"' for name in names if name not in _OPERATION_MEMBERS]
+    return [f"json patch {text}" for text in errors]
 
 
 _OPERATION_MEMBERS = frozenset({"op", "path", "from", "value"})
@@ -248,8 +248,8 @@ def _apply(call: Call, work: Callable[[], Any]) -> Json:
     if type(patched) is not dict:
         raise Invalid("the server rejected our request due to an error in our request", details=Details())
     check_type(call, patched)
-    found: Json = patched
-    return found
+    obj: Json = patched
+    return obj
 
 
 async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
