@@ -15,18 +15,18 @@ _TRIES = 5
 
 
 async def ensure_object(
-    handle: Handler, user: Identity, path: str, wanted: Json, change: Change, *, agent: str = "kube-apiserver"
+    handle: Handler, user: Identity, path: str, obj: Json, change: Change, *, agent: str = "kube-apiserver"
 ) -> None:
-    """Create `wanted` in the collection at `path`, or change the object of that name, as `user`, who must be
+    """Create `obj` in the collection at `path`, or change the object of that name, as `user`, who must be
     a member of system:masters. An object whose stored row is damaged is deleted and created again.
 
     `agent`: the field manager. Raises `ApiError` when the server refuses.
     """
-    target, headers = f"{path}/{quote(wanted['metadata']['name'])}", {"user-agent": agent}
+    target, headers = f"{path}/{quote(obj['metadata']['name'])}", {"user-agent": agent}
     for _ in range(_TRIES):
         answer = await handle(Request("GET", target, user=user))
         if answer.status == 404:
-            answer = await handle(Request("POST", path, headers, encode_json(wanted), user))
+            answer = await handle(Request("POST", path, headers, encode_json(obj), user))
         elif answer.status == 200 and (changed := change(decode_json(answer.body))) is not None:
             answer = await handle(Request("PUT", target, headers, encode_json(changed), user))
         elif answer.status == 500 and isinstance(_error(answer), StorageReadError):

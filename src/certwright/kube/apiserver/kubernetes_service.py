@@ -55,9 +55,9 @@ def _published(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
     return None if address.is_loopback or address.is_unspecified else address
 
 
-async def _ensure(handle: Handler, user: Identity, path: str, wanted: Json) -> None:
-    await ensure_object(handle, user, path, wanted, partial(_brought_into_line, wanted=wanted))
+async def _ensure(handle: Handler, user: Identity, path: str, obj: Json) -> None:
+    await ensure_object(handle, user, path, obj, partial(_brought_into_line, desired=obj))
 
 
-def _brought_into_line(stored: Json, wanted: Json) -> Json:
-    return stored | {name: value for name, value in wanted.items() if name != "metadata"}
+def _brought_into_line(stored: Json, desired: Json) -> Json:
+    return stored | {name: value for name, value in desired.items() if name != "metadata"}

@@ -80,7 +80,7 @@ _CHANGES = _WRITES | {"delete"}
 _CRDS_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _MYSELF = Identity("system:apiserver", groups=(MASTERS,))
 
-_ONE_NAME = re.compile(r"metadata\.name==?([^,=!]+)")
+_NAME_SELECTOR = re.compile(r"metadata\.name==?([^,=!]+)")
 
 
 class ApiServer:
@@ -191,7 +191,7 @@ class ApiServer:
         await self._policies.load()
         await self._elsewhere.load()
         for crd in crds:
-            change = partial(_brought_into_line, wanted=crd)
+            change = partial(_brought_into_line, desired=crd)
             await ensure_object(self.handle, _MYSELF, _CRDS_PATH, crd, change, agent="certwright")
         for name in BOOTSTRAP:
             namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
@@ -244,13 +244,13 @@ class ApiServer:
 
     def _watched(self) -> dict[ResourceDefinition, int]:
         """The number of watches of each resource."""
-        found: dict[ResourceDefinition, int] = {}
+        counts: dict[ResourceDefinition, int] = {}
         for bucket in self._watches.buckets():
             group, _, plural = bucket.rpartition("/")
             definition = self._backend.registry.by_resource(group, plural)
             if definition is not None:
-                found[definition] = found.get(definition, 0) + 1
-        return found
+                counts[definition] = counts.get(definition, 0) + 1
+        return counts
 
     async def handle(self, request: Request) -> Response:
         """Answer any request; never raises but `asyncio.CancelledError`."""
@@ -361,7 +361,7 @@ class ApiServer:
 
     def _no_resource(self, route: Route) -> Response:
         """The answer for an unknown resource of a group. Raises `NotFound`."""
-        if any(found.group == route.group and not found.custom for found in self._backend.registry.all()):
+        if any(kind.group == route.group and not kind.custom for kind in self._backend.registry.all()):
             raise error_responses.no_resource()
         return error_responses.nowhere()
 
@@ -370,13 +370,13 @@ class ApiServer:
         self._metrics.add(source)
 
 
-def _brought_into_line(stored: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
-    """`stored` with the spec of `wanted`, and its labels and annotations merged into those of others."""
+def _brought_into_line(stored: dict[str, Any], desired: dict[str, Any]) -> dict[str, Any]:
+    """`stored` with the spec of `desired`, and its labels and annotations merged into those of others."""
     meta = dict(stored["metadata"])
     for name in ("labels", "annotations"):
-        if ours := wanted["metadata"].get(name):
+        if ours := desired["metadata"].get(name):
             meta[name] = {**meta.get(name, {}), **ours}
-    return {**stored, "metadata": meta, "spec": wanted["spec"]}
+    return {**stored, "metadata": meta, "spec": desired["spec"]}
 
 
 def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
@@ -384,6 +384,6 @@ def _action(verb: str, route: Route, query: Mapping[str, str]) -> Action:
     namespace, name = route.namespace, route.name
     if route.plural == "namespaces" and not route.group:
         namespace = name
-    if query and not name and (selected := _ONE_NAME.fullmatch(query.get("fieldSelector", ""))):
+    if query and not name and (selected := _NAME_SELECTOR.fullmatch(query.get("fieldSelector", ""))):
         name = selected[1]
     return Action(verb, route.group, route.plural, route.subresource, namespace, name)

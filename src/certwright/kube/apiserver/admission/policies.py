@@ -169,10 +169,12 @@ class Policies:
         excluded. `name` None: any name."""
         versions = [definition]
         if match.equivalent:
-            versions += [one for one in self._backend.registry.all() if one.bucket == definition.bucket]
-        if any(match.excludes(one, subresource, operation, name) for one in versions):
+            versions += [kind for kind in self._backend.registry.all() if kind.bucket == definition.bucket]
+        if any(match.excludes(version, subresource, operation, name) for version in versions):
             return None
-        return next((one for one in versions if match.includes(one, subresource, operation, name)), None)
+        return next(
+            (version for version in versions if match.includes(version, subresource, operation, name)), None
+        )
 
     async def _enforce(
         self, enforced: _Enforced, call: Call, new: Json | None, old: Json | None, operation: str
@@ -184,9 +186,11 @@ class Policies:
         definition = self._version_for(policy.match, *request_of)
         if definition is None or self._version_for(binding.match, *request_of) is None:
             return []
-        labels = [(obj["metadata"].get("labels") or {}) for obj in (new, old) if obj is not None]
+        label_sets = [(obj["metadata"].get("labels") or {}) for obj in (new, old) if obj is not None]
         for match in (policy.match, binding.match):
-            if match.object_labels and not any(labels_match(match.object_labels, one) for one in labels):
+            if match.object_labels and not any(
+                labels_match(match.object_labels, labels) for labels in label_sets
+            ):
                 return []
         namespace = await self._namespace_of(call, new, operation)
         for match in (policy.match, binding.match):
@@ -200,7 +204,7 @@ class Policies:
         within = None if call.definition.bucket == NAMESPACES else namespace
         subject = _Subject(call, plain(request), within)
         violations = await self._violations(enforced, subject)
-        return [refusal for one in violations for refusal in self._react(enforced, subject, one)]
+        return [refusal for violation in violations for refusal in self._react(enforced, subject, violation)]
 
     async def _violations(self, enforced: _Enforced, subject: _Subject) -> list[Violation]:
         policy = enforced.policy
@@ -213,25 +217,27 @@ class Policies:
         evaluator = enforced.evaluator
         if not evaluator.is_prepared:
             await offload.run(evaluator.prepare)
-        found: list[Violation] = []
-        for one in params:
-            judge = partial(self._judge, evaluator, subject, one)
+        violations: list[Violation] = []
+        for parameter in params:
+            judge = partial(self._judge, evaluator, subject, parameter)
             if offload.is_long(subject.call) and not evaluator.uses_authorizer:
-                found += await offload.run(judge, _ASIDE_S)
+                violations += await offload.run(judge, _ASIDE_S)
             else:
-                found += judge(_ON_LOOP_S)
-        return found
+                violations += judge(_ON_LOOP_S)
+        return violations
 
     def _judge(
         self, evaluator: Evaluator, subject: _Subject, params: Json | None, seconds: float
     ) -> list[Violation]:
         """The violations with one parameter. Raises nothing."""
-        whole, route = subject.request, subject.call.route
+        request, route = subject.request, subject.call.route
         definition = subject.call.definition
         data: dict[str, Any] = {
-            "object": whole["object"],
-            "oldObject": whole["oldObject"],
-            "request": {name: value for name, value in whole.items() if name not in ("object", "oldObject")},
+            "object": request["object"],
+            "oldObject": request["oldObject"],
+            "request": {
+                name: value for name, value in request.items() if name not in ("object", "oldObject")
+            },
             "namespaceObject": subject.namespace,
             "authorizer": authz.AUTHORIZER,
             "authorizer.requestResource": authz.request_resource(
@@ -280,10 +286,10 @@ class Policies:
         if not name:
             return None
         row = await self._backend.store.latest(Key(NAMESPACES, "", name))
-        found = self._backend.registry.by_kind("", "Namespace")
-        if row is None or found is None:
+        namespace_definition = self._backend.registry.by_kind("", "Namespace")
+        if row is None or namespace_definition is None:
             return None
-        return plain(objects.to_object(found, row))
+        return plain(objects.to_object(namespace_definition, row))
 
 
 def _namespace_matches(labels: tuple[Requirement, ...], namespace: Json | None) -> bool:

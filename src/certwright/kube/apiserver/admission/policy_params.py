@@ -26,8 +26,8 @@ class BadConfiguration(Exception):
 
 def plain(obj: Json) -> Json:
     """The same through JSON: an object may contain parts that are kept as bytes, which CEL cannot see."""
-    found: Json = decode_json(encode_json(obj))
-    return found
+    plain_object: Json = decode_json(encode_json(obj))
+    return plain_object
 
 
 class Params:
@@ -56,17 +56,17 @@ class Params:
         elif ref.namespace:
             text = "paramRef.namespace must not be provided for a cluster-scoped `paramKind`"
             raise BadConfiguration(text)
-        found = await self._read(definition, namespace if definition.namespaced else "", ref)
-        if not found and ref.denies_without:
+        parameters = await self._read(definition, namespace if definition.namespaced else "", ref)
+        if not parameters and ref.denies_without:
             text = "no params found for policy binding with `Deny` parameterNotFoundAction"
             raise BadConfiguration(text)
-        return [plain(one) for one in found]
+        return [plain(parameter) for parameter in parameters]
 
     def _definition(self, api_version: str, kind: str) -> ResourceDefinition:
         group, _, version = api_version.rpartition("/")
-        for one in self._backend.registry.all():
-            if (one.group, one.version, one.kind) == (group, version, kind):
-                return one
+        for definition in self._backend.registry.all():
+            if (definition.group, definition.version, definition.kind) == (group, version, kind):
+                return definition
         text = f"failed to find resource referenced by paramKind: '{group}/{version}, Kind={kind}'"
         raise BadConfiguration(text, of_policy=True)
 
@@ -77,7 +77,7 @@ class Params:
         else:
             rows = await every_row(self._backend, definition, namespace)
             rows = [row for row in rows if labels_match(ref.labels, objects.labels_of(row.meta))]
-        found = [objects.to_object(definition, row) for row in rows]
+        parameters = [objects.to_object(definition, row) for row in rows]
         if definition.conversion is not None:
-            found = [await self._conversions.shown(definition, one) for one in found]
-        return found
+            parameters = [await self._conversions.shown(definition, parameter) for parameter in parameters]
+        return parameters

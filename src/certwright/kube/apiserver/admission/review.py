@@ -158,13 +158,13 @@ def _options(call: Call, operation: str) -> Json:
 
 def _delete_options(call: Call) -> Json:
     """The members of a DELETE's own body and query; the verb itself has read a body in another form."""
-    found: Json = {}
+    options: Json = {}
     if call.query.get("propagationPolicy"):
-        found["propagationPolicy"] = call.query["propagationPolicy"]
+        options["propagationPolicy"] = call.query["propagationPolicy"]
     if call.request.body[:1] == b"{":
         sent: Json = decode_json(call.request.body)
-        found |= {name: value for name, value in sent.items() if name not in _NO_BODY_OPTIONS}
-    return found
+        options |= {name: value for name, value in sent.items() if name not in _NO_BODY_OPTIONS}
+    return options
 
 
 def question(version: str, uid: str, request: Json) -> bytes:

@@ -145,22 +145,22 @@ class Webhooks:
             for every in self._sides.values():
                 every.kept.clear()
         at = (call.definition, call.route.subresource, operation)
-        found = side.kept.get(at)
-        if found is None:
-            found = side.kept[at] = self._find(side, *at)
-        return found
+        invocations = side.kept.get(at)
+        if invocations is None:
+            invocations = side.kept[at] = self._find(side, *at)
+        return invocations
 
     def _find(
         self, side: _SideHooks, definition: ResourceDefinition, subresource: str, operation: str
     ) -> tuple[Invocation, ...]:
         if definition.group == GROUP:
             return ()
-        found: list[Invocation] = []
+        invocations: list[Invocation] = []
         for hook in side.in_order():
-            wanted = self._version_for(hook, definition, subresource, operation)
-            if wanted is not None:
-                found.append(Invocation(hook, wanted))
-        return tuple(found)
+            version = self._version_for(hook, definition, subresource, operation)
+            if version is not None:
+                invocations.append(Invocation(hook, version))
+        return tuple(invocations)
 
     def _version_for(
         self, hook: Hook, definition: ResourceDefinition, subresource: str, operation: str
@@ -195,7 +195,7 @@ class Webhooks:
                 hook = invocation.hook
                 if second_round and hook.key not in again:
                     continue
-                asked, patched = await self._mutate_one(call, invocation, new, old, operation)
+                asked, patched = await self._invoke_mutating(call, invocation, new, old, operation)
                 if patched:
                     changed = True
                     again |= called
@@ -204,7 +204,7 @@ class Webhooks:
                     called.add(hook.key)
         return changed
 
-    async def _mutate_one(
+    async def _invoke_mutating(
         self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
     ) -> tuple[bool, bool]:
         """Whether the webhook matched, and whether it changed the object."""

@@ -83,17 +83,17 @@ def read_token_file(path: Path) -> dict[str, Identity]:
 
     Raises `OSError`, and `ValueError` with a sentence that names the line, never the token.
     """
-    found: dict[str, Identity] = {}
+    identities: dict[str, Identity] = {}
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.reader(file, skipinitialspace=True)
         try:
             for row in reader:
                 if row and not row[0].lstrip().startswith("#"):
                     token, identity = _token_line(row, f"{path}, line {reader.line_num}")
-                    found[token] = identity
+                    identities[token] = identity
         except csv.Error as error:
             raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
-    return found
+    return identities
 
 
 def _token_line(row: list[str], place: str) -> tuple[str, Identity]:
@@ -142,8 +142,8 @@ class ClientCertificates:
             raise Unauthorized("Unauthorized") from error
         names = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
         groups = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
-        found = authenticated(Identity(names[0], groups=tuple(groups))) if names and names[0] else None
-        return found, certificate.not_valid_after_utc
+        identity = authenticated(Identity(names[0], groups=tuple(groups))) if names and names[0] else None
+        return identity, certificate.not_valid_after_utc
 
 
 class FirstOf:
@@ -171,8 +171,8 @@ class FirstOf:
 
 async def ask(authenticator: Authenticator, request: Request) -> Identity | None:
     """The authenticator's result, awaited if necessary."""
-    found = authenticator(request)
-    return found if found is None or isinstance(found, Identity) else await found
+    result = authenticator(request)
+    return result if result is None or isinstance(result, Identity) else await result
 
 
 async def authenticate(request: Request, authenticator: Authenticator, *, anonymous: bool) -> Identity:

@@ -29,9 +29,9 @@ def count_pieces(rules: Iterable[Rule]) -> int:
     )
 
 
-def missing(wanted: Iterable[Rule], granted: Sequence[Rule]) -> list[Rule]:
-    """The pieces of `wanted` that no rule in `granted` covers; `count_pieces` returns their number."""
-    pieces = [piece for rule in wanted for piece in _pieces(rule)]
+def missing(requested: Iterable[Rule], granted: Sequence[Rule]) -> list[Rule]:
+    """The pieces of `requested` that no rule in `granted` covers; `count_pieces` returns their number."""
+    pieces = [piece for rule in requested for piece in _pieces(rule)]
     resources = _Resources(granted, {place for piece in pieces for place in _places(piece)})
     paths = _Paths(granted, {verb for piece in pieces for verb in piece.verbs})
     return [piece for piece in pieces if not (paths if piece.non_resource_urls else resources).cover(piece)]
@@ -39,17 +39,17 @@ def missing(wanted: Iterable[Rule], granted: Sequence[Rule]) -> list[Rule]:
 
 def _pieces(rule: Rule) -> list[Rule]:
     """The rule in its smallest pieces, each of which one rule covers completely or not at all."""
-    found = [
+    pieces = [
         Rule((verb,), (group,), (resource,), (name,) if name else ())
         for group in rule.api_groups
         for resource in rule.resources
         for verb in rule.verbs
         for name in rule.resource_names or ("",)
     ]
-    found += [
+    pieces += [
         Rule((verb,), non_resource_urls=(url,)) for url in rule.non_resource_urls for verb in rule.verbs
     ]
-    return found
+    return pieces
 
 
 def _places(piece: Rule) -> Iterator[_Place]:
@@ -76,8 +76,8 @@ class _Resources:
     def cover(self, piece: Rule) -> bool:
         """Whether one of the rules covers the piece."""
         nothing: set[str] = set()
-        found = [self._names.get(place, nothing) for place in _places(piece)]
-        return any(names is None or not names.isdisjoint(piece.resource_names) for names in found)
+        name_sets = [self._names.get(place, nothing) for place in _places(piece)]
+        return any(names is None or not names.isdisjoint(piece.resource_names) for names in name_sets)
 
 
 def _said_at(rule: Rule, asked: set[_Place]) -> Iterator[_Place]:
@@ -92,11 +92,11 @@ class _Paths:
     """Rules on paths, indexed only under the requested verbs."""
 
     def __init__(self, granted: Iterable[Rule], asked: set[str]) -> None:
-        self._whole: set[tuple[str, str]] = set()
+        self._urls: set[tuple[str, str]] = set()
         self._beginnings: set[tuple[str, str]] = set()
         for rule in dict.fromkeys(granted):
             for verb in (asked | {ALL}).intersection(rule.verbs) if rule.non_resource_urls else ():
-                self._whole.update((verb, url) for url in rule.non_resource_urls)
+                self._urls.update((verb, url) for url in rule.non_resource_urls)
                 self._beginnings.update(
                     (verb, url.rstrip(ALL)) for url in rule.non_resource_urls if url.endswith(ALL)
                 )
@@ -106,7 +106,7 @@ class _Paths:
         """Whether one of the rules covers the piece."""
         (path,) = piece.non_resource_urls
         verbs = (ALL, *piece.verbs)
-        if any((verb, path) in self._whole for verb in verbs):
+        if any((verb, path) in self._urls for verb in verbs):
             return True
         lengths = [length for length in self._lengths if length <= len(path)]
         return any((verb, path[:length]) in self._beginnings for verb in verbs for length in lengths)

@@ -63,18 +63,18 @@ def _actions(
 ) -> list[Action]:
     """The permissions to check, one by one."""
     if (named := service_account(name)) is not None:
-        found = [Action("impersonate", resource="serviceaccounts", namespace=named[0], name=named[1])]
+        actions = [Action("impersonate", resource="serviceaccounts", namespace=named[0], name=named[1])]
     else:
-        found = [Action("impersonate", resource="users", name=name)]
-    found += [Action("impersonate", resource="groups", name=group) for group in groups]
-    found += [
+        actions = [Action("impersonate", resource="users", name=name)]
+    actions += [Action("impersonate", resource="groups", name=group) for group in groups]
+    actions += [
         Action("impersonate", _AUTHENTICATION, "userextras", subresource=key, name=value)
         for key, values in extra.items()
         for value in values
     ]
     if uid:
-        found.append(Action("impersonate", _AUTHENTICATION, "uids", name=uid))
-    return found
+        actions.append(Action("impersonate", _AUTHENTICATION, "uids", name=uid))
+    return actions
 
 
 def service_account(user_name: str) -> tuple[str, str] | None:

@@ -106,16 +106,16 @@ def _compare_binding(authorizer: Authorizer, rbac: Rbac, write: Write) -> Compar
 
 
 def _compare(
-    user: Identity, definition: ResourceDefinition, name: str, wanted: tuple[Rule, ...], own: list[Rule]
+    user: Identity, definition: ResourceDefinition, name: str, requested: tuple[Rule, ...], own: list[Rule]
 ) -> None:
     # Kubernetes compares all rules, however long that takes.
-    if (pieces := escalation.count_pieces(wanted)) > escalation.MAX_PIECES:
+    if (pieces := escalation.count_pieces(requested)) > escalation.MAX_PIECES:
         why = (
             f"the rules are of {pieces} combinations of verbs, groups, resources, names and paths: at most "
             f"{escalation.MAX_PIECES} can be compared with the RBAC permissions currently held"
         )
         raise refused(GROUP, definition.plural, name, why)
-    if missing := escalation.missing(wanted, own):
+    if missing := escalation.missing(requested, own):
         raise refused(GROUP, definition.plural, name, _missing_message(user, missing))
 
 
@@ -138,7 +138,7 @@ def _compact(rules: list[Rule]) -> list[Rule]:
     for rule in rules:
         of = verbs.setdefault(msgspec.structs.replace(rule, verbs=()), [])
         of += [verb for verb in rule.verbs if verb not in of]
-    return [msgspec.structs.replace(rule, verbs=tuple(found)) for rule, found in verbs.items()]
+    return [msgspec.structs.replace(rule, verbs=tuple(rule_verbs)) for rule, rule_verbs in verbs.items()]
 
 
 def _describe(rule: Rule) -> str:

@@ -161,8 +161,10 @@ class Rbac:
             binding, subjects = Binding(*key, wire.role_ref), wire.subjects or ()
             self._bindings[key] = (binding, subjects)
             for subject in subjects:
-                found = self._by_subject.setdefault((binding.namespace, *subject.key(binding.namespace)), {})
-                found[binding.name] = (binding, subject)
+                bindings = self._by_subject.setdefault(
+                    (binding.namespace, *subject.key(binding.namespace)), {}
+                )
+                bindings[binding.name] = (binding, subject)
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
         """Remove a deleted object from the index."""
@@ -177,9 +179,9 @@ class Rbac:
             binding, subjects = self._bindings.pop(key)
             for subject in subjects:
                 place = (binding.namespace, *subject.key(binding.namespace))
-                if (found := self._by_subject.get(place)) is not None:
-                    found.pop(binding.name, None)
-                    if not found:
+                if (bindings := self._by_subject.get(place)) is not None:
+                    bindings.pop(binding.name, None)
+                    if not bindings:
                         del self._by_subject[place]
 
     def role(self, ref: RoleRef, namespace: str) -> tuple[Rule, ...] | None:

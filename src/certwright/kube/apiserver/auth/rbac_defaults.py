@@ -58,8 +58,8 @@ def _paths(*urls: str) -> Json:
 
 def _cluster_role(name: str, rules: list[Json], **labels: str) -> Default:
     """`labels` name the roles into which this one is aggregated."""
-    found = {f"{_AGGREGATE}{part.replace('_', '-')}": value for part, value in labels.items()}
-    return Default("clusterroles", _object("ClusterRole", name, found, rules=rules))
+    aggregate_labels = {f"{_AGGREGATE}{part.replace('_', '-')}": value for part, value in labels.items()}
+    return Default("clusterroles", _object("ClusterRole", name, aggregate_labels, rules=rules))
 
 
 def _object(kind: str, name: str, labels: dict[str, str], **content: Any) -> Json:
@@ -168,7 +168,7 @@ def _kubernetes_bindings() -> list[Default]:
 def _cert_manager() -> list[Default]:
     """Roles for users of cert-manager's kinds, and for its controllers."""
     kinds, acme = "certificates certificaterequests issuers", "challenges orders"
-    found = [
+    default_objects = [
         _cluster_role(
             "cert-manager-cluster-view",
             [_rule(_READ, "clusterissuers", _CERT_MANAGER), _rule(_READ, "clusterissuersets", _SETS)],
@@ -207,8 +207,8 @@ def _cert_manager() -> list[Default]:
     ]
     for name, rules in _controller_rules().items():
         full = f"cert-manager-controller-{name}"
-        found += [_cluster_role(full, rules), _cluster_binding(full, _ACCOUNT)]
-    return [*found, *_leader_election()]
+        default_objects += [_cluster_role(full, rules), _cluster_binding(full, _ACCOUNT)]
+    return [*default_objects, *_leader_election()]
 
 
 def _controller_rules() -> dict[str, list[Json]]:
@@ -217,7 +217,7 @@ def _controller_rules() -> dict[str, list[Json]]:
     secrets, events = _rule(_READ, "secrets"), _rule("create patch", "events")
     keep = _rule("get list watch create update delete patch", "secrets")
     issuers = _rule(_READ, " ".join(_KINDS), _CERT_MANAGER)
-    found = {
+    rules = {
         kind: [
             _rule("update patch", f"{kind} {kind}/status", _CERT_MANAGER),
             _rule(_READ, kind, _CERT_MANAGER),
@@ -226,7 +226,7 @@ def _controller_rules() -> dict[str, list[Json]]:
         ]
         for kind in _KINDS
     }
-    found["certificates"] = [
+    rules["certificates"] = [
         _rule("update patch", _with_status("certificates certificaterequests"), _CERT_MANAGER),
         _rule(_READ, "certificates certificaterequests", _CERT_MANAGER),
         issuers,
@@ -235,8 +235,8 @@ def _controller_rules() -> dict[str, list[Json]]:
         keep,
         events,
     ]
-    found |= _acme_controller_rules(issuers, secrets, events)
-    found["ingress-shim"] = [
+    rules |= _acme_controller_rules(issuers, secrets, events)
+    rules["ingress-shim"] = [
         _rule("create update delete", "certificates certificaterequests", _CERT_MANAGER),
         _rule(_READ, "certificates certificaterequests", _CERT_MANAGER),
         _rule(_READ, "ingresses", "networking.k8s.io"),
@@ -248,24 +248,24 @@ def _controller_rules() -> dict[str, list[Json]]:
         issuers,
         events,
     ]
-    found["cainjector"] = _ca_injector_rules(secrets, events)
+    rules["cainjector"] = _ca_injector_rules(secrets, events)
     sets = tuple(f"{kind}.{_SETS}/*" for kind in _SET_KINDS)
-    found["approve:cert-manager-io"] = [_rule("approve", "signers", _CERT_MANAGER, (*signers, *sets))]
-    found["issuersets"] = [
+    rules["approve:cert-manager-io"] = [_rule("approve", "signers", _CERT_MANAGER, (*signers, *sets))]
+    rules["issuersets"] = [
         _rule("update patch", " ".join(f"{kind}/status" for kind in _SET_KINDS), _SETS),
         _rule(_READ, " ".join(_SET_KINDS), _SETS),
         issuers,
         events,
     ]
-    found["deliveries"] = _delivery_rules(secrets, events)
-    found["certificatesigningrequests"] = [
+    rules["deliveries"] = _delivery_rules(secrets, events)
+    rules["certificatesigningrequests"] = [
         # patch: for the annotation with a pickup ID; cert-manager updates the whole object.
         _rule("get list watch update patch", "certificatesigningrequests", "certificates.k8s.io"),
         _rule("update patch", "certificatesigningrequests/status", "certificates.k8s.io"),
         _rule("sign", "signers", "certificates.k8s.io", signers),
         _rule("create", "subjectaccessreviews", "authorization.k8s.io"),
     ]
-    return found
+    return rules
 
 
 def _delivery_rules(secrets: Json, events: Json) -> list[Json]:
@@ -343,10 +343,10 @@ def _leader_election() -> list[Default]:
 
 async def ensure(handle: Handler, user: Identity) -> None:
     """Create what is missing, as `user`. Raises `ApiError` when that is refused."""
-    found = defaults()
+    default_objects = defaults()
     # Concurrently: the store commits concurrent writes together.
     for kind in ("roles", "bindings"):
-        some = [default for default in found if default.plural.endswith(kind)]
+        some = [default for default in default_objects if default.plural.endswith(kind)]
         await asyncio.gather(*(_ensure(handle, user, default) for default in some))
 
 
@@ -354,11 +354,11 @@ async def _ensure(handle: Handler, user: Identity, default: Default) -> None:
     namespace = default.obj["metadata"].get("namespace")
     inside = f"namespaces/{namespace}/" if namespace else ""
     path = f"/apis/{API_VERSION}/{inside}{default.plural}"
-    await ensure_object(handle, user, path, default.obj, partial(_completed, wanted=default.obj))
+    await ensure_object(handle, user, path, default.obj, partial(_completed, desired=default.obj))
 
 
-def _completed(stored: Json, wanted: Json) -> Json | None:
-    """`stored` with all rules and subjects of `wanted`; None where none is missing or updates are
+def _completed(stored: Json, desired: Json) -> Json | None:
+    """`stored` with all rules and subjects of `desired`; None where none is missing or updates are
     disabled."""
     if (stored["metadata"].get("annotations") or {}).get(AUTOUPDATE) == "false":
         return None
@@ -366,7 +366,7 @@ def _completed(stored: Json, wanted: Json) -> Json | None:
     for part in ("rules", "subjects"):
         existing = stored.get(part) or []
         known = [_said(item) for item in existing]
-        if missing := [item for item in wanted.get(part, ()) if _said(item) not in known]:
+        if missing := [item for item in desired.get(part, ()) if _said(item) not in known]:
             changed[part] = [*existing, *missing]
     return changed if changed != stored else None
 

@@ -68,10 +68,10 @@ def claims(account: Row, secret: str) -> Json:
     return {"iss": LEGACY_ISSUER, **msgspec.to_builtins(said)}
 
 
-def read_claims(found: Json) -> Claims | None:
+def read_claims(payload: Json) -> Claims | None:
     """The claims of a token of this kind, None for other claims."""
     try:
-        said = convert(found, Claims)
+        said = convert(payload, Claims)
     except msgspec.ValidationError:
         return None
     return said if said.sub == f"{SERVICE_ACCOUNT}{said.namespace}:{said.account}" else None
@@ -89,8 +89,8 @@ def annotations_of(row: Row) -> dict[str, str]:
 
 def entries(secret: Row) -> dict[str, str] | None:
     """The data of a token Secret, in base64; None for a Secret of another type."""
-    found = _content(b"{%b}" % secret.body)
-    return (found.data or {}) if found.type == TOKEN_TYPE else None
+    content = _content(b"{%b}" % secret.body)
+    return (content.data or {}) if content.type == TOKEN_TYPE else None
 
 
 def holds(secret: Row, token: str) -> bool:

@@ -114,10 +114,10 @@ class ServiceAccounts:
         token = bearer_token(request)
         if not token:
             return None
-        found = await self.check(token)
-        if found is None or self.issuer.issuer not in found[1]:
+        identification = await self.check(token)
+        if identification is None or self.issuer.issuer not in identification[1]:
             raise Unauthorized("Unauthorized")
-        return found[0]
+        return identification[0]
 
     async def check(self, token: str) -> tuple[Identity, tuple[str, ...]] | None:
         """The identity of a token, and its audiences; None when it is not valid."""
@@ -296,14 +296,14 @@ class _Claims(msgspec.Struct):
 def _read_claims(claims: Json) -> _Verified | None:
     """The claims of a token of a TokenRequest; None for other claims."""
     try:
-        found = convert(claims, _Claims)
+        typed_claims = convert(claims, _Claims)
     except msgspec.ValidationError:
         return None
-    about, account = found.about, found.about.serviceaccount
+    about, account = typed_claims.about, typed_claims.about.serviceaccount
     name = f"{SERVICE_ACCOUNT}{about.namespace}:{account.name}"
-    if found.sub != name:
+    if typed_claims.sub != name:
         return None
-    extra = {f"{_EXTRA}credential-id": (f"JTI={found.jti}",)} if found.jti else {}
+    extra = {f"{_EXTRA}credential-id": (f"JTI={typed_claims.jti}",)} if typed_claims.jti else {}
     needs = [(Key(ACCOUNTS, about.namespace, account.name), account.uid)]
     if about.secret is not None:
         needs.append((Key(SECRETS, about.namespace, about.secret.name), about.secret.uid))
@@ -312,4 +312,4 @@ def _read_claims(claims: Json) -> _Verified | None:
         extra[f"{_EXTRA}pod-name"] = (about.pod.name,)
         extra[f"{_EXTRA}pod-uid"] = (about.pod.uid,)
     identity = Identity(name, uid=account.uid, groups=service_account_groups(name), extra=extra)
-    return _Verified(authenticated(identity), found.aud, found.exp, tuple(needs))
+    return _Verified(authenticated(identity), typed_claims.aud, typed_claims.exp, tuple(needs))

@@ -31,7 +31,7 @@ class Selectors:
         self._by_label: dict[tuple[str, str | None], list[Selector]] = {}  # None: more than one value matches
         self._others: list[Selector] = []
         for selector in given:
-            needed = next((one for one in selector if one.operator in ("in", "exists")), None)
+            needed = next((term for term in selector if term.operator in ("in", "exists")), None)
             if needed is None:
                 self._others.append(selector)
                 continue
@@ -152,14 +152,14 @@ class Aggregation:
 
     async def _rules(self, definition: ResourceDefinition, name: str, selectors: Selectors) -> list[Json]:
         """The rules of all selected roles, without duplicates, in the order of the roles' names."""
-        found: dict[bytes, Json] = {}
+        rules: dict[bytes, Json] = {}
         for other in sorted(self._labels):
             if other == name or not selectors.match(self._labels[other]):
                 continue
             row = await self._backend.readable(Key(BUCKET, "", other))
             for rule in (objects.to_object(definition, row).get("rules") or ()) if row is not None else ():
-                found.setdefault(objects.encode_json(rule), rule)
-        return list(found.values())
+                rules.setdefault(objects.encode_json(rule), rule)
+        return list(rules.values())
 
 
 def _selectors_of(role: Json) -> Selectors:

@@ -40,29 +40,29 @@ class LocalServices:
         self._backend = backend
         self._handle = handle
         self._user = user
-        self._wanted = asyncio.Event()
+        self._sync_requested = asyncio.Event()
         self._working = False
 
     @property
     def idle(self) -> bool:
         """Whether no work is left."""
-        return not self._wanted.is_set() and not self._working
+        return not self._sync_requested.is_set() and not self._working
 
     def wrote(self, definition: ResourceDefinition, _row: Row, _previous: Row | None) -> None:
         """Request a sync, because a definition adds groups and versions."""
         if definition.is_crd:
-            self._wanted.set()
+            self._sync_requested.set()
 
     def removed(self, _definition: ResourceDefinition, _row: Row) -> None:
         """Request a sync: a definition removes groups and versions; a deleted APIService is created again."""
-        self._wanted.set()
+        self._sync_requested.set()
 
     async def run(self) -> None:
         """Sync, first now and then with every change, until cancelled."""
-        self._wanted.set()
+        self._sync_requested.set()
         while True:
-            await self._wanted.wait()
-            self._wanted.clear()
+            await self._sync_requested.wait()
+            self._sync_requested.clear()
             self._working = True
             try:
                 if not await self._settle():
@@ -70,24 +70,24 @@ class LocalServices:
             except StoreError:
                 _log.warning("the APIServices are brought into line later", exc_info=True)
                 await self._backend.clock.sleep(1)
-                self._wanted.set()
+                self._sync_requested.set()
             finally:
                 self._working = False
 
     async def _try_later(self) -> None:
         await self._backend.clock.sleep(_PAUSE_S)
-        self._wanted.set()
+        self._sync_requested.set()
 
     async def _settle(self) -> bool:
         """Create missing APIServices, delete superfluous ones; whether all writes were accepted."""
         rows = (await self._backend.store.list(_BUCKET)).rows
         there = {row.key.name: row for row in rows}
-        wanted = {service["metadata"]["name"]: service for service in self._services()}
-        missing = [service for name, service in wanted.items() if name not in there]
+        desired = {service["metadata"]["name"]: service for service in self._services()}
+        missing = [service for name, service in desired.items() if name not in there]
         extra = [
             name
             for name, row in there.items()
-            if name not in wanted and _MANAGED in objects.labels_of(row.meta)
+            if name not in desired and _MANAGED in objects.labels_of(row.meta)
         ]
         made = [await self._write("POST", _PATH, service) for service in missing]
         gone = [await self._write("DELETE", f"{_PATH}/{name}", None) for name in extra]
@@ -97,9 +97,9 @@ class LocalServices:
         registry = self._backend.registry
         for index, group in enumerate(group for group in registry.groups() if group.name != _GROUP):
             custom = all(
-                found.custom
+                definition.custom
                 for version in group.versions
-                for found in registry.in_version(group.name, version)
+                for definition in registry.in_version(group.name, version)
             )
             priority = _CUSTOM_GROUP if custom else _FIRST - _STEP * index
             for version in group.versions:

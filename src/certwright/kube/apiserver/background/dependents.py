@@ -20,25 +20,25 @@ class Dependents:
 
     def of(self, uid: str) -> Sequence[Key]:
         """The dependents of that owner."""
-        found = self._of.get(uid)
-        if found is None:
+        dependents = self._of.get(uid)
+        if dependents is None:
             return ()
-        return (found,) if isinstance(found, Key) else tuple(found)
+        return (dependents,) if isinstance(dependents, Key) else tuple(dependents)
 
     def add(self, uid: str, key: Key) -> None:
         """Add a dependent."""
         # There are few namespaces.
         key = Key(key.bucket, sys.intern(key.namespace), key.name)
-        found = self._of.setdefault(uid, key)
-        if isinstance(found, dict):
-            found[key] = None
-        elif found != key:
-            self._of[uid] = {found: None, key: None}
+        dependents = self._of.setdefault(uid, key)
+        if isinstance(dependents, dict):
+            dependents[key] = None
+        elif dependents != key:
+            self._of[uid] = {dependents: None, key: None}
 
     def discard(self, uid: str, key: Key) -> None:
         """Remove a dependent, if it is known."""
-        found = self._of.get(uid)
-        if isinstance(found, dict):
-            found.pop(key, None)
-        if found == key or found == {}:
+        dependents = self._of.get(uid)
+        if isinstance(dependents, dict):
+            dependents.pop(key, None)
+        if dependents == key or dependents == {}:
             del self._of[uid]

@@ -272,13 +272,13 @@ class GarbageCollector:
 
     async def _missing(self, owners: Iterable[Owner], namespace: str) -> list[str]:
         """The uids of those that do not exist."""
-        found = []
+        uids = []
         for number, owner in enumerate(owners, 1):
             if not await self._lives(owner, namespace):
-                found.append(owner.uid)
+                uids.append(owner.uid)
             if number % CHUNK == 0:
                 await asyncio.sleep(0)
-        return found
+        return uids
 
     def _namespaces(self, uid: str) -> set[str]:
         """The namespaces of an owner's dependents."""
@@ -390,8 +390,8 @@ def _without_finalizer(obj: objects.Json, finalizer: str) -> objects.Json:
 
 def one_per_bucket(backend: Backend) -> list[ResourceDefinition]:
     """Every resource once, in one of its versions."""
-    found: dict[str, ResourceDefinition] = {}
+    by_bucket: dict[str, ResourceDefinition] = {}
     for definition in backend.registry.all():
         if not definition.virtual:
-            found.setdefault(definition.bucket, definition)
-    return list(found.values())
+            by_bucket.setdefault(definition.bucket, definition)
+    return list(by_bucket.values())

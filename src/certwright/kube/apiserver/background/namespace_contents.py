@@ -104,12 +104,12 @@ class NamespaceContents:
 
     async def _publish(self, namespace: str, path: str) -> None:
         data = {"ca.crt": self.root_ca}
-        wanted = {"metadata": {"name": ROOT_CA, "annotations": {_ABOUT: _TEXT}}, "data": data}
+        config_map = {"metadata": {"name": ROOT_CA, "annotations": {_ABOUT: _TEXT}}, "data": data}
         row = await self._backend.store.latest(Key(_CONFIG_MAPS, namespace, ROOT_CA))
         if row is None:
-            await self._write("POST", path, wanted)
+            await self._write("POST", path, config_map)
         elif encode_json(data) not in row.body:
-            await self._write("PUT", f"{path}/{ROOT_CA}", wanted)
+            await self._write("PUT", f"{path}/{ROOT_CA}", config_map)
 
     async def _write(self, method: str, path: str, obj: Json) -> None:
         headers = {"user-agent": "kube-controller-manager"}

@@ -48,8 +48,8 @@ class OwnerWarnings:
         self, kind: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
     ) -> bool:
         for namespace in sorted(namespaces - {row.key.namespace, ""})[:_MOST_NAMESPACES]:
-            found = await self._backend.readable(Key(kind.bucket, namespace, owner.name))
-            if found is not None and objects.uid_of(found.meta) == owner.uid:
+            candidate = await self._backend.readable(Key(kind.bucket, namespace, owner.name))
+            if candidate is not None and objects.uid_of(candidate.meta) == owner.uid:
                 return True
         return False
 

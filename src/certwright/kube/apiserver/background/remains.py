@@ -30,10 +30,10 @@ class Remains:
         """Write the namespace's conditions; whether they have changed."""
         status = namespace.setdefault("status", {})
         before = {condition["type"]: condition for condition in status.get("conditions", ())}
-        wanted = [_condition(before.get(made["type"]), made, now) for made in self._conditions()]
-        if wanted == status.get("conditions"):
+        conditions = [_condition(before.get(made["type"]), made, now) for made in self._conditions()]
+        if conditions == status.get("conditions"):
             return False
-        status["conditions"] = wanted
+        status["conditions"] = conditions
         return True
 
     def _conditions(self) -> list[Json]:

@@ -69,8 +69,8 @@ class DefinitionControllers:
 
     def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Record the names of a definition."""
-        found = _decode(b"{" + row.body + b"}")
-        now, before = (found.spec.group, found.status.accepted_names), self._names.get(row.key.name)
+        crd = _decode(b"{" + row.body + b"}")
+        now, before = (crd.spec.group, crd.status.accepted_names), self._names.get(row.key.name)
         self._names[row.key.name] = now
         if before is not None and before[1].plural and before != now:
             self._released.add(now[0])
@@ -86,13 +86,13 @@ class DefinitionControllers:
         """Write the status of a definition until no controller changes it, and of those that waited for its
         names."""
         if name:
-            await self._settle_one(name)
+            await self._settle_definition(name)
         while self._released:
             group = self._released.pop()
             for other in [other for other, (its, _) in self._names.items() if its == group]:
-                await self._settle_one(other)
+                await self._settle_definition(other)
 
-    async def _settle_one(self, name: str) -> None:
+    async def _settle_definition(self, name: str) -> None:
         for _ in range(_MOST_WRITES):
             try:
                 if not await self._step(name):
@@ -128,9 +128,9 @@ class DefinitionControllers:
         )
 
     def _taken(self, group: str) -> Taken:
-        names = [found for its, found in self._names.values() if its == group]
-        words = {word for found in names for word in (found.plural, found.singular, *found.short_names)}
-        return Taken(words, {kind for found in names for kind in (found.kind, found.list_kind)})
+        accepted = [names for its, names in self._names.values() if its == group]
+        words = {word for names in accepted for word in (names.plural, names.singular, *names.short_names)}
+        return Taken(words, {kind for names in accepted for kind in (names.kind, names.list_kind)})
 
 
 def with_status(backend: Backend, definition: ResourceDefinition, crd: Json, status: Json) -> Json:
@@ -144,5 +144,5 @@ def _call(definition: ResourceDefinition, name: str) -> Call:
     path = f"/apis/{GROUP}/v1/{PLURAL}/{name}/status"
     request = Request("PUT", path, {"user-agent": _AGENT}, user=_MYSELF)
     route = Route(GROUP, "v1", "", PLURAL, name, "status")
-    found: dict[str, Any] = {}
-    return Call(request, _MYSELF, "update", definition, route, found, WHOLE)
+    query: dict[str, Any] = {}
+    return Call(request, _MYSELF, "update", definition, route, query, WHOLE)

@@ -66,11 +66,11 @@ class Conversions:
 
         return run
 
-    async def shown(self, wanted: ResourceDefinition, obj: Json) -> Json:
-        """An object in the version of `wanted`. Raises `InternalError`."""
+    async def shown(self, definition: ResourceDefinition, obj: Json) -> Json:
+        """An object in the version of `definition`. Raises `InternalError`."""
         version = obj["apiVersion"].rpartition("/")[2]
-        (found,) = await self.convert(wanted, version, [obj], wanted.version)
-        return found
+        (converted,) = await self.convert(definition, version, [obj], definition.version)
+        return converted
 
     async def _events(
         self, backend: Backend, call: Call, stream: AsyncIterator[bytes]
@@ -98,8 +98,8 @@ class Conversions:
         version = _taken_out(definition, obj)
         if event["type"] == "BOOKMARK":
             return obj
-        (found,) = await self.convert(definition, version, [obj], definition.version)
-        return found
+        (converted,) = await self.convert(definition, version, [obj], definition.version)
+        return converted
 
     async def convert(
         self, definition: ResourceDefinition, source: str, given: list[Json], version: str
@@ -109,13 +109,13 @@ class Conversions:
         assert conversion is not None, "asked of the definition"
         if not given or source == version:
             return given
-        wanted = f"{definition.group}/{version}"
+        api_version = f"{definition.group}/{version}"
         review, uid = _review_version(conversion), ids.new_uid()
         sent = [{**obj, "apiVersion": f"{definition.group}/{source}"} for obj in given]
         body = {
             "kind": "ConversionReview",
             "apiVersion": f"apiextensions.k8s.io/{review}",
-            "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": sent},
+            "request": {"uid": uid, "desiredAPIVersion": api_version, "objects": sent},
         }
         who = f"conversion webhook for {definition.group}/{source}, Kind={definition.kind}"
         try:
@@ -126,7 +126,9 @@ class Conversions:
         if len(converted) != len(given):
             raise InternalError(f"{who} returned {len(converted)} objects, expected {len(given)}")
         try:
-            return [_checked(one, other, wanted) for one, other in zip(sent, converted, strict=True)]
+            return [
+                _checked(before, after, api_version) for before, after in zip(sent, converted, strict=True)
+            ]
         except ValueError as error:
             raise InternalError(f"{who} returned invalid object: {error}") from None
 
@@ -138,10 +140,10 @@ class ConvertedStore:
     """A store (`Store`) that shows the rows of one resource in one version, in whichever they are stored; for
     one request."""
 
-    def __init__(self, store: Store, conversions: Conversions, wanted: ResourceDefinition) -> None:
+    def __init__(self, store: Store, conversions: Conversions, definition: ResourceDefinition) -> None:
         self._store = store
         self._conversions = conversions
-        self._wanted = wanted
+        self._definition = definition
         # A verb that starts again reads the same row again.
         self._seen: dict[Key, Row] = {}
 
@@ -165,11 +167,11 @@ class ConvertedStore:
 
     async def get(self, key: Key) -> Row | None:
         """As in `Store`."""
-        return await self._one(await self._store.get(key))
+        return await self._shown_row(await self._store.get(key))
 
     async def latest(self, key: Key) -> Row | None:
         """As in `Store`."""
-        return await self._one(await self._store.latest(key))
+        return await self._shown_row(await self._store.latest(key))
 
     def cached(self, key: Key) -> Row | None:  # noqa: ARG002 - it may be of another version
         """None, because conversion takes a webhook."""
@@ -198,12 +200,12 @@ class ConvertedStore:
 
     async def put(self, key: Key, encode: Encode, *, expect: int | None = None) -> Row:
         """As in `Store`."""
-        wanted = self._wanted
-        conversion = wanted.conversion
+        definition = self._definition
+        conversion = definition.conversion
         assert conversion is not None, "asked of the definition"
         meta, body = encode(expect or 0)
-        obj = objects.to_object(wanted, Row(key, expect or 0, meta, body))
-        (stored,) = await self._conversions.convert(wanted, wanted.version, [obj], conversion.stored)
+        obj = objects.to_object(definition, Row(key, expect or 0, meta, body))
+        (stored,) = await self._conversions.convert(definition, definition.version, [obj], conversion.stored)
         marked = objects.body_of({STORED_VERSION: conversion.stored, **stored})
 
         def encode_stored(revision: int) -> tuple[bytes, bytes]:
@@ -240,32 +242,36 @@ class ConvertedStore:
         """As in `Store`."""
         await self._store.close()
 
-    async def _one(self, row: Row | None) -> Row | None:
+    async def _shown_row(self, row: Row | None) -> Row | None:
         if row is None:
             return None
-        found = self._seen.get(row.key)
-        if found is None or found.revision != row.revision:
-            (found,) = await self._shown([row])
-            self._seen[row.key] = found
-        return found
+        converted = self._seen.get(row.key)
+        if converted is None or converted.revision != row.revision:
+            (converted,) = await self._shown([row])
+            self._seen[row.key] = converted
+        return converted
 
     async def _shown(self, rows: _Rows) -> _Rows:
         """The rows in the requested version."""
         by_version: dict[str, _Placed] = {}
         for index, row in enumerate(rows):
-            obj = objects.to_object(self._wanted, row)
-            by_version.setdefault(_taken_out(self._wanted, obj), []).append((index, obj))
-        found = [*rows]
+            obj = objects.to_object(self._definition, row)
+            by_version.setdefault(_taken_out(self._definition, obj), []).append((index, obj))
+        converted_rows = [*rows]
         for version, some in by_version.items():
             given = [obj for _, obj in some]
-            converted = await self._conversions.convert(self._wanted, version, given, self._wanted.version)
+            converted = await self._conversions.convert(
+                self._definition, version, given, self._definition.version
+            )
             for (index, _), obj in zip(some, converted, strict=True):
-                if version != self._wanted.version:
-                    self._wanted.schema.prune(obj)
+                if version != self._definition.version:
+                    self._definition.schema.prune(obj)
                 row = rows[index]
-                meta = objects.columns(obj)(row.revision)[0] if version != self._wanted.version else row.meta
-                found[index] = Row(row.key, row.revision, meta, objects.body_of(obj))
-        return found
+                meta = (
+                    objects.columns(obj)(row.revision)[0] if version != self._definition.version else row.meta
+                )
+                converted_rows[index] = Row(row.key, row.revision, meta, objects.body_of(obj))
+        return converted_rows
 
 
 def _taken_out(definition: ResourceDefinition, obj: Json) -> str:
@@ -281,12 +287,12 @@ def _with_labels(meta: bytes, before: Json, after: Json) -> bytes:
     names = ("labels", "annotations")
     if all(before.get(name) == after.get(name) for name in names):
         return meta
-    found = {name: value for name, value in objects.decode_json(meta).items() if name not in names}
-    managed = found.pop(MANAGED, None)
-    found.update({name: after[name] for name in names if after.get(name)})
+    fields = {name: value for name, value in objects.decode_json(meta).items() if name not in names}
+    managed = fields.pop(MANAGED, None)
+    fields.update({name: after[name] for name in names if after.get(name)})
     if managed is not None:
-        found[MANAGED] = managed
-    return objects.encode_json(found)
+        fields[MANAGED] = managed
+    return objects.encode_json(fields)
 
 
 # --- the webhook's answers --------------------------------------------------------------------------------
@@ -301,8 +307,8 @@ def _converted(review: Any, uid: str, version: str) -> list[Any]:
     if type(review) is not dict or type(review.get("response")) is not dict:
         raise ValueError("no response provided")
     if (review.get("apiVersion"), review.get("kind")) != (version, "ConversionReview"):
-        found = f"{review.get('apiVersion')}, Kind={review.get('kind')}"
-        raise ValueError(f"expected webhook response of {version}, Kind=ConversionReview, got {found}")
+        actual = f"{review.get('apiVersion')}, Kind={review.get('kind')}"
+        raise ValueError(f"expected webhook response of {version}, Kind=ConversionReview, got {actual}")
     response = review["response"]
     if response.get("uid") != uid:
         raise ValueError(f'expected response.uid="{uid}", got "{response.get("uid", "")}"')
@@ -313,13 +319,13 @@ def _converted(review: Any, uid: str, version: str) -> list[Any]:
     return list(response.get("convertedObjects") or ())
 
 
-def _checked(given: Json, converted: Any, wanted: str) -> Json:
+def _checked(given: Json, converted: Any, api_version: str) -> Json:
     """`converted` with the metadata of its source; only labels and annotations may differ."""
     if type(converted) is not dict or type(converted.get("metadata")) is not dict:
         raise ValueError("missing metadata in converted object")
-    if converted.get("apiVersion") != wanted:
-        found = converted.get("apiVersion")
-        raise ValueError(f"invalid groupVersion (expected {wanted}, received {found})")
+    if converted.get("apiVersion") != api_version:
+        actual = converted.get("apiVersion")
+        raise ValueError(f"invalid groupVersion (expected {api_version}, received {actual})")
     if converted.get("kind") != given["kind"]:
         raise ValueError(f"must have the same kind: {given['kind']} != {converted.get('kind')}")
     before, after = given["metadata"], converted["metadata"]

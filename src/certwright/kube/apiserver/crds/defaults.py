@@ -25,7 +25,7 @@ def default_errors(path: str, schema: Schema, *, root: bool = True) -> list[Fiel
     if root:
         schema = {**schema, EMBEDDED: True}
     if schema.get("default") is not None:
-        errors += _one_default(f"{path}.default", schema)
+        errors += _own_default_errors(f"{path}.default", schema)
     # Not in additionalProperties: their meaning there depends on the keys.
     if isinstance(schema.get("items"), Mapping):
         errors += default_errors(f"{path}.items", schema["items"], root=False)
@@ -34,7 +34,7 @@ def default_errors(path: str, schema: Schema, *, root: bool = True) -> list[Fiel
     return errors
 
 
-def _one_default(path: str, schema: Schema) -> list[FieldError]:
+def _own_default_errors(path: str, schema: Schema) -> list[FieldError]:
     given = schema["default"]
     # A copy, because the walk prunes.
     value, unknown, errors = deepcopy(given), list[str](), list[FieldError]()
@@ -47,10 +47,11 @@ def _one_default(path: str, schema: Schema) -> list[FieldError]:
     if unknown and not same(value, given):
         errors.append(invalid(path, given, "must not have unknown fields"))
     if (check := compile_check(schema)) is not None:
-        found: list[FieldError] = []
-        check(given, None, found)
+        value_errors: list[FieldError] = []
+        check(given, None, value_errors)
         errors += [
-            FieldError(_below(path, error.field), error.reason, error.detail) for error in found[:MAX_CAUSES]
+            FieldError(_below(path, error.field), error.reason, error.detail)
+            for error in value_errors[:MAX_CAUSES]
         ]
     return errors
 

@@ -99,7 +99,7 @@ def _definition(
         columns=printer_columns(version.get("additionalPrinterColumns") or ()),
         served_versions=served,
         unserved=unserved,
-        stored_version=next(found["name"] for found in crd["spec"]["versions"] if found["storage"]),
+        stored_version=next(entry["name"] for entry in crd["spec"]["versions"] if entry["storage"]),
         status_subresource="status" in (version.get("subresources") or {}),
         has_generation=True,
         selectable_fields=_selectable(version.get("selectableFields") or ()),

@@ -90,10 +90,10 @@ def _word_errors(path: str, schema: Schema, *, no_default: str, in_head: bool) -
 
 def _of_type(path: str, schema: Schema, kind: str, word: str) -> list[FieldError]:
     """A keyword requires one type."""
-    found, text = schema.get("type", ""), f"must be {kind} if {word} is specified"
-    if found == kind:
+    actual, text = schema.get("type", ""), f"must be {kind} if {word} is specified"
+    if actual == kind:
         return []
-    return [invalid(f"{path}.type", found, text) if found else required(f"{path}.type", text)]
+    return [invalid(f"{path}.type", actual, text) if actual else required(f"{path}.type", text)]
 
 
 def _map_errors(path: str, schema: Schema) -> list[FieldError]:

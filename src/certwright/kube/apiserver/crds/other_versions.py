@@ -27,9 +27,9 @@ Convert = Callable[[ResourceDefinition, str, list[Json], str], Awaitable[list[Js
 class Unconverted(Exception):
     """An object is needed in a version that it has not been converted to yet."""
 
-    def __init__(self, wanted: ResourceDefinition, obj: Json) -> None:
-        super().__init__(wanted.api_version)
-        self.wanted = wanted
+    def __init__(self, definition: ResourceDefinition, obj: Json) -> None:
+        super().__init__(definition.api_version)
+        self.wanted = definition
         self.obj = obj
 
 
@@ -38,22 +38,22 @@ class OtherVersions:
 
     def __init__(self, convert: Convert) -> None:
         self._convert = convert
-        self._found: dict[tuple[str, bytes], Json | str] = {}
+        self._outcomes: dict[tuple[str, bytes], Json | str] = {}
 
-    def of(self, wanted: ResourceDefinition, obj: Json) -> Json:
-        """The object in the version of `wanted`, without its managed fields.
+    def of(self, definition: ResourceDefinition, obj: Json) -> Json:
+        """The object in the version of `definition`, without its managed fields.
 
         Raises `Unconverted` when it is unknown yet, `NotConvertible` when the webhook has refused.
         """
-        if obj["apiVersion"] == wanted.api_version:
+        if obj["apiVersion"] == definition.api_version:
             return obj
         bare = _bare(obj)
-        found = self._found.get(_key(wanted, bare))
-        if found is None:
-            raise Unconverted(wanted, bare)
-        if isinstance(found, str):
-            raise NotConvertible(found)
-        return found
+        outcome = self._outcomes.get(_key(definition, bare))
+        if outcome is None:
+            raise Unconverted(definition, bare)
+        if isinstance(outcome, str):
+            raise NotConvertible(outcome)
+        return outcome
 
     async def run(self, call: Call, verb: Callable[[], Awaitable[Response]]) -> Response:
         """The answer of a verb, which is run again for each missing object. Raises `InternalError`."""
@@ -66,14 +66,14 @@ class OtherVersions:
                 call.warnings[:] = warnings
         raise InternalError("the object never stayed the same long enough to be converted")
 
-    async def _learn(self, wanted: ResourceDefinition, obj: Json) -> None:
+    async def _learn(self, definition: ResourceDefinition, obj: Json) -> None:
         source = obj["apiVersion"].rpartition("/")[2]
-        found: Json | str
+        outcome: Json | str
         try:
-            (found,) = await self._convert(wanted, source, [obj], wanted.version)
+            (outcome,) = await self._convert(definition, source, [obj], definition.version)
         except InternalError as error:
-            found = error.message
-        self._found[_key(wanted, obj)] = found
+            outcome = error.message
+        self._outcomes[_key(definition, obj)] = outcome
 
 
 def _bare(obj: Json) -> Json:
@@ -81,5 +81,5 @@ def _bare(obj: Json) -> Json:
     return {**obj, "metadata": meta}
 
 
-def _key(wanted: ResourceDefinition, bare: Json) -> tuple[str, bytes]:
-    return (wanted.version, encode_json(bare))
+def _key(definition: ResourceDefinition, bare: Json) -> tuple[str, bytes]:
+    return (definition.version, encode_json(bare))

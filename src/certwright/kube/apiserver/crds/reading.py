@@ -27,18 +27,18 @@ STORED_VERSION = "x-stored-version"
 
 
 def readers(
-    crd: Json, schemas: Mapping[str, Schema], wanted: str
+    crd: Json, schemas: Mapping[str, Schema], requested: str
 ) -> tuple[ReadBody | None, WriteBody | None]:
-    """How rows are read and written in the version `wanted`; None where it equals the stored form."""
+    """How rows are read and written in the version `requested`; None where it equals the stored form."""
     versions = crd["spec"]["versions"]
     stored = next(version["name"] for version in versions if version["storage"])
     if all(schema.is_same_as(schemas[stored]) for schema in schemas.values()):
         if crd["metadata"].get("generation", 1) == 1:
             return None, None
         return _unless_newer(schemas[stored], int(crd["metadata"].get("resourceVersion") or 0)), None
-    if wanted == stored:
+    if requested == stored:
         return _through(schemas[stored], None), None
-    return _through(schemas[stored], schemas[wanted]), lambda body: _pruned(body, schemas[stored])
+    return _through(schemas[stored], schemas[requested]), lambda body: _pruned(body, schemas[stored])
 
 
 def _unless_newer(stored: Schema, since: int) -> ReadBody:
@@ -46,14 +46,14 @@ def _unless_newer(stored: Schema, since: int) -> ReadBody:
     return lambda row: row.body if row.revision > since else read(row)
 
 
-def _through(stored: Schema, wanted: Schema | None) -> ReadBody:
+def _through(stored: Schema, target: Schema | None) -> ReadBody:
     def read(row: Row) -> bytes:
         content: Json = decode_json(b"{" + row.body + b"}")
         content.pop(STORED_VERSION, None)
         try:
             stored.process(content)
-            if wanted is not None:
-                wanted.prune(content)
+            if target is not None:
+                target.prune(content)
         except BadRequest:
             # It was valid when it was written, under a less strict schema.
             return row.body

@@ -47,8 +47,8 @@ def status_errors(crd: Json) -> list[FieldError]:
 def warnings(new: Json, old: Json | None) -> list[str]:
     """Warnings about unknown formats that are new."""
     before = set(_unknown_formats(old["spec"].get("versions"))) if old is not None else set[str]()
-    found = dict.fromkeys(_unknown_formats(new["spec"].get("versions")))
-    return [f'unrecognized format "{name}"' for name in found if name not in before]
+    formats = dict.fromkeys(_unknown_formats(new["spec"].get("versions")))
+    return [f'unrecognized format "{name}"' for name in formats if name not in before]
 
 
 def _unknown_formats(part: Any) -> Iterator[str]:
@@ -65,11 +65,13 @@ def _unknown_formats(part: Any) -> Iterator[str]:
 
 
 def _own_name_errors(crd: Json) -> list[FieldError]:
-    wanted = f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
+    expected = f"{crd['spec']['names']['plural']}.{crd['spec']['group']}"
     text = 'must be spec.names.plural+"."+spec.group'
     given = {name: crd["metadata"].get(name) for name in ("generateName", "name")}
     return [
-        invalid(f"metadata.{name}", value, text) for name, value in given.items() if value and value != wanted
+        invalid(f"metadata.{name}", value, text)
+        for name, value in given.items()
+        if value and value != expected
     ]
 
 
@@ -188,8 +190,8 @@ def _path_problems(path: str) -> list[str]:
         if not step:
             problems.append(f"segment[{index}] may not be empty")
             continue
-        found = name_rules.problems(name_rules.dns_subdomain, step)
-        problems += [f"segment[{index}]: {text}" for text in found]
+        errors = name_rules.problems(name_rules.dns_subdomain, step)
+        problems += [f"segment[{index}]: {text}" for text in errors]
     return problems
 
 

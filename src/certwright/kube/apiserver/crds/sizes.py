@@ -18,7 +18,7 @@ MAX_PARTS = 20_000
 whole Pods have some 2,000."""
 MAX_COLUMNS = 100
 """Printer columns of one version: each is computed for every row of a Table."""
-_ONE = ("items", "additionalProperties", "not")
+_SINGLE = ("items", "additionalProperties", "not")
 _MANY = ("allOf", "anyOf", "oneOf")
 _DEFAULT = 3  # weight: a field with a default is in every object, and all of its schema is used
 _NAMES = ("required", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
@@ -37,17 +37,17 @@ def size_errors(path: str, schema: Schema) -> list[FieldError]:
 
 
 def _count(schema: Schema) -> int:
-    found, waiting = 0, [schema]
+    count, waiting = 0, [schema]
     while waiting:
         part = waiting.pop()
-        found += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
+        count += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
         waiting += [child for child in _children(part) if isinstance(child, Mapping)]
-    return found
+    return count
 
 
 def _children(schema: Schema) -> Iterator[Any]:
     yield from (schema.get("properties") or {}).values()
-    for word in _ONE:
+    for word in _SINGLE:
         yield schema.get(word)
     for word in _MANY:
         yield from schema.get(word) or ()

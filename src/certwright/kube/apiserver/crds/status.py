@@ -38,12 +38,14 @@ def is_true(crd: Json, kind: str) -> bool:
 
 
 def _is(status: Json, kind: str, value: str) -> bool:
-    found = _condition(status, kind)
-    return found is not None and found["status"] == value
+    condition = _condition(status, kind)
+    return condition is not None and condition["status"] == value
 
 
 def _condition(status: Json, kind: str) -> Json | None:
-    return next((found for found in status.get("conditions") or () if found["type"] == kind), None)
+    return next(
+        (condition for condition in status.get("conditions") or () if condition["type"] == kind), None
+    )
 
 
 def initial(stored: list[str]) -> Json:
@@ -63,10 +65,10 @@ def storage_version(crd: Json) -> str | None:
 
 def with_names(crd: Json, taken: Taken, now: str) -> Json | None:
     """The status with the accepted names."""
-    status, wanted = crd["status"], crd["spec"]["names"]
-    if wanted == status["acceptedNames"]:
+    status, requested = crd["status"], crd["spec"]["names"]
+    if requested == status["acceptedNames"]:
         return None
-    accepted, condition = _accept(wanted, status["acceptedNames"], taken)
+    accepted, condition = _accept(requested, status["acceptedNames"], taken)
     if accepted == status["acceptedNames"] and _is_said(status, condition):
         return None
     established = _condition(status, "Established")
@@ -82,7 +84,7 @@ def _not_yet(established: Json | None, *, names_accepted: bool) -> Json:
     return established or _made("Established", "False", "NotAccepted", "not all names are accepted")
 
 
-def _accept(wanted: Json, before: Json, taken: Taken) -> tuple[Json, Json]:
+def _accept(requested: Json, before: Json, taken: Taken) -> tuple[Json, Json]:
     accepted, conflict = dict(before), ("", "")
     for field, reason, used in (
         ("plural", "PluralConflict", taken.words),
@@ -91,13 +93,13 @@ def _accept(wanted: Json, before: Json, taken: Taken) -> tuple[Json, Json]:
         ("kind", "KindConflict", taken.kinds),
         ("listKind", "ListKindConflict", taken.kinds),
     ):
-        clashes = _clashes(wanted.get(field), before.get(field), used)
+        clashes = _clashes(requested.get(field), before.get(field), used)
         if clashes:
             texts = [f"{quoted(name)} is already in use" for name in clashes]
             conflict = (reason, texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]")
         else:
-            _put(accepted, field, wanted.get(field))
-    _put(accepted, "categories", wanted.get("categories"))
+            _put(accepted, field, requested.get(field))
+    _put(accepted, "categories", requested.get("categories"))
     if conflict[0]:
         return accepted, _made("NamesAccepted", "False", *conflict)
     return accepted, _made("NamesAccepted", "True", "NoConflicts", "no conflicts found")
@@ -110,9 +112,9 @@ def _put(names: Json, field: str, value: Any) -> None:
         names.pop(field, None)
 
 
-def _clashes(wanted: Any, before: Any, used: Collection[str]) -> list[str]:
+def _clashes(requested: Any, before: Any, used: Collection[str]) -> list[str]:
     """Which of the names other definitions have."""
-    names = wanted if isinstance(wanted, list) else [wanted or ""]
+    names = requested if isinstance(requested, list) else [requested or ""]
     ours = before if isinstance(before, list) else [before or ""]
     return [name for name in dict.fromkeys(names) if name in used and name not in ours]
 
@@ -190,16 +192,16 @@ def _made(kind: str, status: str, reason: str, message: str) -> Json:
 
 
 def _is_said(status: Json, condition: Json) -> bool:
-    found = _condition(status, condition["type"])
-    return found is not None and all(found.get(name, "") == value for name, value in condition.items())
+    current = _condition(status, condition["type"])
+    return current is not None and all(current.get(name, "") == value for name, value in condition.items())
 
 
 def _with(status: Json, condition: Json, now: str) -> Json:
     """The status with a condition, whose transition time changes with its value."""
     conditions, kind = list(status.get("conditions") or ()), condition["type"]
-    for index, found in enumerate(conditions):
-        if found["type"] == kind:
-            since = found.get("lastTransitionTime") if found["status"] == condition["status"] else None
+    for index, existing in enumerate(conditions):
+        if existing["type"] == kind:
+            since = existing.get("lastTransitionTime") if existing["status"] == condition["status"] else None
             conditions[index] = {**condition, "lastTransitionTime": since or now}
             break
     else:

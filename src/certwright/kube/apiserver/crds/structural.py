@@ -60,8 +60,8 @@ def structural_errors(path: str, schema: Schema, *, has_status: bool = False) ->
     errors = _root_errors(path, schema, has_status=has_status)
     unsupported = _unsupported(schema)
     if not unsupported:
-        found = sorted(_node(path, schema, "root") + _incomplete(schema, schema, path, path), key=str)
-        errors += found or default_errors(path, schema)
+        violations = sorted(_node(path, schema, "root") + _incomplete(schema, schema, path, path), key=str)
+        errors += violations or default_errors(path, schema)
     errors += openapi_errors(path, schema)
     if unsupported and not errors:
         errors.append(invalid(path, "", unsupported))
@@ -111,13 +111,13 @@ def _unsupported(schema: Schema) -> str:
 
 
 def _children(schema: Schema) -> list[Schema]:
-    found = [*(schema.get("properties") or {}).values()]
-    found += [
+    children = [*(schema.get("properties") or {}).values()]
+    children += [
         schema[word]
         for word in ("items", "additionalProperties", "not")
         if isinstance(schema.get(word), Mapping)
     ]
-    return found + [branch for word in _LOGIC for branch in schema.get(word) or ()]
+    return children + [branch for word in _LOGIC for branch in schema.get(word) or ()]
 
 
 # --- invariants -------------------------------------------------------------------------------------------

@@ -79,9 +79,9 @@ class _Errors(NamedTuple):
 def _node(place: _Place, known: Collection[str]) -> _Errors:
     errors = _Errors([], [])
     for child in place.children():
-        found = _node(child, known)
-        errors.texts.extend(found.texts)
-        errors.rules.extend(found.rules)
+        child_errors = _node(child, known)
+        errors.texts.extend(child_errors.texts)
+        errors.rules.extend(child_errors.rules)
     rules = [
         (f"{place.path}.{RULES}[{index}]", rule)
         for index, rule in enumerate(place.schema.get(RULES) or ())
@@ -147,7 +147,7 @@ def _compile_errors(place: _Place, rules: list[tuple[str, Mapping[str, Any]]]) -
         return [FieldError(f"{place.path}.{RULES}", "InternalError", _NO_TYPE)]
     errors = []
     for where, rule in rules:
-        errors += _one_rule(checker, where, rule, place)
+        errors += _rule_errors(checker, where, rule, place)
     return errors
 
 
@@ -165,7 +165,7 @@ def _check(checker: Checker, rule: Mapping[str, Any], name: str) -> tuple[bool, 
     return checked.uses_old, ""
 
 
-def _one_rule(checker: Checker, path: str, rule: Mapping[str, Any], place: _Place) -> list[FieldError]:
+def _rule_errors(checker: Checker, path: str, rule: Mapping[str, Any], place: _Place) -> list[FieldError]:
     optional = rule.get("optionalOldSelf")
     uses_old, problem = _check(checker, rule, "rule")
     errors = []

@@ -58,8 +58,8 @@ def version_errors(spec: Json, old: Json | None, known: frozenset[str] = frozens
 
 
 def _schema(version: Json) -> Json | None:
-    found: Json | None = (version.get("schema") or {}).get("openAPIV3Schema")
-    return found
+    schema: Json | None = (version.get("schema") or {}).get("openAPIV3Schema")
+    return schema
 
 
 def _shared(versions: list[Json]) -> frozenset[str]:
@@ -221,11 +221,11 @@ def _selectable_errors(path: str, fields: Iterable[Json], schema: Mapping[str, A
             errors.append(required(where))
             continue
         try:
-            shown, found = field_paths.resolve(value, schema, brackets=False)
+            shown, field_schema = field_paths.resolve(value, schema, brackets=False)
         except ValueError as error:
             errors.append(invalid(where, value, f"is an invalid path: {error}"))
             continue
-        errors += _selectable_problems(where, value, shown, found)
+        errors += _selectable_problems(where, value, shown, field_schema)
         if shown in seen:
             errors.append(duplicate(where, value))
         seen.add(shown)
@@ -234,11 +234,13 @@ def _selectable_errors(path: str, fields: Iterable[Json], schema: Mapping[str, A
     return errors
 
 
-def _selectable_problems(where: str, value: str, shown: str, found: Mapping[str, Any]) -> list[FieldError]:
+def _selectable_problems(
+    where: str, value: str, shown: str, field_schema: Mapping[str, Any]
+) -> list[FieldError]:
     errors = []
     if shown.partition(".")[0] == "metadata":
         errors.append(invalid(where, value, "must not point to fields in metadata"))
-    if found.get("type") not in ("string", "boolean", "integer"):
+    if field_schema.get("type") not in ("string", "boolean", "integer"):
         text = (
             "must point to a field of type string, boolean or integer. Enum string fields and strings with "
             "formats are allowed."
