@@ -28,15 +28,15 @@ class FeatureGates:
 
     __slots__ = ("_open",)
 
-    def __init__(self, wanted: Mapping[str, bool] | None = None) -> None:
-        """All at their default but those in `wanted`. Raises `ValueError` for an unknown gate."""
+    def __init__(self, settings: Mapping[str, bool] | None = None) -> None:
+        """All at their default but those in `settings`. Raises `ValueError` for an unknown gate."""
         self._open = dict(DEFAULTS)
-        self.switch(wanted or {})
+        self.switch(settings or {})
 
-    def switch(self, wanted: Mapping[str, bool]) -> None:
+    def switch(self, settings: Mapping[str, bool]) -> None:
         """Enable and disable gates; the others stay as they are. Raises `ValueError`."""
-        gates.check(wanted, DEFAULTS)
-        self._open.update(wanted)
+        gates.check(settings, DEFAULTS)
+        self._open.update(settings)
 
     def enabled(self, name: str) -> bool:
         """Whether the gate is enabled. Raises `KeyError` for an unknown gate."""

@@ -42,21 +42,21 @@ def _field(path: Path) -> str:
     return show_path(path) or "<nil>"
 
 
-def _whole(value: object) -> object:
+def _go_number(value: object) -> object:
     """Go shows 3.0 as 3."""
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-def wrong_type(path: Path, expected: str, found: str) -> FieldError:
+def wrong_type(path: Path, expected: str, actual: str) -> FieldError:
     """`spec.x: Invalid value: "string": spec.x in body must be of type array: "string"`."""
     name = show_path(path)
-    error = invalid(name or "<nil>", found, f'{name} in body must be of type {expected}: "{found}"')
+    error = invalid(name or "<nil>", actual, f'{name} in body must be of type {expected}: "{actual}"')
     return FieldError(error.field, "FieldValueTypeInvalid", error.detail)
 
 
 def wrong(path: Path, value: object, rule: str) -> FieldError:
     """`spec.x: Invalid value: 7: spec.x in body should be less than or equal to 5`."""
-    return invalid(_field(path), _whole(value), f"{show_path(path)} in body {rule}")
+    return invalid(_field(path), _go_number(value), f"{show_path(path)} in body {rule}")
 
 
 def bad_factor(path: Path, factor: float) -> FieldError:
@@ -83,7 +83,7 @@ def missing(path: Path) -> FieldError:
 
 def not_in_enum(path: Path, value: object, allowed: tuple[str, ...]) -> FieldError:
     """`spec.x: Unsupported value: "c": supported values: "a", "b"`."""
-    return not_supported(_field(path), _whole(value), allowed)
+    return not_supported(_field(path), _go_number(value), allowed)
 
 
 def string_too_long(path: Path, limit: int) -> FieldError:
@@ -91,9 +91,9 @@ def string_too_long(path: Path, limit: int) -> FieldError:
     return too_long(_field(path), limit)
 
 
-def too_many_items(path: Path, found: int, limit: int) -> FieldError:
+def too_many_items(path: Path, count: int, limit: int) -> FieldError:
     """`spec.x: Too many: 3: must have at most 2 items`."""
-    return too_many(_field(path), found, limit)
+    return too_many(_field(path), count, limit)
 
 
 def twice(path: Path, value: object) -> FieldError:

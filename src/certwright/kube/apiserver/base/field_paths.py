@@ -58,9 +58,9 @@ def _quoted(mark: str) -> str:
     if len(mark) < 2 or mark[0] != "'" or mark[-1] != "'":
         raise ValueError(f"expected single quoted string but got {mark}")
 
-    def unescape(found: re.Match[str]) -> str:
-        if found[1] not in _ESCAPES:
-            raise ValueError(f"invalid string literal: invalid escape char {found[0]}")
-        return _ESCAPES[found[1]]
+    def unescape(match: re.Match[str]) -> str:
+        if match[1] not in _ESCAPES:
+            raise ValueError(f"invalid string literal: invalid escape char {match[0]}")
+        return _ESCAPES[match[1]]
 
     return re.sub(r"\\(.)", unescape, mark[1:-1], flags=re.DOTALL)

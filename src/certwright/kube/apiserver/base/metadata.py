@@ -66,10 +66,10 @@ def clean(definition: KindFacts, obj: Json) -> list[str]:
         raise _unreadable(definition, metadata)
     # Managed fields that a patch leaves alone are bytes, and read by managed.py.
     if (entries := metadata.get(MANAGED)) is not None and type(entries) is not msgspec.Raw:
-        found = metadata_types.clean_entries(entries) if type(entries) is list else None
-        if found is None:
+        unknown_members = metadata_types.clean_entries(entries) if type(entries) is list else None
+        if unknown_members is None:
             raise _unreadable(definition, metadata)
-        unknown += found
+        unknown += unknown_members
     if not all(metadata.values()):
         _drop_empty(metadata)
     if metadata.get("ownerReferences"):
@@ -261,15 +261,15 @@ def warnings(definition: KindFacts, new: Json, old: Json | None) -> list[str]:
     finalizers = new.get("finalizers")
     if not finalizers or not definition.custom:
         return []
-    found: list[str] = []
+    messages: list[str] = []
     for name in sorted(set(finalizers) - set((old or {}).get("finalizers", ()))):
         if "/" not in name and name not in _STANDARD_FINALIZERS:
             more = " including a path (/)" if "." in name else ""
-            found.append(
+            messages.append(
                 f"metadata.finalizers: {quoted(name)}: prefer a domain-qualified finalizer name{more} "
                 "to avoid accidental conflicts with other finalizer writers"
             )
-    return found
+    return messages
 
 
 def wipe(metadata: Json) -> None:

@@ -127,10 +127,10 @@ def in_utc(text: str) -> str:
 def clean_entries(entries: list[Any]) -> list[str] | None:
     """The paths of unknown members of `metadata.managedFields`, which are dropped; None: a type is wrong."""
     try:
-        found = convert(entries, list[_Entry | None])
+        typed_entries = convert(entries, list[_Entry | None])
     except msgspec.ValidationError:
         return None
-    if not all(entry is None or entry.time is None or _is_time(entry.time) for entry in found):
+    if not all(entry is None or entry.time is None or _is_time(entry.time) for entry in typed_entries):
         return None
     unknown: list[str] = []
     for index, entry in enumerate(entries):

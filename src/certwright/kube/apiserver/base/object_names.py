@@ -93,8 +93,8 @@ _FORMS: Mapping[NameRule, tuple[Callable[[str], object], str]] = {
 
 def problems(rule: NameRule, name: str) -> list[str]:
     """All errors of a name: one that is too long may contain invalid characters too."""
-    found = [text] if (text := rule(name)) else []
+    errors = [text] if (text := rule(name)) else []
     has_form, message = _FORMS.get(rule, (None, ""))
-    if found and message not in found and has_form is not None and not has_form(name):
-        found.append(message)
-    return found
+    if errors and message not in errors and has_form is not None and not has_form(name):
+        errors.append(message)
+    return errors

@@ -85,8 +85,12 @@ class Ratchet:
         schema, new, old = self._schema, self._judged.new, self._judged.old
         for step in reversed(steps):
             if isinstance(step, int):
-                found = old_items(schema, old)(new[step])
-                old, new, schema = _ABSENT if found is None else found, new[step], schema.get("items") or {}
+                old_item = old_items(schema, old)(new[step])
+                old, new, schema = (
+                    _ABSENT if old_item is None else old_item,
+                    new[step],
+                    schema.get("items") or {},
+                )
             else:
                 if type(old) is not dict:
                     return _ABSENT
@@ -95,6 +99,6 @@ class Ratchet:
 
 
 def _property(schema: Schema, key: str) -> Schema:
-    found = (schema.get("properties") or {}).get(key)
+    property_schema = (schema.get("properties") or {}).get(key)
     extra = schema.get("additionalProperties")
-    return found or (extra if isinstance(extra, Mapping) else {})
+    return property_schema or (extra if isinstance(extra, Mapping) else {})

@@ -139,9 +139,9 @@ def _declared(name: str, function: Function, kinds: Sequence[str]) -> Iterator[A
     if cel_functions.ANY not in takes:
         yield overload(name, takes, gives, function)
         return
-    whole, listed = cel_functions.ANY, f"list({cel_functions.ANY})"
+    any_type, listed = cel_functions.ANY, f"list({cel_functions.ANY})"
     for any_kind in kinds:
-        meant = {whole: any_kind, listed: f"list({any_kind})"}
+        meant = {any_type: any_kind, listed: f"list({any_kind})"}
         yield overload(name, [meant.get(kind, kind) for kind in takes], gives, function)
 
 
@@ -153,10 +153,10 @@ def _comparisons() -> list[Any]:
         cel.FunctionDecl(
             operator,
             [
-                cel.Overload(f"mixed_{operator}_{one}_{other}", cel.Type.BOOL, [kinds[one], kinds[other]])
-                for one in numbers
-                for other in numbers
-                if one != other
+                cel.Overload(f"mixed_{operator}_{left}_{right}", cel.Type.BOOL, [kinds[left], kinds[right]])
+                for left in numbers
+                for right in numbers
+                if left != right
             ],
         )
         for operator in ("_<_", "_<=_", "_>_", "_>=_")

@@ -98,8 +98,8 @@ def type_named(name: str) -> Any:
         "timestamp": cel.Type.TIMESTAMP,
         "duration": cel.Type.DURATION,
     }
-    found = known.get(name)
-    return found if found is not None else cel.Type(name)
+    cel_type = known.get(name)
+    return cel_type if cel_type is not None else cel.Type(name)
 
 
 # --- Kubernetes' functions ---------------------------------------------------------------------------------

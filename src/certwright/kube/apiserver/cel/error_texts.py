@@ -53,8 +53,8 @@ _QUOTED = re.compile(
 
 def unsupported(expression: str) -> list[tuple[int, str]]:
     """Where the expression has names in backquotes, which Kubernetes does not allow."""
-    found = [(match.start(), match[0]) for match in _QUOTED.finditer(expression)]
-    return [(place, "unsupported syntax: '`'") for place, text in found if text == "`"][:1]
+    tokens = [(match.start(), match[0]) for match in _QUOTED.finditer(expression)]
+    return [(place, "unsupported syntax: '`'") for place, text in tokens if text == "`"][:1]
 
 
 def at_places(expression: str, problems: Iterable[tuple[int, str]]) -> str:

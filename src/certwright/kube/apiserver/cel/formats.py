@@ -32,8 +32,8 @@ _Problems = Callable[[str], list[str]]
 
 def _of_rule(rule: object_names.NameRule) -> _Problems:
     def problems(text: str) -> list[str]:
-        found = rule(text)
-        return [found] if found else []
+        problem = rule(text)
+        return [problem] if problem else []
 
     return problems
 
@@ -96,10 +96,10 @@ def _validate(form: Raw, text: str) -> Raw:
     return tuple(_FORMATS[form[0]](text))
 
 
-def _value(found: Raw) -> list[str]:
-    if not found:
+def _value(violations: Raw) -> list[str]:
+    if not violations:
         raise ValueError("optional.none() dereference")
-    return list(found)
+    return list(violations)
 
 
 FORMAT_FUNCTIONS: dict[str, list[Function]] = {
@@ -116,7 +116,10 @@ FORMAT_FUNCTIONS: dict[str, list[Function]] = {
     ],
     "orValue": [
         member(
-            "Violations", "list(string)", gives="list(string)", run=lambda found, other: list(found) or other
+            "Violations",
+            "list(string)",
+            gives="list(string)",
+            run=lambda violations, other: list(violations) or other,
         )
     ],
 }

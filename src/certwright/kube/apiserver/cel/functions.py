@@ -30,7 +30,7 @@ _SUMMABLE = ("int", "uint", "double")
 
 
 def _is_sorted(items: Sequence[Any]) -> bool:
-    return all(one <= other for one, other in pairwise(items))
+    return all(left <= right for left, right in pairwise(items))
 
 
 def _extreme(pick: Callable[[Sequence[Any]], Any], name: str) -> Callable[[Sequence[Any]], Any]:
@@ -42,12 +42,12 @@ def _extreme(pick: Callable[[Sequence[Any]], Any], name: str) -> Callable[[Seque
     return run
 
 
-def _index_of(items: Sequence[Any], wanted: Any) -> int:
-    return next((index for index, item in enumerate(items) if item == wanted), -1)
+def _index_of(items: Sequence[Any], value: Any) -> int:
+    return next((index for index, item in enumerate(items) if item == value), -1)
 
 
-def _last_index_of(items: Sequence[Any], wanted: Any) -> int:
-    return next((index for index in reversed(range(len(items))) if items[index] == wanted), -1)
+def _last_index_of(items: Sequence[Any], value: Any) -> int:
+    return next((index for index in reversed(range(len(items))) if items[index] == value), -1)
 
 
 def _per_type(types: Sequence[str], run: Callable[..., Any], gives: str = "") -> list[Function]:

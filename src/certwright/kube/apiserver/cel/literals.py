@@ -20,7 +20,7 @@ _ANY_ITEMS = "format"  # its list of arguments may contain any types
 def problems(tree: ast.Tree, holds: Holds) -> list[tuple[int, str]]:
     """An error: its offset in the text, and its message."""
     parts = list(tree.parts)
-    found: list[tuple[ast.Part, str]] = [
+    errors: list[tuple[ast.Part, str]] = [
         (part, f"invalid {name} argument")
         for name in _CHECKED
         for part in _literals(parts, name)
@@ -29,8 +29,8 @@ def problems(tree: ast.Tree, holds: Holds) -> list[tuple[int, str]]:
     exempt = set(_exempt(parts))
     for part in parts:
         if part.key not in exempt:
-            found += _mixed(tree, part)
-    return [(tree.places.get(part.key, 0), text) for part, text in found]
+            errors += _mixed(tree, part)
+    return [(tree.places.get(part.key, 0), text) for part, text in errors]
 
 
 def _literals(parts: list[ast.Part], function: str) -> Iterator[ast.Constant]:

@@ -74,21 +74,21 @@ def _operand(other: Raw | int) -> Decimal:
     return Decimal(other) if isinstance(other, int) else _value(other)
 
 
-def _add(one: Raw, other: Raw | int) -> Raw:
-    return (_canonical(_value(one) + _operand(other)),)
+def _add(left: Raw, right: Raw | int) -> Raw:
+    return (_canonical(_value(left) + _operand(right)),)
 
 
-def _subtract(one: Raw, other: Raw | int) -> Raw:
-    return (_canonical(_value(one) - _operand(other)),)
+def _subtract(left: Raw, right: Raw | int) -> Raw:
+    return (_canonical(_value(left) - _operand(right)),)
 
 
 QUANTITY_FUNCTIONS: dict[str, list[Function]] = {
     "quantity": [plain("string", gives="Quantity", run=_quantity)],
     "isQuantity": [plain("string", gives="bool", run=_is_quantity)],
-    "sign": [member("Quantity", gives="int", run=lambda one: _sign(_value(one)))],
+    "sign": [member("Quantity", gives="int", run=lambda raw: _sign(_value(raw)))],
     "isInteger": [member("Quantity", gives="bool", run=_fits)],
     "asInteger": [member("Quantity", gives="int", run=_as_integer)],
-    "asApproximateFloat": [member("Quantity", gives="double", run=lambda one: float(_value(one)))],
+    "asApproximateFloat": [member("Quantity", gives="double", run=lambda raw: float(_value(raw)))],
     "add": [
         member("Quantity", "Quantity", gives="Quantity", run=_add),
         member("Quantity", "int", gives="Quantity", run=_add),
@@ -98,10 +98,10 @@ QUANTITY_FUNCTIONS: dict[str, list[Function]] = {
         member("Quantity", "int", gives="Quantity", run=_subtract),
     ],
     "isGreaterThan": [
-        member("Quantity", "Quantity", gives="bool", run=lambda one, other: _value(one) > _value(other))
+        member("Quantity", "Quantity", gives="bool", run=lambda left, right: _value(left) > _value(right))
     ],
     "isLessThan": [
-        member("Quantity", "Quantity", gives="bool", run=lambda one, other: _value(one) < _value(other))
+        member("Quantity", "Quantity", gives="bool", run=lambda left, right: _value(left) < _value(right))
     ],
     "compareTo": [member("Quantity", "Quantity", gives="int", run=lambda a, b: _sign(_value(a) - _value(b)))],
 }
@@ -128,12 +128,12 @@ def _normalized(text: str) -> str:
 
 
 def _semver(text: str, normalize: bool = False) -> Raw:
-    wanted = _normalized(text) if normalize else text
-    if not _SEMVER.fullmatch(wanted):
-        if wanted.count(".") < 2:
+    version = _normalized(text) if normalize else text
+    if not _SEMVER.fullmatch(version):
+        if version.count(".") < 2:
             raise ValueError("No Major.Minor.Patch elements found")
         raise ValueError(f'Invalid semantic version "{text}"')
-    return (wanted,)
+    return (version,)
 
 
 def _is_semver(text: str, normalize: bool = False) -> bool:
@@ -156,8 +156,8 @@ def _order(version: Raw) -> _Order:
     return int(match[1]), int(match[2]), int(match[3]), not marks, marks
 
 
-def _compare(one: Raw, other: Raw) -> int:
-    a, b = _order(one), _order(other)
+def _compare(version: Raw, other: Raw) -> int:
+    a, b = _order(version), _order(other)
     return int(a > b) - int(a < b)
 
 

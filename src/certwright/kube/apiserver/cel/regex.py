@@ -36,7 +36,7 @@ _GROUP = re.compile(
 @remembering(most=256, longest=1024)
 def _without_groups(pattern: str) -> str:
     """The library returns the first group if there is one; Kubernetes returns the whole match."""
-    return _GROUP.sub(lambda found: "(?:" if found[0].startswith("(") else found[0], pattern)
+    return _GROUP.sub(lambda match: "(?:" if match[0].startswith("(") else match[0], pattern)
 
 
 def _run(expression: Any, text: str, pattern: str) -> object:
@@ -53,7 +53,7 @@ def find(text: str, pattern: str) -> str:
 
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
     """The matches from left to right, at most `limit` where that is not negative."""
-    found = _run(_find_all(), text, pattern)
-    assert isinstance(found, list), "regex.extractAll gives a list"
-    texts = [str(getattr(item, "value", lambda item=item: item)()) for item in found]
+    matches = _run(_find_all(), text, pattern)
+    assert isinstance(matches, list), "regex.extractAll gives a list"
+    texts = [str(getattr(item, "value", lambda item=item: item)()) for item in matches]
     return texts if limit < 0 else texts[:limit]

@@ -27,8 +27,8 @@ def _last_index_of(text: str, part: str, offset: int | None = None) -> int:
         _check_offset(text, offset)
         text = text[: offset + len(part)]
     # Python finds from the left in linear time, but not from the right.
-    found = text[::-1].find(part[::-1])
-    return -1 if found < 0 else len(text) - found - len(part)
+    reverse_index = text[::-1].find(part[::-1])
+    return -1 if reverse_index < 0 else len(text) - reverse_index - len(part)
 
 
 _MOST_PARTS = 100_000

@@ -63,7 +63,7 @@ def escape(name: str) -> str | None:
         return None
     if name in _RESERVED:
         return f"__{name}__"
-    return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], name)
+    return _ESCAPED.sub(lambda match: _ESCAPES[match[0]], name)
 
 
 def as_root(schema: Schema) -> Schema:

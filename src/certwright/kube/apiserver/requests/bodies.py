@@ -250,17 +250,17 @@ def _may_repeat(body: bytes, value: Json) -> bool:
 def _count_colons(value: Any) -> int:
     """The same for the JSON of `value`, without encoding it: it may have numbers that take long to encode,
     and no other Python code would run during that."""
-    found, waiting = 0, [value]
+    count, waiting = 0, [value]
     while waiting:
         item = waiting.pop()
         if type(item) is dict:
-            found += len(item) + sum(key.count('":') for key in item)
+            count += len(item) + sum(key.count('":') for key in item)
             waiting += item.values()
         elif type(item) is list:
             waiting += item
         elif type(item) is str:
-            found += item.count('":')
-    return found
+            count += item.count('":')
+    return count
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -278,12 +278,12 @@ def repeats(call: Call, value: Any) -> list[str]:
     strictness, body = field_validation(call), call.request.body
     if strictness == "Ignore" or (strictness == "Warn" and not _may_repeat(body, value)):
         return []
-    found: dict[str, None] = {}
+    messages: dict[str, None] = {}
     waiting: list[tuple[str, Any, bool]] = [("", _AS_WRITTEN.decode(body.decode(errors="replace")), False)]
     while waiting:
         path, item, again = waiting.pop()
         if again:
-            found[f'duplicate field "{path}"'] = None
+            messages[f'duplicate field "{path}"'] = None
         if isinstance(item, _Pairs):
             seen, dot = set[str](), f"{path}." if path else ""
             members = []
@@ -293,16 +293,16 @@ def repeats(call: Call, value: Any) -> list[str]:
             waiting += reversed(members)
         elif isinstance(item, list):
             waiting += reversed([(f"{path}[{index}]", inner, False) for index, inner in enumerate(item)])
-    return list(found)
+    return list(messages)
 
 
 def field_validation(call: Call) -> str:
     """`Strict`, `Warn` or `Ignore`. Raises `Invalid` for anything else."""
-    wanted = call.query.get("fieldValidation") or "Warn"
-    if wanted not in ("Strict", "Warn", "Ignore"):
-        wrong = not_supported("fieldValidation", wanted, ("", "Ignore", "Strict", "Warn"))
+    strictness = call.query.get("fieldValidation") or "Warn"
+    if strictness not in ("Strict", "Warn", "Ignore"):
+        wrong = not_supported("fieldValidation", strictness, ("", "Ignore", "Strict", "Warn"))
         raise invalid_object("meta.k8s.io", f"{call.verb.capitalize()}Options", "", [wrong])
-    return wanted
+    return strictness
 
 
 def strict_errors(call: Call, unknown: list[str], repeats: Sequence[str]) -> str:
@@ -331,5 +331,5 @@ def _warnings(text: str) -> list[str]:
 def unreadable(call: Call, kind: str, version: str, detail: str) -> NotOfKind:
     """The body is not of the kind that the path names."""
     # A decoded custom object has the kind in its body.
-    wanted = kind if call.definition.custom else call.definition.kind
-    return NotOfKind(kind, version, detail, wanted=wanted)
+    expected = kind if call.definition.custom else call.definition.kind
+    return NotOfKind(kind, version, detail, expected=expected)

@@ -26,10 +26,10 @@ def partial_prefix(form: Form, kind: str = "PartialObjectMetadata") -> bytes:
 
 def headers(call: Call) -> dict[str, str]:
     """The headers of a JSON response."""
-    found = {"content-type": JSON, "cache-control": "no-cache, private"}
+    header_fields = {"content-type": JSON, "cache-control": "no-cache, private"}
     if call.warnings:
-        found["warning"] = _warning(call.warnings)
-    return found
+        header_fields["warning"] = _warning(call.warnings)
+    return header_fields
 
 
 _ALL_WARNINGS, _ONE_WARNING = 4 * 1024, 256
@@ -112,14 +112,14 @@ def success(call: Call, *, name: str, uid: str) -> Response:
 
 def failure(error: ApiError, warnings: Iterable[str] = ()) -> Response:
     """The `Status` of a failed request."""
-    found = {"content-type": JSON, "cache-control": "no-cache, private"}
+    header_fields = {"content-type": JSON, "cache-control": "no-cache, private"}
     if error.retry_after_s:
-        found["retry-after"] = str(error.retry_after_s)
+        header_fields["retry-after"] = str(error.retry_after_s)
     if error.http_status == 401:
-        found["www-authenticate"] = 'Bearer realm="certwright"'
+        header_fields["www-authenticate"] = 'Bearer realm="certwright"'
     if texts := list(warnings):
-        found["warning"] = _warning(texts)
-    return Response(error.http_status, found, encode_json(error.status()))
+        header_fields["warning"] = _warning(texts)
+    return Response(error.http_status, header_fields, encode_json(error.status()))
 
 
 class _Metadata(msgspec.Struct, frozen=True):

@@ -84,8 +84,8 @@ def check_timeout(query: Mapping[str, str]) -> None:
 
     It requests less time than a request has anyway. Raises `BadRequest`.
     """
-    if wanted := query.get("timeout"):
+    if timeout := query.get("timeout"):
         try:
-            parse_duration(wanted)
+            parse_duration(timeout)
         except ValueError as error:
             raise BadRequest(f"invalid timeout specified in the request URL - {error}") from None

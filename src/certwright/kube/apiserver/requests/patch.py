@@ -202,7 +202,7 @@ def _move(document: Any, source: list[str], path: list[str]) -> Any:
 
 def _test(document: Any, path: list[str], value: Any) -> Any:
     parent = _find(document, path[:-1]) if path else None
-    found = None if type(parent) is dict and path[-1] not in parent else _find(document, path)
-    if not same(found, value):
+    current = None if type(parent) is dict and path[-1] not in parent else _find(document, path)
+    if not same(current, value):
         raise PatchFailed(f"testing value {_show(path)} failed")
     return document

@@ -77,19 +77,19 @@ class _Parser:
 
     def parse(self) -> tuple[Requirement, ...]:
         """All requirements. Raises `_NoSelector`."""
-        found: list[Requirement] = []
+        requirements: list[Requirement] = []
         while word := self._peek():
             if word in _SYMBOLS and word != "!":
                 raise _NoSelector(f"found '{word}', expected: !, identifier, or 'end of string'")
             try:
-                found.append(self._requirement())
+                requirements.append(self._requirement())
             except _NoSelector as error:
                 raise _NoSelector(f"unable to parse requirement: {error}") from None
             if (word := self._take()) not in (",", ""):
                 raise _NoSelector(f"found '{word}', expected: ',' or 'end of string'")
             if word and not _begins(self._peek()):
                 raise _NoSelector(f"found '{self._peek()}', expected: identifier after ','")
-        return tuple(found)
+        return tuple(requirements)
 
     def _requirement(self) -> Requirement:
         negated = self._peek() == "!"
@@ -175,10 +175,12 @@ _T = TypeVar("_T")
 
 def _bounded(what: str, terms: Iterable[_T]) -> tuple[_T, ...]:
     """The terms, each once. Raises `BadRequest`."""
-    found = tuple(dict.fromkeys(terms))
-    if len(found) > MAX_TERMS:
-        raise BadRequest(f"a {what} selector may have at most {MAX_TERMS} terms, this one has {len(found)}")
-    return found
+    unique_terms = tuple(dict.fromkeys(terms))
+    if len(unique_terms) > MAX_TERMS:
+        raise BadRequest(
+            f"a {what} selector may have at most {MAX_TERMS} terms, this one has {len(unique_terms)}"
+        )
+    return unique_terms
 
 
 def labels_match(requirements: tuple[Requirement, ...], labels: Mapping[str, str]) -> bool:
@@ -222,8 +224,8 @@ def _split_escaped(text: str) -> list[str]:
 def _unescape(text: str) -> str:
     """The value that is meant. Raises `BadRequest`."""
 
-    def meant(found: re.Match[str]) -> str:
-        sequence = found[0]
+    def meant(match: re.Match[str]) -> str:
+        sequence = match[0]
         if sequence in (",", "="):
             raise BadRequest(f"invalid field selector: unescaped character in value: {ord(sequence)}")
         if sequence[1:] not in ("\\", ",", "="):

@@ -62,10 +62,10 @@ def _steps_only(steps: _Steps) -> Check:
 def _kind_and_steps(kind: Check, usual: frozenset[type], steps: _Steps) -> Check:
     # The usual types are looked up here, which saves a call per value.
     def check(value: Any, path: Path, errors: list[FieldError]) -> None:
-        found = type(value)
-        if found not in usual:
+        value_type = type(value)
+        if value_type not in usual:
             kind(value, path, errors)
-        for step in steps.get(found, ()):
+        for step in steps.get(value_type, ()):
             step(value, path, errors)
 
     return check
@@ -133,13 +133,13 @@ def _unique_items(value: list[Any], path: Path, errors: list[FieldError]) -> Non
 def _repeated(keys: list[Any]) -> list[int]:
     # Only the second of several equal ones is reported.
     seen: dict[bytes, int] = {}
-    found = []
+    indices = []
     for index, key in enumerate(keys):
         encoded = encode_sorted(key)
         seen[encoded] = seen.get(encoded, 0) + 1
         if seen[encoded] == 2:
-            found.append(index)
-    return found
+            indices.append(index)
+    return indices
 
 
 def _as_set(value: list[Any], path: Path, errors: list[FieldError]) -> None:
@@ -289,8 +289,8 @@ def _one_of(branches: list[Branch]) -> Check:
         results = [branch(value, path) for branch in branches]
         valid = sum(1 for result in results if not result)
         if valid != 1:
-            found = f"Found {valid} valid alternatives" if valid else "Found none valid"
-            errors.append(words.unmet(path, f"must validate one and only one schema (oneOf). {found}"))
+            detail = f"Found {valid} valid alternatives" if valid else "Found none valid"
+            errors.append(words.unmet(path, f"must validate one and only one schema (oneOf). {detail}"))
             errors.extend([] if valid else _shortest(results))
 
     return check

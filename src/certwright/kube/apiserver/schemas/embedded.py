@@ -32,10 +32,10 @@ def coerce(value: dict[str, Any], path: Path, unknown: list[str]) -> None:
         return
     prefix = show_path(path)
     try:
-        found = metadata.clean(_EMBEDDED, value)
+        unknown_members = metadata.clean(_EMBEDDED, value)
     except NotOfKind as error:
         raise Malformed(str(invalid(f"{prefix}.metadata", value["metadata"], error.detail))) from None
-    unknown += [f"{prefix}.{name}" for name in found]
+    unknown += [f"{prefix}.{name}" for name in unknown_members]
     for owner in value["metadata"].get("ownerReferences") or ():
         for key in ("apiVersion", "kind", "name", "uid"):
             owner.setdefault(key, "")
@@ -60,10 +60,10 @@ def check(value: dict[str, Any], path: Path, errors: list[FieldError]) -> None:
         where = (path, key)
         if key not in value:
             errors.append(words.missing(where))
-        elif type(found := value[key]) is not str:
-            errors.append(invalid(show_path(where), found, "must be a string"))
-        elif problem := _problem(key, found):
-            errors.append(invalid(show_path(where), found, problem))
+        elif type(member := value[key]) is not str:
+            errors.append(invalid(show_path(where), member, "must be a string"))
+        elif problem := _problem(key, member):
+            errors.append(invalid(show_path(where), member, problem))
     if (meta := value.get("metadata")) is not None:
         errors.extend(_metadata_errors(meta, (path, "metadata")))
 
@@ -83,24 +83,24 @@ def _metadata_errors(meta: Any, path: Path) -> list[FieldError]:
         return [invalid(prefix, meta, "must be an object")]
     if problem := metadata.type_problem(meta):
         return [invalid(prefix, meta, problem)]
-    found = [
+    errors = [
         invalid(f"{prefix}.{key}", meta[key], problem)
         for key in ("name", "generateName")
-        for problem in _segment_problems(meta.get(key) or "", whole=key == "name")
+        for problem in _segment_problems(meta.get(key) or "", is_complete=key == "name")
     ]
     if namespace := meta.get("namespace"):
-        found += [
+        errors += [
             invalid(f"{prefix}.namespace", namespace, text)
             for text in object_names.problems(object_names.dns_label, namespace)
         ]
-    return found + [
+    return errors + [
         FieldError(prefix + error.field.removeprefix("metadata"), error.reason, error.detail)
         for error in metadata.check(dict(meta))
     ]
 
 
-def _segment_problems(text: str, *, whole: bool) -> list[str]:
+def _segment_problems(text: str, *, is_complete: bool) -> list[str]:
     """Why a text is not a valid path segment."""
-    if whole and text in (".", ".."):
+    if is_complete and text in (".", ".."):
         return [f"may not be '{text}'"]
     return [f"may not contain '{mark}'" for mark in ("/", "%") if mark in text]

@@ -55,13 +55,13 @@ def compile_fast_check(schema: Schema, *, root: bool = False) -> FastCheck | Non
     `root`: it is for a complete object, whose metadata is checked elsewhere.
     """
     try:
-        wanted = Converter(_Types().of({"type": "object", **schema} if root else schema, 0, root=root))
+        converter = Converter(_Types().of({"type": "object", **schema} if root else schema, 0, root=root))
     except _Unsaid:
         return None
 
     def fast_check(value: Any) -> bool:
         try:
-            wanted.convert(value)
+            converter.convert(value)
         except msgspec.ValidationError:
             return False
         return True
@@ -95,8 +95,8 @@ class _Types:
         items, kind = schema.get("items"), schema.get("x-kubernetes-list-type", "atomic")
         if not isinstance(items, Mapping) or kind not in ("atomic", "map"):
             raise _Unsaid
-        found = _LIST[self.of(items, depth)]
-        return _bounded(found, schema.get("minItems"), schema.get("maxItems"))
+        list_type = _LIST[self.of(items, depth)]
+        return _bounded(list_type, schema.get("minItems"), schema.get("maxItems"))
 
     def _of_object(self, schema: Schema, depth: int, *, root: bool) -> Any:
         properties, extra = schema.get("properties"), schema.get("additionalProperties")

@@ -104,8 +104,8 @@ def _type_check(types: tuple[str, ...], form: str, *, nullable: bool) -> Check:
 def _type_error(path: Path, value: object, types: tuple[str, ...], form: str) -> FieldError:
     # With a format, Kubernetes compares and names formats instead of types (strings and lists excepted).
     if form and value is not None and not isinstance(value, (str, list)):
-        found = {int: "int64", float: "float64"}.get(type(value), "")
-        return words.wrong_type(path, form, found)
+        actual = {int: "int64", float: "float64"}.get(type(value), "")
+        return words.wrong_type(path, form, actual)
     return words.wrong_type(path, ",".join(types), _JSON[type(value)])
 
 
@@ -154,8 +154,8 @@ def _first_only(checks: list[Check]) -> list[Check]:
 
     def check(value: str, path: Path, errors: list[FieldError]) -> None:
         before = len(errors)
-        for one in checks:
-            one(value, path, errors)
+        for step in checks:
+            step(value, path, errors)
             if len(errors) > before:
                 return
 
@@ -246,10 +246,10 @@ _Rule = tuple[Compare, str]
 
 
 def _bound_check(bound: float, rule: _Rule) -> Check:
-    (holds, text), whole = rule, int(bound)
+    (holds, text), integer_bound = rule, int(bound)
 
     def check(value: float, path: Path, errors: list[FieldError]) -> None:
-        limit = whole if type(value) is int else bound
+        limit = integer_bound if type(value) is int else bound
         if not holds(value, limit):
             errors.append(words.wrong(path, value, f"{text} {_shown(limit)}"))
 
@@ -257,10 +257,10 @@ def _bound_check(bound: float, rule: _Rule) -> Check:
 
 
 def _factor_check(factor: float) -> Check:
-    whole = int(factor)
+    integer_factor = int(factor)
 
     def check(value: float, path: Path, errors: list[FieldError]) -> None:
-        by = whole if type(value) is int else factor
+        by = integer_factor if type(value) is int else factor
         if by <= 0:
             errors.append(words.bad_factor(path, by))
         elif not _divides(value, by):
@@ -278,8 +278,8 @@ def _divides(value: float, factor: float) -> bool:
     if type(value) is int and type(factor) is int:
         return value % factor == 0
     # The way round in which Kubernetes rounds.
-    found = 1 / factor * value if factor < 1 else value / factor
-    return isfinite(found) and found.is_integer()
+    quotient = 1 / factor * value if factor < 1 else value / factor
+    return isfinite(quotient) and quotient.is_integer()
 
 
 def _upper(*, exclusive: bool) -> _Rule:

@@ -87,8 +87,10 @@ class Schema:
 
     def is_same_as(self, other: Schema) -> bool:
         """Whether both were given as the same JSON, except for the order of names."""
-        one, two = self._encoded, other._encoded
-        return one == two or (len(one) == len(two) and msgspec.json.decode(one) == msgspec.json.decode(two))
+        left, right = self._encoded, other._encoded
+        return left == right or (
+            len(left) == len(right) and msgspec.json.decode(left) == msgspec.json.decode(right)
+        )
 
     @property
     def is_expensive(self) -> bool:

@@ -42,12 +42,12 @@ def check_shape(
     kept: list[FieldError] = []
     schema = definition.schema
     if definition.custom:
-        found = schema.judge(new, old, kept, part, is_accepted=is_accepted)
+        schema_errors = schema.judge(new, old, kept, part, is_accepted=is_accepted)
     else:
-        found = schema.validate(new, old)
+        schema_errors = schema.validate(new, old)
     if warnings is not None:
         warnings += [text for text in map(str, kept) if text not in warnings]
-    errors += map(_as_of_status, found) if part == "status" else found
+    errors += map(_as_of_status, schema_errors) if part == "status" else schema_errors
     _raise(definition, new, errors)
 
 
