@@ -83,8 +83,8 @@ async def unfit(call: Call, response: Response) -> Response | None:
         return None
     if call.form.shape is Shape.TABLE:
         return _without_table(call)
-    wanted, many = call.form.plural, call.verb in ("list", "deletecollection")
-    if wanted == many or (call.verb == "watch" and not wanted):
+    plural, many = call.form.plural, call.verb in ("list", "deletecollection")
+    if plural == many or (call.verb == "watch" and not plural):
         return None
     if response.stream is not None:
         await close_stream(response)

@@ -69,8 +69,8 @@ class Health:
         lines: list[str] = []
         failed = False
         # Concurrently, so that one slow check does not use up a probe's time for the others.
-        wanted = [check for check in checks if check not in excluded]
-        problems = dict(zip(wanted, await asyncio.gather(*map(self._problem, wanted)), strict=True))
+        included = [check for check in checks if check not in excluded]
+        problems = dict(zip(included, await asyncio.gather(*map(self._problem, included)), strict=True))
         for check in checks:
             if check in excluded:
                 lines.append(f"[+]{check} excluded: ok\n")

@@ -79,12 +79,12 @@ class _Series:
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Pairs of upper bound and count up to it; the last one's bound is infinite."""
-        found, so_far = [], self.quick
+        pairs, so_far = [], self.quick
         slow = self.slow or [0] * (len(BUCKETS) + 1)
         for index, bound in enumerate(("0.005", *map(str, BUCKETS[1:]), "+Inf")):
             so_far += slow[index]
-            found.append((bound, float(so_far)))
-        return found
+            pairs.append((bound, float(so_far)))
+        return pairs
 
 
 @runtime_checkable
@@ -249,11 +249,11 @@ def _requests(series: list[_Series]) -> Iterator[Metric]:
         labels=[*_REQUEST_LABELS, "retry_for_generate_name"],
     )
     counts: dict[tuple[str, ...], float] = {}
-    for one in series:
-        buckets = one.cumulative()
-        counts[one.labels] = counts.get(one.labels, 0.0) + buckets[-1][1]
-        retried = "true" if one.retried else ""
-        duration.add_metric([*one.labels, retried], buckets=buckets, sum_value=one.total_s)
+    for entry in series:
+        buckets = entry.cumulative()
+        counts[entry.labels] = counts.get(entry.labels, 0.0) + buckets[-1][1]
+        retried = "true" if entry.retried else ""
+        duration.add_metric([*entry.labels, retried], buckets=buckets, sum_value=entry.total_s)
     for labels, count in counts.items():
         total.add_metric(list(labels), count)
     yield total

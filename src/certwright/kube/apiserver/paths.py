@@ -41,9 +41,9 @@ class Paths:
         """The answer to an authorized `user`; 404 for an unknown path."""
         accept, known = request.headers.get("accept", ""), request.headers.get("if-none-match", "")
         query = request.target.partition("?")[2]
-        found = discovery.respond(self._registry, path, accept, known, method=request.method)
-        if found is not None:
-            return await convert_plain(request, found)
+        response = discovery.respond(self._registry, path, accept, known, method=request.method)
+        if response is not None:
+            return await convert_plain(request, response)
         if (document := await self._openapi.respond(path, accept, known, query)) is not None:
             return document
         # These ignore the method.

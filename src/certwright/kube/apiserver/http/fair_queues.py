@@ -140,14 +140,14 @@ class FairQueues:
 
     def send_away(self, before: float) -> None:
         """Time out the requests queued since `before` or longer."""
-        found: list[Waiter] = []
+        waiters: list[Waiter] = []
         for flow in self._flows.values():
             while flow.waiting and flow.waiting[0].since <= before:
-                found.append(flow.waiting.popleft())
+                waiters.append(flow.waiting.popleft())
                 self.waiting -= 1
                 self._count_rejected(TIME_OUT)
             self._line_up(flow)
-        for waiter in found:
+        for waiter in waiters:
             waiter.settle(False)
         self._dispatch()
 

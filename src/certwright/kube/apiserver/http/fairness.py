@@ -149,8 +149,8 @@ class Fairness:
     @property
     def levels(self) -> list[Level]:
         """All levels, each once."""
-        found = list(dict.fromkeys(self._levels.values()))
-        return found if self._masters is None else [*found, self._masters]
+        levels = list(dict.fromkeys(self._levels.values()))
+        return levels if self._masters is None else [*levels, self._masters]
 
     async def seat(
         self, user: Identity, verb: str, path: str, route: Route | None, query: Mapping[str, str]
@@ -228,10 +228,10 @@ class Sizes:
 
     async def count(self, definition: ResourceDefinition) -> int:
         """The approximate number of objects."""
-        found = self._counts.get(definition.bucket)
-        if found is None:
-            found = self._counts[definition.bucket] = await self._store.count(definition.bucket)
-        return found
+        count = self._counts.get(definition.bucket)
+        if count is None:
+            count = self._counts[definition.bucket] = await self._store.count(definition.bucket)
+        return count
 
     def wrote(self, definition: ResourceDefinition, _: Row, previous: Row | None) -> None:
         """Count a created object."""

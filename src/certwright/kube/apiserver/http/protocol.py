@@ -194,9 +194,9 @@ class HttpProtocol(Sender):
         """Feed the parser; a method that it does not know bypasses it."""
         if self._is_refused:
             return
-        if self._between and (found := _METHOD.match(data)) is not None and found[0] not in _METHODS:
-            self._foreign_method = found[0].decode()
-            data = _STAND_IN + data[found.end() :]
+        if self._between and (match := _METHOD.match(data)) is not None and match[0] not in _METHODS:
+            self._foreign_method = match[0].decode()
+            data = _STAND_IN + data[match.end() :]
         was_idle, self._is_idle = self._is_idle, False
         try:
             self._parser.feed_data(data)

@@ -33,15 +33,15 @@ class Traffic:
         self.arriving = 0  # bytes of incomplete bodies
         self.unread = Unread(max_unread)
         self.is_closing = False
-        self._one_less = asyncio.Event()
+        self._connection_removed = asyncio.Event()
 
     def remove(self, connection: Open) -> None:
         """Forget a closed connection."""
         self.connections.discard(connection)
-        self._one_less.set()
+        self._connection_removed.set()
 
     async def wait_ended(self) -> None:
         """Wait until no connections are left."""
         while self.connections:
-            self._one_less.clear()
-            await self._one_less.wait()
+            self._connection_removed.clear()
+            await self._connection_removed.wait()

@@ -114,8 +114,8 @@ shared_chunk = lru_cache(maxsize=1)(chunk)
 
 def wants_pretty(request: Request) -> bool:
     """Whether to indent the answer: the query asks for it, or the client is a browser, curl or Wget."""
-    if wanted := _PRETTY.search(request.target):
-        return wanted[1] in _TRUE
+    if match := _PRETTY.search(request.target):
+        return match[1] in _TRUE
     # OpenAPI documents are the same bytes for every client, under one ETag.
     by_people = request.headers.get("user-agent", "").startswith(_READ_BY_PEOPLE)
     return by_people and request.target.startswith("/api")

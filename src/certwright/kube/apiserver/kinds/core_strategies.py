@@ -146,8 +146,8 @@ def _prepare_namespace_update(new: Json, old: Json) -> None:
 def finalize(new: Json, old: Json) -> Json:
     """The stored object after a write to `finalize`: only the finalizers change."""
     spec = {**(old.get("spec") or {})}
-    if wanted := (new.get("spec") or {}).get("finalizers"):
-        spec["finalizers"] = wanted
+    if finalizers := (new.get("spec") or {}).get("finalizers"):
+        spec["finalizers"] = finalizers
     else:
         spec.pop("finalizers", None)
     return {**old, "metadata": dict(old["metadata"]), "spec": spec}

@@ -47,8 +47,8 @@ def _renamed(body: bytes, names: dict[str, str]) -> Json:
 
 def source(event: Json) -> str:
     """The program that reports a stored event, as field selectors know it."""
-    found = (event.get("source") or {}).get("component") or event.get("reportingComponent")
-    return str(found or "")
+    component = (event.get("source") or {}).get("component") or event.get("reportingComponent")
+    return str(component or "")
 
 
 def field_readers() -> dict[str, str]:

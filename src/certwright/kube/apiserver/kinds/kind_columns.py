@@ -56,8 +56,8 @@ def _external_ip(obj: Json) -> str:
         case "ExternalName":
             return str(spec.get("externalName", ""))
         case "LoadBalancer":
-            found = [*_ingress_addresses(obj), *given]
-            return ",".join(found) or "<pending>"
+            addresses = [*_ingress_addresses(obj), *given]
+            return ",".join(addresses) or "<pending>"
         case _:
             return _joined(given)
 
@@ -81,12 +81,14 @@ SERVICE = (
 
 
 def _endpoints(obj: Json) -> str:
-    found: list[str] = []
+    endpoints: list[str] = []
     for subset in obj.get("subsets") or ():
         ports = subset.get("ports") or [None]
         for address in subset.get("addresses") or ():
-            found += [address["ip"] if port is None else f"{address['ip']}:{port['port']}" for port in ports]
-    return _first_few(found) or _NONE
+            endpoints += [
+                address["ip"] if port is None else f"{address['ip']}:{port['port']}" for port in ports
+            ]
+    return _first_few(endpoints) or _NONE
 
 
 ENDPOINTS = (NAME, _column("Endpoints", _endpoints, "The addresses that are ready."), AGE)
@@ -100,8 +102,8 @@ def _slice_ports(obj: Json) -> str:
 
 
 def _slice_addresses(obj: Json) -> str:
-    found = [address for point in obj.get("endpoints") or () for address in point.get("addresses") or ()]
-    return _first_few(found) or _UNSET
+    addresses = [address for point in obj.get("endpoints") or () for address in point.get("addresses") or ()]
+    return _first_few(addresses) or _UNSET
 
 
 ENDPOINT_SLICE = (
@@ -116,8 +118,8 @@ ENDPOINT_SLICE = (
 
 
 def _hosts(obj: Json) -> str:
-    found = [rule["host"] for rule in _spec(obj).get("rules") or () if rule.get("host")]
-    return _first_few(found) or "*"
+    hosts = [rule["host"] for rule in _spec(obj).get("rules") or () if rule.get("host")]
+    return _first_few(hosts) or "*"
 
 
 INGRESS = (
@@ -225,10 +227,10 @@ RESOURCE_QUOTA = (
 
 def _subjects(kind: str) -> Callable[[Json], str]:
     def cell(obj: Json) -> str:
-        found = [subject for subject in obj.get("subjects") or () if subject.get("kind") == kind]
+        subjects = [subject for subject in obj.get("subjects") or () if subject.get("kind") == kind]
         if kind == "ServiceAccount":
-            return ", ".join(f"{subject.get('namespace', '')}/{subject['name']}" for subject in found)
-        return ", ".join(subject["name"] for subject in found)
+            return ", ".join(f"{subject.get('namespace', '')}/{subject['name']}" for subject in subjects)
+        return ", ".join(subject["name"] for subject in subjects)
 
     return cell
 

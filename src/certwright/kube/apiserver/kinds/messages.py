@@ -15,19 +15,19 @@ META_MESSAGE = "meta.v1.ObjectMeta"
 
 def message_of(api_version: str, kind: str) -> str:
     """The message that a kind is. Raises `KeyError` for a kind that is not built in."""
-    found = find_message(api_version, kind)
-    if found is None:
+    message = find_message(api_version, kind)
+    if message is None:
         raise KeyError((api_version, kind))
-    return found
+    return message
 
 
 @cache
 def fields(message: str) -> tuple[Field, ...]:
     """The fields of a message, as they stand in its JSON: inline ones in place. Raises `KeyError`."""
-    found: list[Field] = []
+    all_fields: list[Field] = []
     for field in fields_of(message):
-        found += fields(field.type) if field.inline else (field,)
-    return tuple(found)
+        all_fields += fields(field.type) if field.inline else (field,)
+    return tuple(all_fields)
 
 
 def wrapped_list(message: str) -> Field | None:

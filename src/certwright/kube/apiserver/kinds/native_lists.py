@@ -112,17 +112,17 @@ class MergeKeys(Mapping[tuple[str, ...], str]):
         self._kind = kind
 
     @cached_property
-    def _found(self) -> dict[tuple[str, ...], str]:
+    def _keys(self) -> dict[tuple[str, ...], str]:
         return dict(_collect(self._kind.message, (), frozenset()))
 
     def __getitem__(self, path: tuple[str, ...]) -> str:
-        return self._found[path]
+        return self._keys[path]
 
     def __iter__(self) -> Iterator[tuple[str, ...]]:
-        return iter(self._found)
+        return iter(self._keys)
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._keys)
 
 
 def _collect(

@@ -89,10 +89,10 @@ def _moment(value: str, pattern: re.Pattern[str]) -> datetime | None:
 
 
 def _time(value: Any, path: Path) -> Any:
-    found = _in_utc(value) if type(value) is str else None
-    if found is None:
+    utc_time = _in_utc(value) if type(value) is str else None
+    if utc_time is None:
         raise Unreadable(f"{show_path(path)}: expected a time in RFC 3339, e.g. 2026-01-02T15:04:05Z")
-    return found
+    return utc_time
 
 
 # Many objects contain the same times.
@@ -118,10 +118,10 @@ _QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)(
 
 
 def _quantity(value: Any, _: Path) -> Any:
-    found = canonical(str(value).strip()) if type(value) in (str, int, float) else None
-    if found is None:
+    quantity = canonical(str(value).strip()) if type(value) in (str, int, float) else None
+    if quantity is None:
         raise Unreadable(_QUANTITY_TEXT)
-    return found
+    return quantity
 
 
 def _int_or_string(value: Any, path: Path) -> Any:

@@ -80,12 +80,14 @@ def _validate_policy(new: Json, _: Json | None) -> list[FieldError]:
     errors += _condition_errors(spec.get("matchConditions") or (), has_params=has_params)
     errors += _variable_errors(spec.get("variables") or (), has_params=has_params)
     validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
-    scope = _Scope([one.get("name") or "" for one in spec.get("variables") or ()], has_params=has_params)
+    scope = _Scope(
+        [variable.get("name") or "" for variable in spec.get("variables") or ()], has_params=has_params
+    )
     if not validations and not audits:
         text = "validations or auditAnnotations must contain at least one item"
         errors += [required("spec.validations", text), required("spec.auditAnnotations", text)]
-    for index, one in enumerate(validations):
-        errors += _validation_errors(one, f"spec.validations[{index}]", scope)
+    for index, validation in enumerate(validations):
+        errors += _validation_errors(validation, f"spec.validations[{index}]", scope)
     return errors + _audit_errors(new["metadata"]["name"], audits, scope)
 
 
@@ -134,8 +136,8 @@ def _condition_errors(conditions: Sequence[Json], *, has_params: bool) -> list[F
         return [too_many(path, len(conditions), _MAX_CONDITIONS)]
     errors: list[FieldError] = []
     seen: set[str] = set()
-    for index, one in enumerate(conditions):
-        name = one.get("name") or ""
+    for index, condition in enumerate(conditions):
+        name = condition.get("name") or ""
         if not name:
             errors.append(required(f"{path}[{index}].name"))
         elif name in seen:
@@ -143,7 +145,7 @@ def _condition_errors(conditions: Sequence[Json], *, has_params: bool) -> list[F
         elif problem := check_label_key(name):
             errors.append(invalid(f"{path}[{index}].name", name, problem))
         seen.add(name)
-        text = one.get("expression") or ""
+        text = condition.get("expression") or ""
         at = f"{path}[{index}].expression"
         errors += expressions.check(text, at, expressions.CONDITION, has_params=has_params)
     return errors
@@ -152,8 +154,8 @@ def _condition_errors(conditions: Sequence[Json], *, has_params: bool) -> list[F
 def _variable_errors(variables: Sequence[Json], *, has_params: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[str] = set()
-    for index, one in enumerate(variables):
-        path, name = f"spec.variables[{index}]", one.get("name") or ""
+    for index, variable in enumerate(variables):
+        path, name = f"spec.variables[{index}]", variable.get("name") or ""
         if not name:
             errors.append(required(f"{path}.name", "name is required"))
         elif not _IDENTIFIER.fullmatch(name):
@@ -162,7 +164,7 @@ def _variable_errors(variables: Sequence[Json], *, has_params: bool) -> list[Fie
             errors.append(duplicate(f"{path}.name", name))
         # It may use those before it.
         scope = _Scope(seen, has_params=has_params)
-        errors += scope.check(one.get("expression") or "", f"{path}.expression", expressions.VARIABLE)
+        errors += scope.check(variable.get("expression") or "", f"{path}.expression", expressions.VARIABLE)
         seen.add(name)
     return errors
 
@@ -178,15 +180,15 @@ class _Scope:
         return expressions.check(text, path, role, has_params=self._has_params, variables=self._variables)
 
 
-def _validation_errors(one: Json, path: str, scope: _Scope) -> list[FieldError]:
-    errors = scope.check(one.get("expression") or "", f"{path}.expression", expressions.VALIDATION)
-    message, reason = one.get("message"), one.get("reason")
+def _validation_errors(validation: Json, path: str, scope: _Scope) -> list[FieldError]:
+    errors = scope.check(validation.get("expression") or "", f"{path}.expression", expressions.VALIDATION)
+    message, reason = validation.get("message"), validation.get("reason")
     if message and not message.strip():
         text = "message must be non-empty if specified"
         errors.append(invalid(f"{path}.message", message, text))
     if message and "\n" in message:
         errors.append(invalid(f"{path}.message", message, "message must not contain line breaks"))
-    if of_message := one.get("messageExpression"):
+    if of_message := validation.get("messageExpression"):
         at = f"{path}.messageExpression"
         if of_message.strip():
             errors += scope.check(of_message, at, expressions.MESSAGE)
@@ -203,8 +205,8 @@ def _audit_errors(policy: str, audits: Sequence[Json], scope: _Scope) -> list[Fi
         return [too_many(path, len(audits), _MAX_AUDITS)]
     errors: list[FieldError] = []
     seen: set[str] = set()
-    for index, one in enumerate(audits):
-        key = one.get("key") or ""
+    for index, audit in enumerate(audits):
+        key = audit.get("key") or ""
         if not key:
             errors.append(required(f"{path}[{index}].key"))
         elif key in seen:
@@ -212,7 +214,7 @@ def _audit_errors(policy: str, audits: Sequence[Json], scope: _Scope) -> list[Fi
         elif problem := check_label_key(f"{policy}/{key}"):
             errors.append(invalid(f"{path}[{index}].key", key, problem))
         seen.add(key)
-        text, at = one.get("valueExpression") or "", f"{path}[{index}].valueExpression"
+        text, at = audit.get("valueExpression") or "", f"{path}[{index}].valueExpression"
         if len(text) > _MAX_AUDIT_EXPRESSION:
             errors.append(too_long(at, _MAX_AUDIT_EXPRESSION))
         else:

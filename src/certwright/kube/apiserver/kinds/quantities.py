@@ -37,27 +37,27 @@ def canonical(text: str) -> str | None:
     if match is None or not text:
         return None
     suffix, exponent = match["suffix"] or "", match["exponent"]
-    whole, part = match["whole"] or "0", match["part"] or ""
-    negative, digits = match["sign"] == "-", whole + part
+    integer, part = match["whole"] or "0", match["part"] or ""
+    negative, digits = match["sign"] == "-", integer + part
     if len(digits) > _MOST_DIGITS:
         return None
     if suffix in _BINARY[1:]:
         power = _BINARY.index(suffix)
-        if _is_kept_binary(whole, part, power):
+        if _is_kept_binary(integer, part, power):
             return text
-        found = _binary(int(digits), len(part), power)
+        magnitude = _binary(int(digits), len(part), power)
     else:
         scale = (int(exponent) if exponent else _DECIMAL[suffix]) - len(part)
         kept = len(digits) <= _FAST_DIGITS and scale >= _NANO and scale % 3 == 0
         if kept and not digits.endswith("000") and digits[0] != "0":
             return text
-        found = _decimal(int(digits), scale, as_exponent=bool(exponent))
-    return f"-{found}" if negative and found != "0" else found
+        magnitude = _decimal(int(digits), scale, as_exponent=bool(exponent))
+    return f"-{magnitude}" if negative and magnitude != "0" else magnitude
 
 
-def _is_kept_binary(whole: str, part: str, power: int) -> bool:
-    room = _FAST_BINARY_DIGITS - len(whole) - 3 * power - 1
-    return not part and room >= 0 and bool(int(whole) & 7)
+def _is_kept_binary(integer: str, part: str, power: int) -> bool:
+    room = _FAST_BINARY_DIGITS - len(integer) - 3 * power - 1
+    return not part and room >= 0 and bool(int(integer) & 7)
 
 
 def _rounded(number: int, scale: int) -> tuple[int, int]:
@@ -85,13 +85,13 @@ def _decimal(number: int, scale: int, *, as_exponent: bool = False) -> str:
 
 def _binary(number: int, places: int, power: int) -> str:
     number, scale = _rounded(number * 1024**power, -places)
-    whole, rest = divmod(number, 10**-scale)
-    if whole >= _LARGEST_BINARY:
-        whole, rest = _LARGEST_BINARY, 0
-    if rest or whole < 1024:
+    integer, rest = divmod(number, 10**-scale)
+    if integer >= _LARGEST_BINARY:
+        integer, rest = _LARGEST_BINARY, 0
+    if rest or integer < 1024:
         # Kubernetes turns to decimal suffixes, so that nothing is lost.
-        return _decimal(number, scale) if rest or whole != _LARGEST_BINARY else str(whole)
+        return _decimal(number, scale) if rest or integer != _LARGEST_BINARY else str(integer)
     power = 0
-    while whole % 1024 == 0:
-        whole, power = whole // 1024, power + 1
-    return f"{whole}{_BINARY[power]}"
+    while integer % 1024 == 0:
+        integer, power = integer // 1024, power + 1
+    return f"{integer}{_BINARY[power]}"

@@ -220,9 +220,9 @@ def _available(obj: Json, clock: Clock) -> Json:
 def _validate_service(new: Json, _: Json | None) -> list[FieldError]:
     spec, name = new["spec"], new["metadata"]["name"]
     errors: list[FieldError] = []
-    wanted = f"{spec.get('version', '')}.{spec.get('group', '')}"
-    if name != wanted:
-        text = f'must be `spec.version+"."+spec.group`: "{wanted}"'
+    expected = f"{spec.get('version', '')}.{spec.get('group', '')}"
+    if name != expected:
+        text = f'must be `spec.version+"."+spec.group`: "{expected}"'
         errors.append(invalid("metadata.name", name, text))
     for field, most in (
         ("groupPriorityMinimum", _MAX_GROUP_PRIORITY),

@@ -39,9 +39,9 @@ def _validate(new: Json, old: Json | None) -> list[FieldError]:
     if not selector:
         return [required("spec.selector")]
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
-    wanted = selector.get("matchLabels") or {}
+    match_labels = selector.get("matchLabels") or {}
     errors: list[FieldError] = []
-    if any(labels.get(key) != value for key, value in wanted.items()):
+    if any(labels.get(key) != value for key, value in match_labels.items()):
         text = "`selector` does not match template `labels`"
         errors.append(invalid("spec.template.metadata.labels", labels, text))
     if old is not None and old["spec"].get("selector") != selector:

@@ -62,9 +62,9 @@ class OpenApi:
         if form is None:
             return Response(406, headers)
         headers["etag"] = f'"{etag}"'
-        wanted = parse_qs(query).get("hash", [""])[0]
-        if wanted and path not in (_PREFIX, _V2):
-            if wanted != etag:
+        requested_hash = parse_qs(query).get("hash", [""])[0]
+        if requested_hash and path not in (_PREFIX, _V2):
+            if requested_hash != etag:
                 return Response(301, {**headers, "content-type": form, "location": f"{path}?hash={etag}"})
             # The URL identifies the content, so clients may cache it forever.
             expires = formatdate(time.time() + _A_YEAR_S, usegmt=True)
@@ -150,8 +150,8 @@ def _form(path: str, accept: str) -> str | None:
     return proto.MEDIA_TYPES[1] if path == _V2 and _takes(accept, proto.MEDIA_TYPES) else None
 
 
-def _takes(accept: str, wanted: tuple[str, ...]) -> bool:
-    return any(item.partition(";")[0].strip() in wanted for item in accept.split(","))
+def _takes(accept: str, media_types: tuple[str, ...]) -> bool:
+    return any(item.partition(";")[0].strip() in media_types for item in accept.split(","))
 
 
 def _is_known(if_none_match: str, etag: str) -> bool:

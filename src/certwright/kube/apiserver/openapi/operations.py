@@ -144,9 +144,9 @@ def _places(definition: ResourceDefinition) -> Iterator[_Place]:
 
 def _path(path: str, named: tuple[Parameter, ...], operations: tuple[Operation, ...]) -> Path:
     """Parameters common to all operations are listed once, for the path."""
-    common = set(operations[0].parameters).intersection(*(found.parameters for found in operations[1:]))
+    common = set(operations[0].parameters).intersection(*(other.parameters for other in operations[1:]))
     shared = sorted((*named, *common, _PRETTY), key=lambda parameter: parameter.name)
-    return Path(path, tuple(shared), tuple(_without(found, common) for found in operations))
+    return Path(path, tuple(shared), tuple(_without(operation, common) for operation in operations))
 
 
 def _without(operation: Operation, common: set[Parameter]) -> Operation:
@@ -173,7 +173,7 @@ def _operation(
         action=_ACTIONS.get(verb, verb),
         description=f"{verb} {f'{part.name} of ' if part is not None else ''}{definition.kind}",
         kind=group_version_kind(definition),
-        parameters=tuple(Parameter(*found) for found in _QUERY[verb]),
+        parameters=tuple(Parameter(*parameter) for parameter in _QUERY[verb]),
         takes=takes,
         takes_as=takes_as,
         needs_body=verb != "delete",
@@ -229,11 +229,11 @@ def _answer(definition: ResourceDefinition, verb: str, part: Subresource | None)
 
 
 def _body(definition: ResourceDefinition, verb: str, part: Subresource | None) -> tuple[str, tuple[str, ...]]:
-    whole = (_JSON, _YAML) if definition.custom else ("*/*",)
+    media_types = (_JSON, _YAML) if definition.custom else ("*/*",)
     if verb in ("create", "update"):
-        return kind_of(definition, part), whole
+        return kind_of(definition, part), media_types
     if verb == "delete":
-        return DELETE_OPTIONS, whole
+        return DELETE_OPTIONS, media_types
     if verb != "patch":
-        return "", whole
+        return "", media_types
     return PATCH, (*_PATCHES, *((_STRATEGIC,) if definition.strategic is not None else ()), _APPLY)

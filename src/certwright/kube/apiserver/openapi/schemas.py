@@ -100,8 +100,8 @@ def of_kind(definition: ResourceDefinition, refer: Refer, plain: Plain) -> Itera
     if not definition.virtual:
         yield schema_name(definition, definition.list_kind), _list(definition, own, refer)
     for part in parts(definition):
-        if (found := message_of(part)) is not None and part.kind is not None:
-            yield from _of_part(found, part.kind, refer)
+        if (part_message := message_of(part)) is not None and part.kind is not None:
+            yield from _of_part(part_message, part.kind, refer)
 
 
 def _of_part(message: str, kind: tuple[str, str, str], refer: Refer) -> Iterator[tuple[str, Json]]:
@@ -130,8 +130,8 @@ def _dressed(definition: ResourceDefinition, own: Json, refer: Refer) -> Json:
 def _selectable(definition: ResourceDefinition) -> Json:
     if not definition.custom or not definition.selectable_fields:
         return {}
-    found = [{"fieldPath": path} for path in definition.selectable_fields]
-    return {"x-kubernetes-selectable-fields": found}
+    fields = [{"fieldPath": path} for path in definition.selectable_fields]
+    return {"x-kubernetes-selectable-fields": fields}
 
 
 def _list(definition: ResourceDefinition, own: str, refer: Refer) -> Json:
@@ -153,8 +153,8 @@ def _list(definition: ResourceDefinition, own: str, refer: Refer) -> Json:
 
 def _alone(reference: Json) -> Json:
     """A reference with nothing beside it needs no `allOf` around it."""
-    found: Json = reference["allOf"][0] if "allOf" in reference else reference
-    return found
+    plain_reference: Json = reference["allOf"][0] if "allOf" in reference else reference
+    return plain_reference
 
 
 # --- version 3 --------------------------------------------------------------------------------------------

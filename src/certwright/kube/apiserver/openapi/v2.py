@@ -21,14 +21,14 @@ def document(registry: Registry) -> Json:
     """The schemas of all kinds, and all paths."""
     plain = openapi_schemas.in_v2(_ref)
     schemas = {name: plain(schema) for name, schema in openapi_schemas.shared(_ref)}
-    found: Json = {}
+    path_items: Json = {}
     for definition in registry.all():
         schemas.update(openapi_schemas.of_kind(definition, _ref, plain))
-        found.update((path.path, _item(path)) for path in paths(definition))
+        path_items.update((path.path, _item(path)) for path in paths(definition))
     return {
         "swagger": "2.0",
         "info": {"title": "certwright", "version": __version__},
-        "paths": found,
+        "paths": path_items,
         "definitions": schemas,
     }
 
@@ -39,7 +39,7 @@ def _ref(name: str) -> Json:
 
 def _item(path: Path) -> Json:
     methods = {operation.method: _operation(operation) for operation in path.operations}
-    return {**methods, "parameters": [_parameter(found) for found in path.parameters]}
+    return {**methods, "parameters": [_parameter(parameter) for parameter in path.parameters]}
 
 
 def _operation(operation: Operation) -> Json:
@@ -47,7 +47,7 @@ def _operation(operation: Operation) -> Json:
         code: {"description": description, "schema": _ref(operation.gives)}
         for code, description in operation.codes
     }
-    parameters = [_parameter(found) for found in operation.parameters]
+    parameters = [_parameter(parameter) for parameter in operation.parameters]
     if operation.takes:
         body: Json = {"name": "body", "in": "body", "schema": _ref(operation.takes)}
         parameters.insert(0, {**body, "required": True} if operation.needs_body else body)
@@ -65,12 +65,12 @@ def _operation(operation: Operation) -> Json:
     return {**made, "parameters": parameters} if parameters else made
 
 
-def _parameter(found: Parameter) -> Json:
+def _parameter(parameter: Parameter) -> Json:
     made: Json = {
-        "name": found.name,
-        "in": found.where,
-        "type": found.type,
-        "description": found.description,
+        "name": parameter.name,
+        "in": parameter.where,
+        "type": parameter.type,
+        "description": parameter.description,
         "uniqueItems": True,
     }
-    return {**made, "required": True} if found.where == "path" else made
+    return {**made, "required": True} if parameter.where == "path" else made

@@ -21,15 +21,15 @@ UNAUTHORIZED = "Unauthorized"
 def document(definitions: Iterable[ResourceDefinition]) -> Json:
     """The OpenAPI document of these resources."""
     plain = openapi_schemas.in_v3(_all_of)
-    found: Json = {}
+    path_items: Json = {}
     schemas: Json = dict(openapi_schemas.shared(_all_of))
     for definition in definitions:
-        found.update((path.path, _item(path)) for path in paths(definition))
+        path_items.update((path.path, _item(path)) for path in paths(definition))
         schemas.update(openapi_schemas.of_kind(definition, _all_of, plain))
     return {
         "openapi": "3.0.0",
         "info": {"title": "certwright", "version": __version__},
-        "paths": found,
+        "paths": path_items,
         "components": {"schemas": schemas},
     }
 
@@ -45,7 +45,7 @@ def _all_of(name: str) -> Json:
 
 def _item(path: Path) -> Json:
     methods = {operation.method: _operation(operation) for operation in path.operations}
-    return {**methods, "parameters": [_parameter(found) for found in path.parameters]}
+    return {**methods, "parameters": [_parameter(parameter) for parameter in path.parameters]}
 
 
 def _operation(operation: Operation) -> Json:
@@ -62,14 +62,19 @@ def _operation(operation: Operation) -> Json:
         "x-kubernetes-group-version-kind": operation.kind,
     }
     if operation.parameters:
-        made["parameters"] = [_parameter(found) for found in operation.parameters]
+        made["parameters"] = [_parameter(parameter) for parameter in operation.parameters]
     if operation.takes:
         body: Json = {"content": {form: {"schema": _ref(operation.takes)} for form in operation.takes_as}}
         made["requestBody"] = {**body, "required": True} if operation.needs_body else body
     return made
 
 
-def _parameter(found: Parameter) -> Json:
-    schema = {"type": found.type, "uniqueItems": True}
-    made: Json = {"name": found.name, "in": found.where, "description": found.description, "schema": schema}
-    return {**made, "required": True} if found.where == "path" else made
+def _parameter(parameter: Parameter) -> Json:
+    schema = {"type": parameter.type, "uniqueItems": True}
+    made: Json = {
+        "name": parameter.name,
+        "in": parameter.where,
+        "description": parameter.description,
+        "schema": schema,
+    }
+    return {**made, "required": True} if parameter.where == "path" else made

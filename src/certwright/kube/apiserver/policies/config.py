@@ -44,7 +44,7 @@ class Match(msgspec.Struct, frozen=True):
         self, definition: ResourceDefinition, subresource: str, operation: str, name: str | None
     ) -> bool:
         """Whether a rule excludes that request. `name` None: only rules for all names are asked."""
-        rules = self.excluded if name is not None else tuple(one for one in self.excluded if not one.names)
+        rules = self.excluded if name is not None else tuple(rule for rule in self.excluded if not rule.names)
         return _match_any(rules, definition, subresource, operation, name)
 
 
@@ -56,8 +56,8 @@ def _match_any(
     name: str | None,
 ) -> bool:
     return any(
-        one.rule.matches(definition, subresource, operation) and (name is None or one.allows_name(name))
-        for one in rules
+        entry.rule.matches(definition, subresource, operation) and (name is None or entry.allows_name(name))
+        for entry in rules
     )
 
 
@@ -87,7 +87,10 @@ class Policy(msgspec.Struct, frozen=True):
     def expressions(self) -> tuple[str, ...]:
         """All CEL expressions."""
         validations = (
-            text for one in self.validations for text in (one.expression, one.message_expression) if text
+            text
+            for validation in self.validations
+            for text in (validation.expression, validation.message_expression)
+            if text
         )
         named = (text for _, text in (*self.variables, *self.audits))
         return (*self.conditions, *named, *validations)
@@ -122,10 +125,14 @@ def compile_policy(obj: Json) -> Policy:
         name=obj["metadata"]["name"],
         match=_match(spec.get("matchConstraints") or {}),
         param_kind=(kind["apiVersion"], kind["kind"]) if kind else None,
-        conditions=tuple(one["expression"] for one in spec.get("matchConditions") or ()),
-        variables=tuple((one["name"], one["expression"]) for one in spec.get("variables") or ()),
-        validations=tuple(_validation(one) for one in spec.get("validations") or ()),
-        audits=tuple((one["key"], one["valueExpression"]) for one in spec.get("auditAnnotations") or ()),
+        conditions=tuple(condition["expression"] for condition in spec.get("matchConditions") or ()),
+        variables=tuple(
+            (variable["name"], variable["expression"]) for variable in spec.get("variables") or ()
+        ),
+        validations=tuple(_validation(validation) for validation in spec.get("validations") or ()),
+        audits=tuple(
+            (audit["key"], audit["valueExpression"]) for audit in spec.get("auditAnnotations") or ()
+        ),
         fails_closed=spec.get("failurePolicy", "Fail") == "Fail",
     )
 
@@ -143,12 +150,12 @@ def compile_binding(obj: Json) -> Binding:
     )
 
 
-def _validation(one: Json) -> Validation:
+def _validation(validation: Json) -> Validation:
     return Validation(
-        one["expression"],
-        (one.get("message") or "").strip(),
-        one.get("messageExpression") or "",
-        one.get("reason") or "Invalid",
+        validation["expression"],
+        (validation.get("message") or "").strip(),
+        validation.get("messageExpression") or "",
+        validation.get("reason") or "Invalid",
     )
 
 

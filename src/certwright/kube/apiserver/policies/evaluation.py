@@ -57,8 +57,10 @@ class Evaluator:
                 return []
         except Failed as error:
             return _failed(policy, error)
-        found = [one for each in policy.validations for one in _validated(policy, each, evaluation)]
-        return found + _annotate(policy, evaluation)
+        violations = [
+            violation for each in policy.validations for violation in _validated(policy, each, evaluation)
+        ]
+        return violations + _annotate(policy, evaluation)
 
 
 def _conditions_hold(policy: Policy, evaluation: Evaluation) -> bool:
@@ -84,27 +86,27 @@ def _failed(policy: Policy, error: Failed) -> list[Violation]:
     return [Violation(str(error))] if policy.fails_closed else []
 
 
-def _validated(policy: Policy, one: Validation, evaluation: Evaluation) -> list[Violation]:
+def _validated(policy: Policy, validation: Validation, evaluation: Evaluation) -> list[Violation]:
     try:
-        value = evaluation.value(one.expression)
+        value = evaluation.value(validation.expression)
     except Failed as error:
         return _failed(policy, error)
     if value is True:
         return []
-    return [Violation(_message(one, evaluation), one.reason)]
+    return [Violation(_message(validation, evaluation), validation.reason)]
 
 
-def _message(one: Validation, evaluation: Evaluation) -> str:
-    if one.message_expression:
+def _message(validation: Validation, evaluation: Evaluation) -> str:
+    if validation.message_expression:
         try:
-            made = evaluation.value(one.message_expression)
+            made = evaluation.value(validation.message_expression)
         except Failed as error:
             _log.info("messageExpression: %s", error)
         else:
             made = made.strip() if isinstance(made, str) else ""
             if made and "\n" not in made and len(made.encode()) <= _MAX_MESSAGE_BYTES:
                 return made
-    return one.message or f"failed expression: {one.expression.strip()}"
+    return validation.message or f"failed expression: {validation.expression.strip()}"
 
 
 def _annotate(policy: Policy, evaluation: Evaluation) -> list[Violation]:

@@ -99,11 +99,11 @@ class Compiler:
 
     def compile(self, text: str) -> _Compiled:
         """The compiled expression. Raises `environment.CompileError`."""
-        found = self._compiled.get(text)
-        if found is None:
+        compiled = self._compiled.get(text)
+        if compiled is None:
             expression = environment.Expression(text, self._names)
-            found = self._compiled[text] = _Compiled(expression, expression.fields_of(_VARIABLES))
-        return found
+            compiled = self._compiled[text] = _Compiled(expression, expression.fields_of(_VARIABLES))
+        return compiled
 
 
 class Evaluation:

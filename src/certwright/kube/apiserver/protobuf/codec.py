@@ -60,8 +60,8 @@ def decode(body: bytes, *, api_version: str = "", kind: str = "") -> Json:
 def _open(envelope: bytes) -> tuple[tuple[str, str], bytes]:
     """The envelope's type (apiVersion, kind), and the object's message."""
     reading = Reading(envelope)
-    found = reading.small(0, len(envelope))
-    raw, type_meta, named = found.get(2, (0, 0)), found.get(1), ("", "")
+    envelope_fields = reading.small(0, len(envelope))
+    raw, type_meta, named = envelope_fields.get(2, (0, 0)), envelope_fields.get(1), ("", "")
     if isinstance(type_meta, tuple):
         fields = reading.small(*type_meta)
         named = _text(reading, fields.get(1)), _text(reading, fields.get(2))

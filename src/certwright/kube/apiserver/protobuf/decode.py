@@ -86,8 +86,8 @@ def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json,
         pos += 1
         if tag > 0x7F:
             tag, pos = reading.varint(start)
-        found = pieces.get(tag)
-        if found is None:
+        piece = pieces.get(tag)
+        if piece is None:
             if (number := integers.get(tag)) is None:
                 pos = _read_other(reading, start, tag, pos, end, how, into)
                 continue
@@ -107,9 +107,9 @@ def read_message(reading: Reading, pos: int, end: int, how: Message, into: Json,
         try:
             if stop > end:
                 raise Malformed(pos, f"a value of {size} bytes goes beyond the end of its message")
-            found[1](reading, into, pos, stop, depth)
+            piece[1](reading, into, pos, stop, depth)
         except Malformed as error:
-            error.within(found[0].name)
+            error.within(piece[0].name)
             raise
         pos = stop
     for name, make in how.missing:
@@ -329,8 +329,8 @@ def _union_reader(type_name: str) -> Read:
     boolean = type_name == "SchemaOrBool"
 
     def read(reading: Reading, pos: int, end: int, depth: int) -> Any:
-        found = _nested(type_name, reading, pos, end, depth)
-        schema, other = found.get("schema"), found.get("other")
+        union = _nested(type_name, reading, pos, end, depth)
+        schema, other = union.get("schema"), union.get("other")
         if boolean:
             return other if schema is None else schema
         return other or schema

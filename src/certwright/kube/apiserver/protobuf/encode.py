@@ -94,12 +94,12 @@ def _field_put(field: Field) -> Put:
     if field.is_map:
         return _map_put(tag, put)
     if field.type in _NUMBERS:
-        one: Put = lambda value: tag + put(value)  # noqa: E731 - one of two forms of the same thing
+        put_value: Put = lambda value: tag + put(value)  # noqa: E731 - one of two forms of the same thing
     else:
-        one = lambda value: put_piece(tag, put(value))  # noqa: E731
+        put_value = lambda value: put_piece(tag, put(value))  # noqa: E731
     if field.repeated:
-        return lambda values: b"".join([one(value) for value in values])
-    return one
+        return lambda values: b"".join([put_value(value) for value in values])
+    return put_value
 
 
 def _map_put(tag: bytes, put: Put) -> Put:

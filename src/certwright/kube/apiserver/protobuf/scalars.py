@@ -49,8 +49,8 @@ def read_bytes(reading: Reading, pos: int, end: int, _: int = 0) -> str:
 
 
 def _seconds(reading: Reading, pos: int, end: int) -> tuple[int, int]:
-    found = reading.small(pos, end)
-    seconds, nanos = found.get(1, 0), found.get(2, 0)
+    fields = reading.small(pos, end)
+    seconds, nanos = fields.get(1, 0), fields.get(2, 0)
     if not isinstance(seconds, int) or not isinstance(nanos, int):
         raise Malformed(pos, "a time must have numbers in it")
     return signed(seconds, 64), signed(nanos, 32)
@@ -95,8 +95,8 @@ def read_quantity(reading: Reading, pos: int, end: int, _: int = 0) -> str:
 
 def read_int_or_string(reading: Reading, pos: int, end: int, _: int = 0) -> int | str:
     """A number or a string, depending on its first field."""
-    found = reading.small(pos, end)
-    kind, number, piece = found.get(1, 0), found.get(2, 0), found.get(3, (pos, pos))
+    fields = reading.small(pos, end)
+    kind, number, piece = fields.get(1, 0), fields.get(2, 0), fields.get(3, (pos, pos))
     if kind == 0 and isinstance(number, int):
         return signed(number, 32)
     if kind == 1 and isinstance(piece, tuple):
@@ -140,9 +140,9 @@ def _duration_text(nanoseconds: int) -> str:
 
 
 def _decimal(value: int, unit: int) -> str:
-    whole, part = divmod(value, unit)
+    integer, part = divmod(value, unit)
     digits = str(part).rjust(len(str(unit)) - 1, "0").rstrip("0")
-    return f"{whole}.{digits}" if part else f"{whole}"
+    return f"{integer}.{digits}" if part else f"{integer}"
 
 
 def put_text(value: str) -> bytes:
@@ -211,5 +211,5 @@ def _nanoseconds(text: str) -> int:
 
 
 def _scaled(number: str, unit: int) -> int:
-    whole, _, part = number.partition(".")
-    return int(whole or "0") * unit + (int(part) * unit // 10 ** len(part) if part else 0)
+    integer, _, part = number.partition(".")
+    return int(integer or "0") * unit + (int(part) * unit // 10 ** len(part) if part else 0)

@@ -114,20 +114,20 @@ class Reading:
 
     def small(self, pos: int, end: int) -> dict[int, int | tuple[int, int]]:
         """A message of few fields: numbers as they are, length-delimited fields as their bounds."""
-        found: dict[int, int | tuple[int, int]] = {}
+        fields: dict[int, int | tuple[int, int]] = {}
         self.spend(pos)
         while pos < end:
             tag, pos = self.tag(pos)
             if tag.wire == VARINT:
-                found[tag.number], pos = self.varint(pos)
+                fields[tag.number], pos = self.varint(pos)
             elif tag.wire == DELIMITED:
                 begin, pos = self.piece(pos, end)
-                found[tag.number] = (begin, pos)
+                fields[tag.number] = (begin, pos)
             else:
                 pos = self.skip(tag, pos, end)
             if pos > end:
                 raise Malformed(pos, "a value goes beyond the end of its message")
-        return found
+        return fields
 
 
 def signed(value: int, bits: int) -> int:

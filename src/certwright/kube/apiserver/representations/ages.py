@@ -30,16 +30,16 @@ def human_duration(seconds: float) -> str:
 
     Less than two seconds in the future counts as now, since clocks differ; more is `<invalid>`.
     """
-    whole = int(seconds)
-    if whole < -1:
+    whole_seconds = int(seconds)
+    if whole_seconds < -1:
         return "<invalid>"
-    whole = max(0, whole)
+    whole_seconds = max(0, whole_seconds)
     for limit, unit, name, rest_unit, rest_name in _STEPS:
-        if whole < limit:
-            count, rest = divmod(whole, unit)
+        if whole_seconds < limit:
+            count, rest = divmod(whole_seconds, unit)
             part = rest // rest_unit if rest_unit else 0
             return f"{count}{name}{part}{rest_name}" if part else f"{count}{name}"
-    return f"{whole // _YEAR}y"
+    return f"{whole_seconds // _YEAR}y"
 
 
 def age(timestamp: object, now: float) -> str:

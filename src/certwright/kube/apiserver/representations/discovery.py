@@ -48,18 +48,18 @@ def respond(
     for a form that does not exist.
     """
     path = path.rstrip("/")
-    wanted = _form(accept) if path in ("/api", "/apis") else ""
-    found = (_version(), "") if path == "/version" else _document(registry, path, wanted)
-    if found is None:
+    form = _form(accept) if path in ("/api", "/apis") else ""
+    document = (_version(), "") if path == "/version" else _document(registry, path, form)
+    if document is None:
         return None
     if not _of_custom_resources(registry, path):
         _check(method, accept)
-    body, etag = found
-    if not wanted:
+    body, etag = document
+    if not form:
         plain_wire(accept)
         return Response(200, {"content-type": "application/json", "cache-control": NO_CACHE}, body)
     headers = {
-        "content-type": AGGREGATED[wanted],
+        "content-type": AGGREGATED[form],
         "vary": "Accept",
         "etag": etag,
         "cache-control": "public",
@@ -70,8 +70,8 @@ def respond(
 def _of_custom_resources(registry: Registry, path: str) -> bool:
     """Whether Kubernetes' custom resource handler serves this group: it treats any method as GET."""
     name = path.removeprefix("/apis/").partition("/")[0]
-    found = [definition for definition in registry.all() if definition.group == name]
-    return bool(found) and all(definition.custom for definition in found)
+    definitions = [definition for definition in registry.all() if definition.group == name]
+    return bool(definitions) and all(definition.custom for definition in definitions)
 
 
 def _check(method: str, accept: str) -> None:
@@ -85,22 +85,22 @@ def _check(method: str, accept: str) -> None:
         raise NotAcceptable(text, details=Details())
 
 
-def _document(registry: Registry, path: str, wanted: str) -> tuple[bytes, str] | None:
-    made = registry.made.get((path, wanted))
+def _document(registry: Registry, path: str, form: str) -> tuple[bytes, str] | None:
+    made = registry.made.get((path, form))
     if made is None:
-        content = _make(registry, path, wanted)
+        content = _make(registry, path, form)
         if content is None:
             return None
         body = msgspec.json.encode(content)
         made = (body, f'"{hashlib.sha512(body).hexdigest().upper()}"')
-        registry.made[path, wanted] = made
+        registry.made[path, form] = made
     return made
 
 
-def _make(registry: Registry, path: str, wanted: str) -> Json | None:
+def _make(registry: Registry, path: str, form: str) -> Json | None:
     if path in ("/api", "/apis"):
-        if wanted:
-            return _aggregated(registry, wanted, core=path == "/api")
+        if form:
+            return _aggregated(registry, form, core=path == "/api")
         return _api_versions() if path == "/api" else _group_list(registry)
     match path.split("/")[1:]:
         case ["api", "v1"]:
@@ -205,11 +205,11 @@ def _part_resource(definition: ResourceDefinition, part: Subresource) -> Json:
 
 def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
     """All subresources of a kind, `status` among them."""
-    found = definition.subresources
+    subresources = definition.subresources
     if not definition.status_subresource:
-        return found
+        return subresources
     # In the order that Kubernetes lists them for custom resources, and for its own.
-    return (_STATUS, *found) if definition.custom else (*found, _STATUS)
+    return (_STATUS, *subresources) if definition.custom else (*subresources, _STATUS)
 
 
 def _words(definition: ResourceDefinition) -> Json:
@@ -253,8 +253,8 @@ def _aggregated_resource(definition: ResourceDefinition) -> Json:
         "verbs": definition.verbs,
         **_words(definition),
     }
-    if found := [_aggregated_part(part, kind) for part in parts(definition)]:
-        resource["subresources"] = found
+    if subresources := [_aggregated_part(part, kind) for part in parts(definition)]:
+        resource["subresources"] = subresources
     return resource
 
 

@@ -52,7 +52,7 @@ async def convert(call: Call, response: Response) -> Response:
         response.headers["content-type"] = call.form.wire + ";stream=watch"
         response.stream = Frames(response.stream)
         return response
-    return await _convert_whole(call.request, response, call.form.wire)
+    return await _convert_response(call.request, response, call.form.wire)
 
 
 async def convert_failure(request: Request, response: Response) -> Response:
@@ -60,7 +60,7 @@ async def convert_failure(request: Request, response: Response) -> Response:
     if not _may_want_other(request):
         return response
     wire = failure_wire(request.headers.get("accept", ""))
-    return response if wire == JSON else await _convert_whole(request, response, wire)
+    return response if wire == JSON else await _convert_response(request, response, wire)
 
 
 async def convert_plain(request: Request, response: Response) -> Response:
@@ -70,7 +70,7 @@ async def convert_plain(request: Request, response: Response) -> Response:
     wire = plain_wire(request.headers.get("accept", ""))
     if response.headers.get("content-type") != JSON or wire == JSON:
         return response
-    return await _convert_whole(request, response, wire)
+    return await _convert_response(request, response, wire)
 
 
 def _may_want_other(request: Request) -> bool:
@@ -78,10 +78,10 @@ def _may_want_other(request: Request) -> bool:
     return "protobuf" in accept or "yaml" in accept
 
 
-async def _convert_whole(request: Request, response: Response, wire: str) -> Response:
+async def _convert_response(request: Request, response: Response, wire: str) -> Response:
     if wire == YAML:
         return await _as_yaml(response)
-    body = await _whole(response)
+    body = await _full_body(response)
     try:
         encoded = await _encode(body)
     except codec.NoSuchForm:
@@ -93,7 +93,7 @@ async def _convert_whole(request: Request, response: Response, wire: str) -> Res
 
 
 async def _as_yaml(response: Response) -> Response:
-    body = await _whole(response)
+    body = await _full_body(response)
     text = await asyncio.to_thread(_yaml, body)
     response.headers["content-type"] = YAML
     return Response(response.status, response.headers, text)
@@ -109,7 +109,7 @@ def _yaml(body: bytes) -> bytes:
     return b"".join([write_yaml(start).encode(), b"items:\n", *items, write_yaml(end).encode()])
 
 
-async def _whole(response: Response) -> bytes:
+async def _full_body(response: Response) -> bytes:
     """The complete response: the length of a message must be known before it is sent."""
     if response.stream is None:
         return response.body

@@ -169,16 +169,16 @@ class WebhookClient:
         if target.skip_verify:
             return _tls()
         ca_pem = target.ca_pem
-        found = self._contexts.get(ca_pem)
-        if found is None:
+        context = self._contexts.get(ca_pem)
+        if context is None:
             try:
-                found = ssl.create_default_context(cadata=ca_pem or None)
+                context = ssl.create_default_context(cadata=ca_pem or None)
             except ssl.SSLError as error:
                 raise ValueError(f"unable to load root certificates: {error.reason or error}") from None
             if len(self._contexts) >= _MAX_CONTEXTS:
                 self._contexts.clear()
-            self._contexts[ca_pem] = found
-        return found
+            self._contexts[ca_pem] = context
+        return context
 
     async def close(self) -> None:
         """Close the connections."""

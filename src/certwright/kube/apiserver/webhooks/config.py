@@ -44,8 +44,8 @@ class Rule(msgspec.Struct, frozen=True):
         )
 
 
-def _any_or(wanted: frozenset[str], value: str) -> bool:
-    return value in wanted or "*" in wanted
+def _any_or(allowed: frozenset[str], value: str) -> bool:
+    return value in allowed or "*" in allowed
 
 
 class Hook(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ def _hook(key: str, hook: Json) -> Hook:
         review_versions=tuple(hook.get("admissionReviewVersions") or ()),
         namespace_labels=selector_of(hook.get("namespaceSelector") or {}),
         object_labels=selector_of(hook.get("objectSelector") or {}),
-        conditions=tuple((one["name"], one["expression"]) for one in hook.get("matchConditions") or ()),
+        conditions=tuple((item["name"], item["expression"]) for item in hook.get("matchConditions") or ()),
     )
 
 
@@ -130,11 +130,11 @@ def _pem(bundle: str) -> str:
 
 def selector_of(selector: Json) -> tuple[Requirement, ...]:
     """The terms of a LabelSelector (API reference, LabelSelector v1 meta)."""
-    found = [
+    requirements = [
         Requirement(key, "in", frozenset({value}))
         for key, value in (selector.get("matchLabels") or {}).items()
     ]
     for term in selector.get("matchExpressions") or ():
         operator = _OPERATORS[term["operator"]]
-        found.append(Requirement(term["key"], operator, frozenset(term.get("values") or ())))
-    return tuple(found)
+        requirements.append(Requirement(term["key"], operator, frozenset(term.get("values") or ())))
+    return tuple(requirements)

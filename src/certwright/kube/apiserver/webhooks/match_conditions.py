@@ -89,12 +89,12 @@ class Conditions:
                 self._compile(text)
 
     def _compile(self, text: str) -> environment.Expression:
-        found = self._compiled.get(text)
-        if found is None:
+        expression = self._compiled.get(text)
+        if expression is None:
             if len(self._compiled) >= _MAX_KEPT:
                 self._compiled.clear()
-            found = self._compiled[text] = environment.Expression(text, _VARIABLES)
-        return found
+            expression = self._compiled[text] = environment.Expression(text, _VARIABLES)
+        return expression
 
     def _value(self, expression: str, data: Json, errors: list[str], meter: Meter) -> Any:
         try:
