@@ -145,7 +145,7 @@ class GarbageCollector:
 
     async def _load(self) -> None:
         """Read all owner references from the store, once."""
-        for definition in one_per_bucket(self._backend):
+        for definition in stored_resources(self._backend):
             after: tuple[str, str] | None = None
             while True:
                 page = await self._backend.store.list(
@@ -388,7 +388,7 @@ def _without_finalizer(obj: objects.Json, finalizer: str) -> objects.Json:
     return obj
 
 
-def one_per_bucket(backend: Backend) -> list[ResourceDefinition]:
+def stored_resources(backend: Backend) -> list[ResourceDefinition]:
     """Every resource once, in one of its versions."""
     by_bucket: dict[str, ResourceDefinition] = {}
     for definition in backend.registry.all():

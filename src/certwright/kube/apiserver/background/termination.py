@@ -13,7 +13,7 @@ from typing import Any
 
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.background import requests
-from certwright.kube.apiserver.background.gc import one_per_bucket
+from certwright.kube.apiserver.background.gc import stored_resources
 from certwright.kube.apiserver.background.remains import Remains
 from certwright.kube.apiserver.crds import controllers
 from certwright.kube.apiserver.crds import status as crd_status
@@ -71,7 +71,7 @@ class Termination:
 
     async def resume(self) -> None:
         """Resume the terminations from before the restart."""
-        for definition in one_per_bucket(self._backend):
+        for definition in stored_resources(self._backend):
             if self._concerns(definition):
                 for row in await every_row(self._backend, definition, ""):
                     self.wrote(definition, row, None)
@@ -142,7 +142,7 @@ class Termination:
 
     def _contents(self, definition: ResourceDefinition, key: Key) -> list[ResourceDefinition]:
         if definition.bucket == NAMESPACES:
-            return [resource for resource in one_per_bucket(self._backend) if resource.namespaced]
+            return [resource for resource in stored_resources(self._backend) if resource.namespaced]
         return list(self._backend.registry.crd_kinds(key.name)[:1])
 
     async def _left_over(
@@ -229,7 +229,7 @@ class ServedKinds:
 
     async def load(self) -> None:
         """Serve the stored definitions."""
-        for definition in one_per_bucket(self._backend):
+        for definition in stored_resources(self._backend):
             if definition.is_crd:
                 for row in await every_row(self._backend, definition, ""):
                     self.wrote(definition, row, None)

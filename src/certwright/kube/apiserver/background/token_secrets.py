@@ -89,7 +89,7 @@ class TokenSecrets:
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Enqueue a Secret that names an account, and those that name a new account."""
         if definition.bucket == SECRETS:
-            self.found(row)
+            self.enqueue(row)
         elif previous is None:
             self._enqueue_secrets(row.key)
 
@@ -98,9 +98,9 @@ class TokenSecrets:
         if definition.bucket != SECRETS:
             self._enqueue_secrets(row.key)
         elif secret_tokens.account_of(row) and secret_tokens.entries(row) is not None:
-            self.found(row)
+            self.enqueue(row)
 
-    def found(self, row: Row) -> None:
+    def enqueue(self, row: Row) -> None:
         """Enqueue a Secret, which may be given without its body. Other objects are ignored."""
         if row.key.bucket == SECRETS and (name := secret_tokens.account_of(row)):
             account = Key(ACCOUNTS, row.key.namespace, name)

@@ -29,7 +29,7 @@ class Unconverted(Exception):
 
     def __init__(self, definition: ResourceDefinition, obj: Json) -> None:
         super().__init__(definition.api_version)
-        self.wanted = definition
+        self.definition = definition
         self.obj = obj
 
 
@@ -62,7 +62,7 @@ class OtherVersions:
             try:
                 return await verb()
             except Unconverted as missing:
-                await self._learn(missing.wanted, missing.obj)
+                await self._learn(missing.definition, missing.obj)
                 call.warnings[:] = warnings
         raise InternalError("the object never stayed the same long enough to be converted")
 

@@ -382,7 +382,7 @@ class HttpProtocol(Sender):
         if self._resumed is not None:
             await self._resumed
         if response.stream is None:
-            await self._send(await wire.whole(request, response))
+            await self._send(await wire.encode_response(request, response))
         else:
             await self._send_stream(request, response, response.stream)
         return is_last

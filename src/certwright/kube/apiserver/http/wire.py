@@ -82,7 +82,7 @@ def _status_line(code: int) -> str:
     return f"HTTP/1.1 {code} {phrase}\r\n"
 
 
-async def whole(request: Request, response: Response) -> bytes:
+async def encode_response(request: Request, response: Response) -> bytes:
     """A complete answer: head and body, in the encoding that `request` accepts. Raises as `head` does."""
     body = response.body
     if response.headers.get("content-type") == JSON and wants_pretty(request):

@@ -32,11 +32,11 @@ _OWN_COLUMNS = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def splice(prefix: bytes, meta: bytes, body: bytes) -> bytes:
-    """The whole object. `prefix` is its opening up to and including `"metadata":`."""
+    """The JSON of an object. `prefix` is its opening up to and including `"metadata":`."""
     return b"".join((prefix, meta, b",", body, b"}")) if body else b"".join((prefix, meta, b"}"))
 
 
-def whole(definition: ResourceDefinition, row: Row) -> bytes:
+def object_json(definition: ResourceDefinition, row: Row) -> bytes:
     """A row as the JSON of its object in the version of `definition`."""
     return splice(definition.prefix, row.meta, body(definition, row))
 

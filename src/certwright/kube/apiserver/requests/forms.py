@@ -11,7 +11,7 @@ from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import JSON, Form, Shape
-from certwright.kube.apiserver.model.objects import encode_json, splice, whole
+from certwright.kube.apiserver.model.objects import encode_json, object_json, splice
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.store.contract import Row
 from certwright.kube.util.clock import Clock
@@ -65,7 +65,7 @@ def item(definition: ResourceDefinition, form: Form, row: Row) -> bytes:
     """One object of a list, complete or its metadata."""
     if form.shape is Shape.PARTIAL:
         return splice(partial_prefix(form), row.meta, b"")
-    return whole(definition, row)
+    return object_json(definition, row)
 
 
 def table(
@@ -75,7 +75,7 @@ def table(
     definition = call.definition
     return tables.render(
         definition,
-        (whole(definition, row) for row in rows),
+        (object_json(definition, row) for row in rows),
         now=now,
         include=call.query.get("includeObject") or "Metadata",
         metadata=metadata,
@@ -84,7 +84,7 @@ def table(
     )
 
 
-def one(call: Call, row: Row, clock: Clock, *, code: int = 200) -> Response:
+def object_response(call: Call, row: Row, clock: Clock, *, code: int = 200) -> Response:
     """The response for one object."""
     if call.form.shape is Shape.TABLE:
         # The result of a dry run has no revision.

@@ -45,7 +45,7 @@ async def create(backend: Backend, call: Call) -> Response:
     is_long = offload.is_long(call)
     obj = await offload.run(_read, call) if is_long else _read(call)
     row = await _create(backend, call, obj, is_long=is_long)
-    return forms.one(call, row, backend.clock, code=201)
+    return forms.object_response(call, row, backend.clock, code=201)
 
 
 def _read(call: Call) -> Json:

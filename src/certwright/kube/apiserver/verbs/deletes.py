@@ -197,7 +197,7 @@ async def delete(backend: Backend, call: Call) -> Response:
             return forms.success(call, name=name, uid=objects.uid_of(last.meta))
         # Kubernetes answers 202 only to clients that use the deprecated option.
         code = 202 if not gone and options.orphan_dependents is False else 200
-        return forms.one(call, last, backend.clock, code=code)
+        return forms.object_response(call, last, backend.clock, code=code)
     raise conflict(definition, name)
 
 

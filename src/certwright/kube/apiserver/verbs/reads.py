@@ -47,7 +47,7 @@ async def get(backend: Backend, call: Call) -> Response:
     row = await backend.store.get(call.key)
     if row is None:
         raise not_found(call.definition, call.route.name)
-    return forms.one(call, row, backend.clock)
+    return forms.object_response(call, row, backend.clock)
 
 
 async def _check_reached(backend: Backend, revision: int) -> None:

@@ -280,7 +280,7 @@ async def modify(backend: Backend, call: Call, wish: Wish) -> Response:
             if guess is None or await backend.is_current(guess):
                 raise
             continue
-        return forms.one(call, written, backend.clock)
+        return forms.object_response(call, written, backend.clock)
     raise conflict(definition, key.name)
 
 
@@ -351,7 +351,7 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
     action = Action("create", route.group, route.plural, "", route.namespace, route.name)
     backend.authorizer.require(call.user, action)
     row = await create_object(backend, inner, new, is_long=is_long)
-    return forms.one(call, row, backend.clock, code=201)
+    return forms.object_response(call, row, backend.clock, code=201)
 
 
 async def _store_update(
