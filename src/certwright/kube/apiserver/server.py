@@ -123,7 +123,7 @@ class ApiServer:
         self._accounts = ServiceAccounts(self._backend, tokens)
         self._authenticator = FirstOf(authenticator, self._accounts)
         self._tokens = TokenSecrets(self._backend, self.handle, _MYSELF, tokens, root_ca)
-        self._garbage = GarbageCollector(self._backend, read=self._tokens.found)
+        self._garbage = GarbageCollector(self._backend, read=self._tokens.enqueue)
         self._served = ServedKinds(self._backend)
         self._watches = Watches(self._backend, bookmark_every_s=bookmark_every_s)
         reviews = Reviews(authorizer, authenticator, self._accounts)
