@@ -36,7 +36,7 @@ def share_of(budget: int, mine: Mine | None) -> int:
     if not isinstance(mine, Shards) or not budget:
         return budget
     each, left = divmod(budget, mine.count)
-    return max(1, each * len(mine.numbers) + sum(number < left for number in mine.held))
+    return max(1, each * len(mine.numbers) + sum(number < left for number in mine.numbers))
 
 
 def shard_of(key: ObjectKey, count: int) -> int:
