@@ -34,6 +34,13 @@ spec: {secretName: web-tls, dnsNames: [web.example.test], issuerRef: {name: nobo
 """
 
 
+@pytest.mark.parametrize("name", ["", "No_Namespace", "a" * 64, "-a", "a.b"])
+def test_the_namespace_of_cluster_issuers_must_be_one(name: str) -> None:
+    result = CliRunner().invoke(program, ["serve", "--cluster-resource-namespace", name])
+    assert result.exit_code == 2
+    assert f"{name!r} is not a namespace: a name has at most 63 lower-case letters" in result.stderr
+
+
 def test_serve_says_one_line_when_it_is_ready_and_ends_on_a_signal(start: Start, tmp_path: Path) -> None:
     process = start("serve", "--listen", "127.0.0.1:0")
     line = process.line()

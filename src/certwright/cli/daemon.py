@@ -20,7 +20,7 @@ from certwright import __version__
 from certwright.cli import errors
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.options import TRUTH, Decorator, gathered
+from certwright.cli.options import TRUTH, Decorator, check_namespace, gathered
 from certwright.kit import logs
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
@@ -120,6 +120,7 @@ _CONTROLLER_OPTIONS = (
         metavar="NS",
         default="kube-system",
         show_default=True,
+        callback=check_namespace,
         help="Namespace of the Secrets of ClusterIssuers.",
     ),
     click.option(
