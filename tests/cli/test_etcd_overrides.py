@@ -9,10 +9,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
+import trustme
 
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import RANGE, RangeRequest
@@ -55,9 +57,10 @@ def served(start: Start, folder: str, *flags: str) -> Process:
     return process
 
 
-async def bodies(etcd: Etcd) -> list[bytes]:
+async def bodies(etcd: Etcd | Access) -> list[bytes]:
     """The bucket of each body that an etcd has."""
-    client, begin = EtcdClient(Access((etcd.member,))), LAYOUT.body
+    access = etcd if isinstance(etcd, Access) else Access((etcd.member,))
+    client, begin = EtcdClient(access), LAYOUT.body
     found = await client.call(RANGE, RangeRequest(key=begin, range_end=begin[:-1] + b"0", keys_only=True))
     await client.close()
     return [kv.key[len(begin) :].partition(b"\0")[0] for kv in found.kvs]
@@ -94,6 +97,48 @@ def test_certificates_are_issued_and_renewed_and_a_killed_server_goes_on(
     stopped(one)
     call("backup", "--data-dir", "one", *KEY, *flags, "one.backup")
     assert len(issued("one.backup")) >= 40
+
+
+def test_the_files_of_the_main_etcd_s_tls_are_those_of_the_others(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path("ca.crt")
+    for name in ("127.0.0.1", "client.test"):
+        leaf = ca.issue_cert(name, common_name=name)
+        leaf.private_key_pem.write_to_path(f"{name}.key")
+        leaf.cert_chain_pems[0].write_to_path(f"{name}.crt")
+    listener = (
+        f"--cert-file={tmp_path / '127.0.0.1.crt'}",
+        f"--key-file={tmp_path / '127.0.0.1.key'}",
+        f"--trusted-ca-file={tmp_path / 'ca.crt'}",
+        "--client-cert-auth=true",
+    )
+    (tmp_path / "other").mkdir()
+    with (
+        running_etcd(tmp_path, tls=listener) as main,
+        running_etcd(tmp_path / "other", tls=listener) as other,
+    ):
+        flags = (
+            *("--store", main.url, "--etcd-servers-overrides", f"/secrets#https://{other.member}"),
+            *("--etcd-cafile", "ca.crt", "--etcd-certfile", "client.test.crt"),
+            *("--etcd-keyfile", "client.test.key"),
+        )
+        server = served(start, "one", *flags)
+        apply("one", *ISSUERS, *FIRST[:3])
+        asyncio.run(until("one", CERTIFICATES, 3, partial(is_issued, prefix="first")))
+        assert kubectl("get", "secret", "first-1", "-o", "jsonpath={.data.tls\\.crt}")
+        stopped(server)
+        access = Access(
+            (main.member,),
+            tls=True,
+            ca_file=Path("ca.crt"),
+            cert_file=Path("client.test.crt"),
+            key_file=Path("client.test.key"),
+        )
+        assert b"secrets" not in asyncio.run(bodies(access))
+        assert set(asyncio.run(bodies(replace(access, members=(other.member,))))) == {b"secrets"}
 
 
 def is_renewed(certificate: Certificate, prefix: str) -> bool:
