@@ -5,7 +5,7 @@ Source: Kubernetes documentation, "Server-Side Apply", merge strategy; structure
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Any
 
 from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, Type
@@ -38,7 +38,7 @@ def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
     after = {element_of(kind, value): value for value in config}
     names = list(after)
     known = dict(before)
-    twice = {name for index, (name, _) in enumerate(before) if name in dict(before[:index])}
+    twice = {name for name, count in Counter(name for name, _ in before).items() if count > 1}
     shared = deque(name for name in names if name in known)
     merged: list[Any] = []
     done: set[str] = set()
