@@ -82,7 +82,7 @@ class Program:
         )
 
     def _environment(self, task: Task) -> dict[str, str]:
-        environment = {
+        variables = {
             "ACME_TYPE": task.type,
             "ACME_NAME": task.identifier,
             "ACME_WILDCARD": str(task.wildcard).lower(),
@@ -91,5 +91,5 @@ class Program:
             "ACME_UID": task.uid,
         }
         if task.type in (DNS_01, DNS_ACCOUNT_01):
-            environment["ACME_RECORD"] = task.record
-        return environment
+            variables["ACME_RECORD"] = task.record
+        return variables

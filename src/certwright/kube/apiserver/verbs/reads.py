@@ -143,7 +143,7 @@ async def _list_by_name(
     if options.exact and call.query.get("resourceVersionMatch") == "Exact":
         # A complete list: where it has at most one object, there is no next page.
         return await _collect(backend, call, replace(options, limit=0, after=None), matcher)
-    # AggregationProxy Kubernetes treats a limit with a revision as exact, but not here.
+    # In other lists Kubernetes treats a limit with a revision as exact, but not here.
     await _check_reached(backend, options.exact)
     revision = backend.store.revision
     try:
