@@ -201,6 +201,31 @@ KEYS = {("items",): "name", ("items", "ports"): "port", ("set",): ""}
             },
             {"items": [{"name": "z"}, {"name": "y"}, {"name": "x"}]},
         ),
+        (
+            {"items": [{"name": "x", "v": 1}, {"name": "x", "v": 2}, {"name": "y"}]},
+            {"items": [{"name": "x", "$patch": "delete"}, {"name": "x", "v": 3}]},
+            {"items": [{"name": "x", "v": 3}, {"name": "y"}]},
+        ),
+        (
+            {"items": [{"name": "x", "$patch": "delete"}]},
+            {"items": [{"name": "y", "v": 1}, {"name": "y", "w": 2}, {"name": "x", "$patch": "delete"}]},
+            {"items": [{"name": "y", "v": 1, "w": 2}]},
+        ),
+        (
+            {"items": [{"name": 1}, {"name": True}, {"name": "1"}, {"name": [1]}]},
+            {"items": [{"name": True, "v": 1}, {"name": [1], "v": 2}, {"name": 1.0}]},
+            {
+                "items": [
+                    {"name": 1},
+                    {"name": True, "v": 1},
+                    {"name": "1"},
+                    {"name": [1], "v": 2},
+                    {"name": 1.0},
+                ]
+            },
+        ),
+        ({"set": [1, True]}, {"$deleteFromPrimitiveList/set": [True]}, {"set": [1]}),
+        ({"set": ["a", "c", "b"]}, {"$setElementOrder/set": ["b", "a", "b"]}, {"set": ["b", "a", "c"]}),
         ({"a": {"b": 1}}, {"a": {"$patch": "replace", "c": 2}}, {"a": {"c": 2}}),
         ({"a": {"b": 1}, "c": 1}, {"a": {"$patch": "delete"}}, {"c": 1}),
         ({"a": {"b": 1, "c": 2}}, {"a": {"$retainKeys": ["c"], "c": 3}}, {"a": {"c": 3}}),
@@ -226,6 +251,7 @@ def test_strategic_merges(target: Any, patch: Any, result: Any) -> None:
         {"items": [{"v": 1}]},
         {"items": ["x"]},
         {"$deleteFromPrimitiveList/set": 1},
+        {"$retainKeys": 1},
     ],
 )
 def test_strategic_patches_that_are_none(patch: Any) -> None:

@@ -204,12 +204,13 @@ def _review_version_errors(path: str, versions: list[str], *, lenient: bool) -> 
     """`lenient`: the previous versions were unknown too."""
     if not versions:
         return [required(path)]
-    errors = []
+    errors, seen = list[FieldError](), set[str]()
     for index, version in enumerate(versions):
-        if version in versions[:index]:
+        if version in seen:
             errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
         elif problem := name_rules.dns_1035_label(version):
             errors.append(invalid(f"{path}[{index}]", version, problem))
+        seen.add(version)
     if not lenient and not set(versions) & set(_REVIEW_VERSIONS):
         text = f"must include at least one of {', '.join(_REVIEW_VERSIONS)}"
         errors.append(invalid(path, versions, text))

@@ -121,12 +121,13 @@ def _match_errors(match: Json, path: str) -> list[FieldError]:
 
 
 def _resource_name_errors(names: Sequence[str], path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
+    errors, seen = list[FieldError](), set[str]()
     for index, name in enumerate(names):
         if text := object_names.path_segment(name):
             errors.append(invalid(f"{path}.resourceNames[{index}]", name, text))
-        if name in names[:index]:
+        if name in seen:
             errors.append(duplicate(f"{path}.resourceNames[{index}]", name))
+        seen.add(name)
     return errors
 
 
@@ -257,12 +258,13 @@ def _action_errors(actions: list[str]) -> list[FieldError]:
     path = "spec.validationActions"
     if not actions:
         return [required(path, "at least one validation action is required")]
-    errors: list[FieldError] = []
+    errors, seen = list[FieldError](), set[str]()
     for index, action in enumerate(actions):
         if action not in _ACTIONS:
             errors.append(not_supported(f"{path}[{index}]", action, _ACTIONS))
-        elif action in actions[:index]:
+        elif action in seen:
             errors.append(duplicate(f"{path}[{index}]", action))
+        seen.add(action)
     if {"Deny", "Warn"} <= set(actions):
         text = (
             "must not contain both Deny and Warn (repeating the same validation failure information in the "

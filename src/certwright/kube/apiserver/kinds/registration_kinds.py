@@ -168,11 +168,11 @@ def _review_errors(versions: list[str], path: str) -> list[FieldError]:
     known = ", ".join(_REVIEWS)
     if not versions:
         return [required(path, f"must specify one of {known}")]
-    errors = [
-        invalid(f"{path}[{index}]", version, "duplicate version")
-        for index, version in enumerate(versions)
-        if version in versions[:index]
-    ]
+    seen, errors = set[str](), list[FieldError]()
+    for index, version in enumerate(versions):
+        if version in seen:
+            errors.append(invalid(f"{path}[{index}]", version, "duplicate version"))
+        seen.add(version)
     if not set(versions) & set(_REVIEWS):
         errors.append(invalid(path, versions, f"must include at least one of {known}"))
     return errors

@@ -146,12 +146,14 @@ def _spec_errors(spec: Json) -> list[FieldError]:
     usages = spec.get("usages", [])
     if not usages:
         errors.append(required("spec.usages"))
+    seen = set[str]()
     for index, usage in enumerate(usages):
         path = f"spec.usages[{index}]"
         if usage not in _USAGES:
             errors.append(not_supported(path, usage, _USAGES))
-        elif usage in usages[:index]:
+        elif usage in seen:
             errors.append(duplicate(path, usage))
+        seen.add(usage)
     errors += _signer_errors(spec["signerName"])
     seconds = spec.get("expirationSeconds")
     if seconds is not None and seconds < _MIN_SECONDS:
