@@ -39,6 +39,15 @@ def union(fields: Node, other: Node) -> Node:
     return merged
 
 
+def union_of(sets: list[Node]) -> Node:
+    """The union of many sets, at least one, in pairs: one after the other would copy the first ones each
+    time."""
+    while len(sets) > 1:
+        rest = sets[len(sets) // 2 * 2 :]
+        sets = [union(*pair) for pair in zip(sets[::2], sets[1::2], strict=False)] + rest
+    return sets[0]
+
+
 def _joined(fields: Node, other: Node) -> Node:
     joined = union(fields, other)
     if joined and SELF not in joined and (is_member(fields) or is_member(other)):
