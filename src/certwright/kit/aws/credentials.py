@@ -56,11 +56,11 @@ class CredentialCache:
         self._source = source
         self._tools = tools
         self._current: AwsCredentials | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def get(self) -> AwsCredentials:
         """Credentials that are valid for at least another minute. Raises `AwsError`."""
-        async with self._one_at_a_time:
+        async with self._lock:
             current = self._current
             if current is None or self._left(current) < _RENEWED_BEFORE:
                 current = self._current = await self._renewed(current)
