@@ -101,7 +101,7 @@ class Order:
     @property
     def names(self) -> list[str]:
         """What was ordered."""
-        return [one["value"] for one in self.payload["identifiers"]]
+        return [identifier["value"] for identifier in self.payload["identifiers"]]
 
 
 @dataclass(slots=True)
@@ -232,8 +232,8 @@ class FakeCa:
             return self._ok(request, None)
         if request.action is Action.RENEWAL_INFO:
             return self._renewal_info(request)
-        whole = json.loads(request.body)
-        header, text = json.loads(_unb64(whole["protected"])), _unb64(whole["payload"])
+        body = json.loads(request.body)
+        header, text = json.loads(_unb64(body["protected"])), _unb64(body["payload"])
         payload: Json = json.loads(text) if text else {}
         if header["nonce"] not in self._nonces:
             raise Refusal("badNonce", "unknown nonce")
@@ -254,16 +254,16 @@ class FakeCa:
                 account.status = payload.get("status", account.status)
                 return self._ok(request, self._of_account(account))
             case Action.ORDERS:
-                held = [o.url for o in self.orders.values() if o.account == account.url]
-                return self._ok(request, {"orders": held})
+                urls = [o.url for o in self.orders.values() if o.account == account.url]
+                return self._ok(request, {"orders": urls})
             case Action.NEW_ORDER:
                 return self._new_order(request, account, payload)
             case Action.ORDER:
                 return self._ok(request, self._of_order(self._polled(self.orders[request.url])))
             case Action.AUTHORIZATION:
-                found = self.authorizations[request.url]
-                found.status = payload.get("status", found.status)
-                return self._ok(request, self._of_authorization(found))
+                authorization = self.authorizations[request.url]
+                authorization.status = payload.get("status", authorization.status)
+                return self._ok(request, self._of_authorization(authorization))
             case Action.CHALLENGE:
                 return self._accept(request)
             case Action.FINALIZE:
@@ -284,22 +284,24 @@ class FakeCa:
         if self.suggests is None:
             raise Refusal("malformed", "renewal information is not served", status=404)
         headers = [("retry-after", self.renewal_retry_after)] if self.renewal_retry_after else []
-        found = self.suggests(request.url.rpartition("/")[2])
-        return self._response(request, 200, headers, json.dumps(found).encode())
+        window = self.suggests(request.url.rpartition("/")[2])
+        return self._response(request, 200, headers, json.dumps(window).encode())
 
     def _new_account(self, request: Request, header: Json, payload: Json) -> Response:
         thumbprint = hashlib.sha256(json.dumps(header["jwk"], sort_keys=True).encode()).hexdigest()
-        held = next((one for one in self.accounts.values() if one.thumbprint == thumbprint), None)
-        if held is None and payload.get("onlyReturnExisting"):
+        account = next(
+            (account for account in self.accounts.values() if account.thumbprint == thumbprint), None
+        )
+        if account is None and payload.get("onlyReturnExisting"):
             raise Refusal("accountDoesNotExist", "no account with that key")
-        if held is not None and held.status == "deactivated":
+        if account is not None and account.status == "deactivated":
             raise Refusal("unauthorized", "the account has been deactivated", status=403)
-        if held is None:
+        if account is None:
             self._check_binding(payload)
             url = f"{self.base}/account/{next(self._numbers)}"
-            held = self.accounts[url] = Account(url, thumbprint, payload.get("contact", []))
-            return self._ok(request, self._of_account(held), status=201, location=url)
-        return self._ok(request, self._of_account(held), location=held.url)
+            account = self.accounts[url] = Account(url, thumbprint, payload.get("contact", []))
+            return self._ok(request, self._of_account(account), status=201, location=url)
+        return self._ok(request, self._of_account(account), location=account.url)
 
     def _check_binding(self, payload: Json) -> None:
         binding = payload.get("externalAccountBinding")
@@ -323,24 +325,30 @@ class FakeCa:
     def _new_order(self, request: Request, account: Account, payload: Json) -> Response:
         if self.lowers_names:
             # Boulder's `UniqueLowerNames`, on orders and on signing requests.
-            lowered = {(one["type"], one["value"].lower()) for one in payload["identifiers"]}
+            lowered = {
+                (identifier["type"], identifier["value"].lower()) for identifier in payload["identifiers"]
+            }
             payload["identifiers"] = [{"type": kind, "value": value} for kind, value in sorted(lowered)]
         for one in payload["identifiers"]:
             if one["value"].endswith(".") or "_" in one["value"]:
                 raise Refusal("malformed", f"Invalid identifiers requested: {one['value']}")
-        wanted = [(one["type"], one["value"]) for one in payload["identifiers"]]
-        held = [self._authorize(account, kind, value) for kind, value in wanted]
+        requested = [(identifier["type"], identifier["value"]) for identifier in payload["identifiers"]]
+        authorizations = [self._authorize(account, kind, value) for kind, value in requested]
         url = f"{self.order_base}/order/{next(self._numbers)}"
-        order = self.orders[url] = Order(url, account.url, held, payload, self.now())
+        order = self.orders[url] = Order(url, account.url, authorizations, payload, self.now())
         return self._ok(request, self._of_order(self._polled(order)), status=201, location=url)
 
     def _authorize(self, account: Account, kind: str, value: str) -> Authorization:
         value = self.answers_with.get(value, value)
         plain, wildcard = value.removeprefix("*."), value.startswith("*.")
         if self.reuse_authorizations:
-            for one in self.authorizations.values():
-                if (one.account, one.name, one.status) == (account.url, value, "valid"):
-                    return one
+            for authorization in self.authorizations.values():
+                if (authorization.account, authorization.name, authorization.status) == (
+                    account.url,
+                    value,
+                    "valid",
+                ):
+                    return authorization
         number = next(self._numbers)
         url = f"{self.base}/authz/{number}"
         made = Authorization(url, account.url, kind, plain, wildcard, f"{self.tokens}-{number}")
@@ -349,21 +357,21 @@ class FakeCa:
 
     def _accept(self, request: Request) -> Response:
         url, _, kind = request.url.replace("/challenge/", "/authz/").rpartition("/")
-        found = self.authorizations[url]
-        if found.status != "pending" or found.accepted:
+        authorization = self.authorizations[url]
+        if authorization.status != "pending" or authorization.accepted:
             raise Refusal("malformed", "the challenge is not pending")
-        found.accepted = kind
-        if found.name not in self.slow:
-            self.decide(found)
-        return self._ok(request, self._challenge(found, kind))
+        authorization.accepted = kind
+        if authorization.name not in self.slow:
+            self.decide(authorization)
+        return self._ok(request, self._challenge(authorization, kind))
 
-    def decide(self, found: Authorization) -> None:
+    def decide(self, authorization: Authorization) -> None:
         """Pass the verdict on a name."""
-        wrong = self.verdicts.get(found.name)
-        if self.sees is not None and not self.sees(found, found.accepted):
-            wrong = Refusal("connection", f"nothing is shown for {found.name}")
-        found.status = "invalid" if wrong is not None else "valid"
-        found.error = wrong.as_json() if wrong is not None else None
+        wrong = self.verdicts.get(authorization.name)
+        if self.sees is not None and not self.sees(authorization, authorization.accepted):
+            wrong = Refusal("connection", f"nothing is shown for {authorization.name}")
+        authorization.status = "invalid" if wrong is not None else "valid"
+        authorization.error = wrong.as_json() if wrong is not None else None
 
     def _finalize(self, request: Request, payload: Json) -> Response:
         order = self._polled(self.orders[request.url.removesuffix("/finalize")])
@@ -376,7 +384,7 @@ class FakeCa:
         return self._ok(request, self._of_order(order))
 
     def _polled(self, order: Order) -> Order:
-        states = {one.status for one in order.authorizations}
+        states = {authorization.status for authorization in order.authorizations}
         if order.status == "processing":
             order.polls_left -= 1
             order.status = "valid" if order.polls_left <= 0 else "processing"
@@ -387,38 +395,40 @@ class FakeCa:
         return order
 
     def _of_account(self, account: Account) -> Json:
-        found: Json = {"status": account.status, "contact": account.contact}
-        return found | ({"orders": f"{account.url}/orders"} if self.lists_orders else {})
+        document: Json = {"status": account.status, "contact": account.contact}
+        return document | ({"orders": f"{account.url}/orders"} if self.lists_orders else {})
 
     def _of_order(self, order: Order) -> Json:
-        found: Json = {
+        document: Json = {
             "status": self.calls_processing if order.status == "processing" else order.status,
             "identifiers": order.payload["identifiers"],
-            "authorizations": [one.url for one in order.authorizations],
+            "authorizations": [authorization.url for authorization in order.authorizations],
             "finalize": f"{order.url}/finalize",
         }
         if order.status == "valid":
-            found["certificate"] = order.url.replace("/order/", "/certificate/")
-        return found | ({"error": order.error} if order.error else {})
+            document["certificate"] = order.url.replace("/order/", "/certificate/")
+        return document | ({"error": order.error} if order.error else {})
 
-    def _of_authorization(self, found: Authorization) -> Json:
+    def _of_authorization(self, authorization: Authorization) -> Json:
         kinds: Sequence[str] = ("http-01", "dns-01", "tls-alpn-01")
-        if found.wildcard:
+        if authorization.wildcard:
             kinds = ("dns-01",)
         return {
-            "status": self.authorization_states.get(found.name, found.status),
-            "identifier": {"type": found.kind, "value": found.value},
-            "challenges": [self._challenge(found, kind) for kind in kinds],
-            **({"wildcard": True} if found.wildcard else {}),
+            "status": self.authorization_states.get(authorization.name, authorization.status),
+            "identifier": {"type": authorization.kind, "value": authorization.value},
+            "challenges": [self._challenge(authorization, kind) for kind in kinds],
+            **({"wildcard": True} if authorization.wildcard else {}),
         }
 
-    def _challenge(self, found: Authorization, kind: str) -> Json:
-        url = f"{found.url.replace('/authz/', '/challenge/')}/{kind}"
-        status = found.status if kind == found.accepted else "pending"
-        if found.accepted == kind and status == "pending":
+    def _challenge(self, authorization: Authorization, kind: str) -> Json:
+        url = f"{authorization.url.replace('/authz/', '/challenge/')}/{kind}"
+        status = authorization.status if kind == authorization.accepted else "pending"
+        if authorization.accepted == kind and status == "pending":
             status = "processing"
-        error = {"error": found.error} if found.error and kind == found.accepted else {}
-        return {"url": url, "type": kind, "token": found.token, "status": status, **error}
+        error = (
+            {"error": authorization.error} if authorization.error and kind == authorization.accepted else {}
+        )
+        return {"url": url, "type": kind, "token": authorization.token, "status": status, **error}
 
     def _ok(
         self,
@@ -467,7 +477,9 @@ class FakeCa:
         )
         if self.tamper is not None:
             builder = self.tamper(builder, csr)
-        if not any(isinstance(one.value, x509.SubjectAlternativeName) for one in builder._extensions):
+        if not any(
+            isinstance(extension.value, x509.SubjectAlternativeName) for extension in builder._extensions
+        ):
             builder = builder.add_extension(names, critical=True)
         signed: x509.Certificate = builder.sign(self._key, hashes.SHA256())
         return signed.public_bytes(Encoding.PEM)

@@ -41,9 +41,9 @@ def client_of(pebble: Pebble, key: AccountKey | None = None) -> AcmeClient:
 
 def answer(status: int = 200, body: Any = None, **headers: str) -> Response:
     """An answer whose header names have `_` for `-`."""
-    held = tuple((name.replace("_", "-"), value) for name, value in headers.items())
+    fields = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     content = body if isinstance(body, bytes) else json.dumps(body if body is not None else {}).encode()
-    return Response(status, held, content, "https://ca/x", NOW)
+    return Response(status, fields, content, "https://ca/x", NOW)
 
 
 def session(**options: Any) -> Session:
@@ -53,8 +53,8 @@ def session(**options: Any) -> Session:
 
 def opened(body: bytes) -> tuple[dict[str, Any], bytes, dict[str, Any]]:
     """Protected header, payload and the whole of a signature."""
-    whole: dict[str, Any] = json.loads(body)
-    return json.loads(unb64(whole["protected"])), unb64(whole["payload"]), whole
+    document: dict[str, Any] = json.loads(body)
+    return json.loads(unb64(document["protected"])), unb64(document["payload"]), document
 
 
 def unb64(text: str) -> bytes:

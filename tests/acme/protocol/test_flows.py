@@ -43,50 +43,50 @@ def drive(flow: Flow[Any], *answers: Response) -> tuple[Any, list[Request]]:
 
 
 def test_a_nonce_is_asked_for_once_and_then_comes_with_each_answer() -> None:
-    held = session()
+    acme_session = session()
     _, asked = drive(
-        post(held, Action.ORDER, "https://ca/o/1"),
+        post(acme_session, Action.ORDER, "https://ca/o/1"),
         answer(replay_nonce="n1"),
         answer(replay_nonce="n2"),
     )
-    assert [one.method for one in asked] == ["HEAD", "POST"]
+    assert [call.method for call in asked] == ["HEAD", "POST"]
     header, payload, _ = opened(asked[1].body)
     assert header == {"alg": "ES256", "nonce": "n1", "url": "https://ca/o/1", "kid": "https://ca/account/1"}
     assert payload == b""
-    _, asked = drive(post(held, Action.ORDER, "https://ca/o/1", {"a": 1}), answer())
+    _, asked = drive(post(acme_session, Action.ORDER, "https://ca/o/1", {"a": 1}), answer())
     header, payload, _ = opened(asked[0].body)
     assert header["nonce"] == "n2"
     assert json.loads(payload) == {"a": 1}
 
 
 def test_a_refused_nonce_is_replaced_at_once_by_the_one_that_came_with_the_refusal() -> None:
-    held = session()
+    acme_session = session()
     _, asked = drive(
-        post(held, Action.ORDER, "https://ca/o/1"),
+        post(acme_session, Action.ORDER, "https://ca/o/1"),
         answer(replay_nonce="n1"),
         refused("badNonce", replay_nonce="n2"),
         refused("badNonce", replay_nonce="n3"),
         answer(),
     )
-    assert [opened(one.body)[0]["nonce"] for one in asked[1:]] == ["n1", "n2", "n3"]
+    assert [opened(call.body)[0]["nonce"] for call in asked[1:]] == ["n1", "n2", "n3"]
 
 
 def test_a_server_that_refuses_every_nonce_is_given_up() -> None:
-    held = session()
+    acme_session = session()
     answers = [answer(replay_nonce="n"), *[refused("badNonce", replay_nonce="n")] * 20]
     with pytest.raises(NotAcme, match="refused 20 fresh nonces"):
-        drive(post(held, Action.ORDER, "https://ca/o/1"), *answers)
+        drive(post(acme_session, Action.ORDER, "https://ca/o/1"), *answers)
 
 
 def test_the_signature_is_that_of_the_key() -> None:
     private = keys.generate(keys.KeyPlan.of("ECDSA", 256))
     key = AccountKey(private)
-    header, payload, whole = opened(key.sign({"nonce": "n", "jwk": key.public}, b"{}"))
-    signature = unb64(whole["signature"])
+    header, payload, document = opened(key.sign({"nonce": "n", "jwk": key.public}, b"{}"))
+    signature = unb64(document["signature"])
     raw = encode_dss_signature(int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:], "big"))
     public = private.public_key()
     assert isinstance(public, ec.EllipticCurvePublicKey)
-    signed = f"{whole['protected']}.{whole['payload']}".encode()
+    signed = f"{document['protected']}.{document['payload']}".encode()
     public.verify(raw, signed, ec.ECDSA(hashes.SHA256()))
     assert set(header["jwk"]) == {"crv", "kty", "x", "y"}
     assert payload == b"{}"
@@ -110,16 +110,16 @@ def test_a_mac_key_is_read_in_the_forms_that_people_paste() -> None:
 
 
 def test_registering_agrees_to_the_terms_and_shows_the_key() -> None:
-    held = session(kid="old")
+    acme_session = session(kid="old")
     made, asked = drive(
-        account.register(held, ["mailto:a@b"]),
+        account.register(acme_session, ["mailto:a@b"]),
         answer(replay_nonce="n"),
         answer(201, {"status": "valid", "odd": 1}, location="https://ca/account/7"),
     )
     header, payload, _ = opened(asked[1].body)
     assert "kid" not in header
     assert json.loads(payload) == {"termsOfServiceAgreed": True, "contact": ["mailto:a@b"]}
-    assert held.kid == made.url == "https://ca/account/7"
+    assert acme_session.kid == made.url == "https://ca/account/7"
     assert made.raw["odd"] == 1
 
 
@@ -136,8 +136,8 @@ def test_registering_agrees_to_the_terms_and_shows_the_key() -> None:
     ],
 )
 def test_retry_after_is_seconds_or_a_date(text: str, seconds: int | None) -> None:
-    found = answer(retry_after=text).retry_after
-    assert found == (None if seconds is None else NOW + timedelta(seconds=seconds))
+    retry_after = answer(retry_after=text).retry_after
+    assert retry_after == (None if seconds is None else NOW + timedelta(seconds=seconds))
 
 
 def test_a_refusal_carries_the_moment_that_the_server_named() -> None:
@@ -160,17 +160,17 @@ def test_an_order_of_tomorrow_is_read() -> None:
         "error": {"type": "urn:ietf:params:acme:error:caa", "detail": "no"},
         "news": True,
     }
-    found, _ = drive(
+    order, _ = drive(
         orders.fetch_order(session(), "https://ca/o"),
         answer(replay_nonce="n"),
         answer(200, body, retry_after="5"),
     )
-    assert found.status == "pondering"
-    assert found.identifiers == (Identifier("onion", "x"),)
-    assert found.authorizations == ("https://ca/a/1",)
-    assert found.error.name == "caa"
-    assert found.raw["news"] is True
-    assert found.retry_after == NOW + timedelta(seconds=5)
+    assert order.status == "pondering"
+    assert order.identifiers == (Identifier("onion", "x"),)
+    assert order.authorizations == ("https://ca/a/1",)
+    assert order.error.name == "caa"
+    assert order.raw["news"] is True
+    assert order.retry_after == NOW + timedelta(seconds=5)
 
 
 @pytest.mark.parametrize("body", [b"<html>502</html>", b"", b"[]", b"{}", {"status": "pending"}])
@@ -206,14 +206,14 @@ def test_an_authorization_tells_the_error_of_its_challenge() -> None:
             {"type": "dns-01", "url": "u2", "token": "t2", "status": "invalid", "error": {"detail": "why"}},
         ],
     }
-    found, _ = drive(
+    authorization, _ = drive(
         authorizations.fetch_authorization(session(), "https://ca/a"),
         answer(replay_nonce="n"),
         answer(200, body),
     )
-    assert found.wildcard
-    assert found.error.detail == "why"
-    assert [one.token for one in found.challenges] == ["t1", "t2"]
+    assert authorization.wildcard
+    assert authorization.error.detail == "why"
+    assert [challenge.token for challenge in authorization.challenges] == ["t1", "t2"]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +245,7 @@ def test_what_is_shown_where() -> None:
 
 
 def test_links_are_read_by_their_relation() -> None:
-    found = Response(
+    response = Response(
         200,
         (
             ("link", '<https://ca/dir>;rel="index"'),
@@ -255,5 +255,5 @@ def test_links_are_read_by_their_relation() -> None:
         "u",
         NOW,
     )
-    assert found.links("alternate") == ["https://ca/c/1,2", "https://ca/c/3"]
-    assert found.links("up") == []
+    assert response.links("alternate") == ["https://ca/c/1,2", "https://ca/c/3"]
+    assert response.links("up") == []

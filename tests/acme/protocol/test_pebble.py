@@ -34,17 +34,19 @@ from support.pebble import Pebble, running_pebble
 async def prove(client: AcmeClient, pebble: Pebble, order: Order) -> None:
     """Show every dns-01 record that the order asks for, and wait until the server has seen them."""
     for url in order.authorizations:
-        found = await client.run(authorizations.fetch_authorization, url)
-        if found.status == "valid":
+        authorization = await client.run(authorizations.fetch_authorization, url)
+        if authorization.status == "valid":
             continue  # The server remembers an earlier proof.
-        challenge = next(one for one in found.challenges if one.type == challenges.DNS_01)
+        challenge = next(
+            challenge for challenge in authorization.challenges if challenge.type == challenges.DNS_01
+        )
         shown = challenges.dns_value(challenges.key_authorization(challenge.token, client.key))
-        pebble.names.set_txt(challenges.dns_name(found.identifier.value), shown)
+        pebble.names.set_txt(challenges.dns_name(authorization.identifier.value), shown)
         await client.run(authorizations.accept_challenge, challenge.url)
-        while found.status == "pending":
+        while authorization.status == "pending":
             await asyncio.sleep(0.02)
-            found = await client.run(authorizations.fetch_authorization, url)
-        assert found.status == "valid", found.error
+            authorization = await client.run(authorizations.fetch_authorization, url)
+        assert authorization.status == "valid", authorization.error
 
 
 async def issue(
@@ -70,10 +72,10 @@ async def issue(
 
 
 async def test_a_certificate_is_ordered_proven_and_downloaded(client: AcmeClient, pebble: Pebble) -> None:
-    found = await issue(client, pebble, "one.example.org", "*.one.example.org")
-    assert set(found.chain[0].dns_names) == {"one.example.org", "*.one.example.org"}
-    assert len(found.chain) == 3
-    assert len(found.alternates) == 2
+    issued = await issue(client, pebble, "one.example.org", "*.one.example.org")
+    assert set(issued.chain[0].dns_names) == {"one.example.org", "*.one.example.org"}
+    assert len(issued.chain) == 3
+    assert len(issued.alternates) == 2
 
 
 async def test_a_warm_account_needs_few_requests(client: AcmeClient, pebble: Pebble) -> None:
@@ -102,8 +104,8 @@ async def test_the_preferred_chain_is_chosen_by_its_topmost_issuer(
 
 
 async def test_a_profile_is_obeyed_and_an_unknown_one_refused(client: AcmeClient, pebble: Pebble) -> None:
-    found = await issue(client, pebble, "short.example.org", profile="shortlived")
-    assert (found.chain[0].not_after - found.chain[0].not_before).days < 7
+    issued = await issue(client, pebble, "short.example.org", profile="shortlived")
+    assert (issued.chain[0].not_after - issued.chain[0].not_before).days < 7
     with pytest.raises(Refused) as refused:
         await issue(client, pebble, "short.example.org", profile="no-such")
     assert refused.value.problem.name == "invalidProfile"
@@ -126,15 +128,17 @@ async def test_a_wrong_proof_is_told_in_the_servers_words(client: AcmeClient, pe
     identifiers = [Identifier("dns", "wrong.example.org")]
     order = await client.run(orders.new_order, identifiers)
     url = order.authorizations[0]
-    found = await client.run(authorizations.fetch_authorization, url)
-    challenge = next(one for one in found.challenges if one.type == challenges.DNS_01)
+    authorization = await client.run(authorizations.fetch_authorization, url)
+    challenge = next(
+        challenge for challenge in authorization.challenges if challenge.type == challenges.DNS_01
+    )
     pebble.names.set_txt(challenges.dns_name("wrong.example.org"), "nonsense")
     await client.run(authorizations.accept_challenge, challenge.url)
-    while found.status == "pending":
-        found = await client.run(authorizations.fetch_authorization, url)
-    assert found.status == "invalid"
-    assert found.error is not None
-    assert found.error.name == "unauthorized"
+    while authorization.status == "pending":
+        authorization = await client.run(authorizations.fetch_authorization, url)
+    assert authorization.status == "invalid"
+    assert authorization.error is not None
+    assert authorization.error.name == "unauthorized"
     order = await client.run(orders.fetch_order, order.url)
     assert order.status == "invalid"
 
@@ -150,18 +154,21 @@ async def test_a_blocked_name_is_refused_for_good(client: AcmeClient) -> None:
 async def test_a_certificate_is_revoked_by_the_account_and_by_its_own_key(
     client: AcmeClient, pebble: Pebble
 ) -> None:
-    found = (await issue(client, pebble, "gone.example.org")).chain[0]
+    certificate = (await issue(client, pebble, "gone.example.org")).chain[0]
     reason = revocation.RevocationReason.SUPERSEDED
-    await client.run(revocation.revoke, found, reason=reason)
-    assert pebble.status_of(f"{found.parsed.serial_number:x}")["Status"] == "Revoked"
-    await client.run(revocation.revoke, found)
+    await client.run(revocation.revoke, certificate, reason=reason)
+    assert pebble.status_of(f"{certificate.parsed.serial_number:x}")["Status"] == "Revoked"
+    await client.run(revocation.revoke, certificate)
 
 
 async def test_an_address_can_be_ordered(client: AcmeClient) -> None:
     order = await client.run(orders.new_order, [Identifier("ip", "127.0.0.1")])
-    found = await client.run(authorizations.fetch_authorization, order.authorizations[0])
-    assert found.identifier == Identifier("ip", "127.0.0.1")
-    assert {one.type for one in found.challenges} >= {challenges.HTTP_01, challenges.TLS_ALPN_01}
+    authorization = await client.run(authorizations.fetch_authorization, order.authorizations[0])
+    assert authorization.identifier == Identifier("ip", "127.0.0.1")
+    assert {challenge.type for challenge in authorization.challenges} >= {
+        challenges.HTTP_01,
+        challenges.TLS_ALPN_01,
+    }
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ RFC_8555 = (
 def test_every_type_of_the_specifications_is_in_the_table() -> None:
     others = {"alreadyReplaced", "conflict", "invalidProfile"}
     assert set(PROBLEM_TYPES) == set(RFC_8555) | others
-    assert {one.reaction for one in PROBLEM_TYPES.values()} == set(Reaction)
+    assert {problem_type.reaction for problem_type in PROBLEM_TYPES.values()} == set(Reaction)
 
 
 def test_no_other_module_has_a_table_of_types() -> None:

@@ -46,12 +46,12 @@ class Pleased:
 @pytest.mark.parametrize(("algorithm", "size", "jobs"), [("RSA", 2048, 1), ("ECDSA", 256, 0)])
 async def test_only_signatures_that_take_long_are_made_aside(algorithm: str, size: int, jobs: int) -> None:
     executor, server = CountingWorkshop(), Pleased()
-    held = session(key=new_key(algorithm, size))
-    held.nonces.keep(answer(replay_nonce="first"))
-    client = AcmeClient(PLACES.url, held.key, server, now=lambda: NOW, executor=executor)
-    found = await client.drive(post(held, Action.ORDER, "https://ca/o/1"))
-    assert found.status == 200
+    acme_session = session(key=new_key(algorithm, size))
+    acme_session.nonces.keep(answer(replay_nonce="first"))
+    client = AcmeClient(PLACES.url, acme_session.key, server, now=lambda: NOW, executor=executor)
+    order = await client.drive(post(acme_session, Action.ORDER, "https://ca/o/1"))
+    assert order.status == 200
     assert executor.jobs == jobs
     [request] = server.asked
     header, _, _ = opened(request.body)
-    assert (request.method, header["nonce"], header["alg"]) == ("POST", "first", held.key.algorithm)
+    assert (request.method, header["nonce"], header["alg"]) == ("POST", "first", acme_session.key.algorithm)

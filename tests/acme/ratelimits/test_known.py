@@ -30,8 +30,8 @@ def test_lets_encrypt_is_as_documented(name: str, count: int, window: timedelta,
 
 
 def test_a_ca_that_nobody_knows_has_no_limits() -> None:
-    found = limits_of("https://ca.example.org:14000/dir", {})
-    assert (found.name, dict(found.limits)) == ("ca.example.org:14000", {})
+    limits = limits_of("https://ca.example.org:14000/dir", {})
+    assert (limits.name, dict(limits.limits)) == ("ca.example.org:14000", {})
 
 
 def test_a_file_changes_what_it_names_and_nothing_else() -> None:
@@ -49,13 +49,13 @@ def test_a_file_changes_what_it_names_and_nothing_else() -> None:
             }
         }
     )
-    found = limits_of(LETS_ENCRYPT, chosen)
-    assert found.limits[published.ORDERS].rate_of("https://ca/acct/7").count == 1000
-    assert found.limits[published.ORDERS].rate_of("another") == Rate(600, timedelta(hours=3))
-    assert found.limits[published.DOMAIN].rate == Rate(50, timedelta(days=3), refills=False)
-    assert published.FAILURES not in found.limits
-    assert found.limits[published.SET].rate.count == 5
-    assert (found.exempts_ari, found.exempts_renewals) == (False, True)
+    limits = limits_of(LETS_ENCRYPT, chosen)
+    assert limits.limits[published.ORDERS].rate_of("https://ca/acct/7").count == 1000
+    assert limits.limits[published.ORDERS].rate_of("another") == Rate(600, timedelta(hours=3))
+    assert limits.limits[published.DOMAIN].rate == Rate(50, timedelta(days=3), refills=False)
+    assert published.FAILURES not in limits.limits
+    assert limits.limits[published.SET].rate.count == 5
+    assert (limits.exempts_ari, limits.exempts_renewals) == (False, True)
     assert limits_of("https://ca.example.org/dir", chosen).limits[published.ORDERS].rate.count == 2
     assert not limits_of("https://other.example.org/x", chosen).limits
 
@@ -148,8 +148,8 @@ def test_which_limit_a_refusal_is_about(text: str, limit: str | None) -> None:
 
 def test_the_moment_in_a_refusal_is_read() -> None:
     text = 'too many … for "Example.com", retry after 2026-02-04 15:12:13 UTC: see https://…'
-    found = rejections.until_named(text)
-    assert found is not None
-    assert f"{found:%Y-%m-%d %H:%M:%S %z}" == "2026-02-04 15:12:13 +0000"
+    moment = rejections.until_named(text)
+    assert moment is not None
+    assert f"{moment:%Y-%m-%d %H:%M:%S %z}" == "2026-02-04 15:12:13 +0000"
     assert rejections.until_named("retry after 2026-02-34 15:12:13 UTC") is None
     assert rejections.names_in(text) == {"example.com"}

@@ -39,11 +39,11 @@ def ledger(woken: list[str]) -> Ledger:
     return Ledger(LETS_ENCRYPT, woken.append)
 
 
-def issue(ledger: Ledger, one: Asking, now: datetime = NOW) -> None:
+def issue(ledger: Ledger, order: Asking, now: datetime = NOW) -> None:
     """Order, and get it at once."""
-    assert ledger.admit(one, now) == ADMIT
-    ledger.placed(one.uid, now)
-    ledger.issued(one.uid, now)
+    assert ledger.admit(order, now) == ADMIT
+    ledger.placed(order.uid, now)
+    ledger.issued(order.uid, now)
 
 
 def test_the_sixth_certificate_for_the_same_names_waits(ledger: Ledger) -> None:
@@ -138,26 +138,26 @@ def test_asking_twice_counts_once(ledger: Ledger) -> None:
 
 
 def test_a_refused_order_is_not_counted_and_the_time_that_was_named_is_kept(ledger: Ledger) -> None:
-    one = asking("o")
-    assert ledger.admit(one, NOW) == ADMIT
+    order = asking("o")
+    assert ledger.admit(order, NOW) == ADMIT
     text = 'too many certificates (50) already issued for "example.com", retry after 2026-01-01 02:00:00 UTC'
-    ledger.told(one, text, None, NOW)
-    answer = ledger.admit(one, NOW)
+    ledger.told(order, text, None, NOW)
+    answer = ledger.admit(order, NOW)
     assert isinstance(answer, WaitUntil)
     assert answer.moment == NOW + 2 * HOUR
     assert ledger.admit(asking("p", "other.org"), NOW) == ADMIT
-    assert ledger.admit(one, NOW + 2 * HOUR) == ADMIT
+    assert ledger.admit(order, NOW + 2 * HOUR) == ADMIT
 
 
 @pytest.mark.parametrize(
     "text", ['too many certificates (50) already issued for "example.com"', "too many new orders", "no"]
 )
 def test_a_time_in_a_refusal_is_obeyed_for_a_week_at_most(ledger: Ledger, text: str) -> None:
-    one = asking("o")
-    assert ledger.admit(one, NOW) == ADMIT
-    ledger.told(one, f"{text}, retry after 9999-12-31 02:00:00 UTC", None, NOW)
-    assert isinstance(ledger.admit(one, NOW), WaitUntil)
-    assert ledger.admit(one, NOW + timedelta(days=7)) == ADMIT
+    order = asking("o")
+    assert ledger.admit(order, NOW) == ADMIT
+    ledger.told(order, f"{text}, retry after 9999-12-31 02:00:00 UTC", None, NOW)
+    assert isinstance(ledger.admit(order, NOW), WaitUntil)
+    assert ledger.admit(order, NOW + timedelta(days=7)) == ADMIT
 
 
 def test_accounts_are_counted_by_address(ledger: Ledger) -> None:
@@ -244,12 +244,12 @@ def test_what_cannot_be_read_is_left_out(ledger: Ledger) -> None:
 def test_an_unknown_limit_holds_only_the_names_that_the_refusal_is_about(text: str, waits: list[str]) -> None:
     names = {"a": ("a.example.com",), "b": ("b.example.com",), "c": ("c.example.org",)}
     ledger = Ledger(CaLimits(), lambda _uid: None)
-    one = asking("a", *names["a"])
-    ledger.admit(one, NOW)
-    ledger.told(one, text, NOW + HOUR, NOW)
-    held = [
+    order = asking("a", *names["a"])
+    ledger.admit(order, NOW)
+    ledger.told(order, text, NOW + HOUR, NOW)
+    entries = [
         uid
         for uid in names
         if ledger.admit(asking(f"{uid}2", *names[uid]), NOW + timedelta(minutes=1)) != ADMIT
     ]
-    assert held == waits
+    assert entries == waits

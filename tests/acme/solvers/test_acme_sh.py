@@ -36,8 +36,8 @@ def program(server: PowerDnsServer, tmp_path: Path, *, script: str = "small", ke
 
 
 async def test_a_script_is_a_solver(server: PowerDnsServer, tmp_path: Path) -> None:
-    async def see(one: Task) -> set[str]:
-        return served(server, f"_acme-challenge.{one.identifier}")
+    async def see(dns_task: Task) -> set[str]:
+        return served(server, f"_acme-challenge.{dns_task.identifier}")
 
     await check_solver(program(server, tmp_path), see, task("a.example.org", "value"))
     assert not os.listdir(tmp_path), "what the script has saved is left behind"
@@ -46,9 +46,9 @@ async def test_a_script_is_a_solver(server: PowerDnsServer, tmp_path: Path) -> N
 async def test_concurrent_runs_lose_no_value(server: PowerDnsServer, tmp_path: Path) -> None:
     tasks = [task("many.example.org", f"v{number}") for number in range(4)]
     solver = program(server, tmp_path)
-    await asyncio.gather(*(solver.present(one) for one in tasks))
-    assert served(server, "_acme-challenge.many.example.org") == {one.key for one in tasks}
-    await asyncio.gather(*(solver.clean_up(one) for one in tasks))
+    await asyncio.gather(*(solver.present(dns_task) for dns_task in tasks))
+    assert served(server, "_acme-challenge.many.example.org") == {dns_task.key for dns_task in tasks}
+    await asyncio.gather(*(solver.clean_up(dns_task) for dns_task in tasks))
     assert served(server, "_acme-challenge.many.example.org") == set()
 
 

@@ -62,7 +62,7 @@ def test_connections_passed_on_are_limited_and_keep_no_pending_one_out() -> None
 
 def test_the_limits_leave_most_files_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     for files in (256, 1024, 8192, resource.RLIM_INFINITY):
-        monkeypatch.setattr(resource, "getrlimit", lambda _, found=files: (found, found))
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=files: (limit, limit))
         limits = admitted.limits_within_files()
         assert limits.pending + 2 * limits.passed_on <= (files if files > 0 else 1 << 20) / 2
         assert limits.pending <= 512

@@ -67,10 +67,10 @@ async def test_the_nearest_name_above_with_records_counts(name: str, found: str)
         "example.org": [issue("top")],
     }
 
-    async def records_of(one: str) -> Sequence[Record]:
-        return zone.get(one, ())
+    async def records_of(owner: str) -> Sequence[Record]:
+        return zone.get(owner, ())
 
-    assert [one.value for one in await relevant_records(name, records_of)] == ([found] if found else [])
+    assert [record.value for record in await relevant_records(name, records_of)] == ([found] if found else [])
 
 
 @pytest.fixture(scope="module")

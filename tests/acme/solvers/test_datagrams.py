@@ -71,8 +71,8 @@ async def test_a_datagram_with_another_number_is_no_answer() -> None:
         return [b"", other.to_wire(), reply_to(asked).to_wire()]
 
     async with serving(answers) as port:
-        found = await exchange(question(), "127.0.0.1", port, _PATIENCE_S)
-    assert found.answer[0][0].to_text() == '"value"'
+        reply = await exchange(question(), "127.0.0.1", port, _PATIENCE_S)
+    assert reply.answer[0][0].to_text() == '"value"'
 
 
 @KINDS

@@ -130,14 +130,14 @@ async def test_a_name_without_a_zone_and_a_server_that_is_gone_are_told(bind: Bi
 
 async def test_the_check_asks_the_servers_of_the_zone(bind: Bind) -> None:
     check, solver = DnsCheck(names_of(bind), SystemClock().now), solver_of(bind)
-    found = await check.check(TASK)
-    assert isinstance(found, NotYet)
-    assert "the name server ns1.example.org has no" in found.reason
+    verdict = await check.check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert "the name server ns1.example.org has no" in verdict.reason
     other = replace(TASK, key="other", uid="o")
     await solver.present(other)
-    found = await check.check(TASK)
-    assert isinstance(found, NotYet)
-    assert 'only other TXT records at _acme-challenge.a.example.org: "other"' in found.reason
+    verdict = await check.check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert 'only other TXT records at _acme-challenge.a.example.org: "other"' in verdict.reason
     await solver.present(TASK)
     assert await check.check(TASK) == Ready()
     await solver.clean_up(TASK)
@@ -149,13 +149,13 @@ async def test_the_check_tells_of_zones_that_cannot_be_asked(
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(names, "_TIMEOUT_S", 0.5)
-        found = await DnsCheck(NameServers(["127.0.0.1:1"]), SystemClock().now).check(TASK)
-    assert isinstance(found, NotYet)
-    assert "the name server 127.0.0.1:1 did not answer within 0.5 s" in found.reason
+        verdict = await DnsCheck(NameServers(["127.0.0.1:1"]), SystemClock().now).check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert "the name server 127.0.0.1:1 did not answer within 0.5 s" in verdict.reason
     loop = replace(TASK, identifier="loop.example.org")
-    found = await DnsCheck(names_of(bind), SystemClock().now).check(loop)
-    assert isinstance(found, NotYet)
-    assert "circle" in found.reason
+    verdict = await DnsCheck(names_of(bind), SystemClock().now).check(loop)
+    assert isinstance(verdict, NotYet)
+    assert "circle" in verdict.reason
 
 
 class _Cache(asyncio.DatagramProtocol):
@@ -195,9 +195,9 @@ async def running(cache: _Cache) -> AsyncIterator[str]:
 
 async def test_what_a_cache_remembers_is_not_asked_for_again_before_it_forgets() -> None:
     async with running(_Cache()) as cache:
-        found = await DnsCheck(NameServers([cache]), SystemClock().now, recursive_only=True).check(TASK)
-    assert isinstance(found, NotYet)
-    assert found.not_before.total_seconds() == 30
+        verdict = await DnsCheck(NameServers([cache]), SystemClock().now, recursive_only=True).check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert verdict.not_before.total_seconds() == 30
 
 
 async def test_one_question_tells_the_zone_and_it_is_remembered() -> None:

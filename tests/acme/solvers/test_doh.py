@@ -122,8 +122,8 @@ async def test_the_self_check_works_with_it(bind: Bind, recursive_only: bool) ->
 
 async def test_many_queries_at_a_time_are_all_answered(bind: Bind) -> None:
     asking = names_of(bind.url)
-    found = await asyncio.gather(*(asking.txt("many.example.org") for _ in range(100)))
-    assert found == [Answer(("x",))] * 100
+    results = await asyncio.gather(*(asking.txt("many.example.org") for _ in range(100)))
+    assert results == [Answer(("x",))] * 100
 
 
 async def test_plain_servers_and_https_ones_replace_each_other(bind: Bind) -> None:

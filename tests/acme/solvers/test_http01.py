@@ -104,9 +104,9 @@ async def test_it_listens_with_ipv6_as_well() -> None:
 async def test_the_check_sees_the_page(responder: tuple[Responder, int]) -> None:
     solver, port = responder
     check = HttpCheck(port=port)
-    found = await check.check(TASK)
-    assert isinstance(found, NotYet)
-    assert "answered HTTP status 404" in found.reason
+    verdict = await check.check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert "answered HTTP status 404" in verdict.reason
     await solver.present(TASK)
     assert await check.check(TASK) == Ready()
 
@@ -120,9 +120,9 @@ async def test_the_check_follows_redirects_from_port_to_port(responder: tuple[Re
 
     async with serving(elsewhere) as first:
         assert await HttpCheck(port=first, redirect_ports={port}).check(TASK) == Ready()
-        found = await HttpCheck(port=first).check(TASK)
-    assert isinstance(found, NotYet)
-    assert found.reason.endswith(f"redirects to port {port}; CAs follow redirects to ports 80 and 443 only")
+        verdict = await HttpCheck(port=first).check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert verdict.reason.endswith(f"redirects to port {port}; CAs follow redirects to ports 80 and 443 only")
 
 
 async def _in_a_circle(request: web.BaseRequest) -> web.StreamResponse:
@@ -156,11 +156,11 @@ async def _with_a_newline(request: web.BaseRequest) -> web.StreamResponse:
 )
 async def test_what_is_wrong_is_reported_without_the_page(handler: Handler, words: str) -> None:
     async with serving(handler) as port:
-        found = await HttpCheck(port=port).check(TASK)
-    assert isinstance(found, NotYet)
-    assert words in found.reason
-    assert "Welcome" not in found.reason
-    assert "passwd" not in found.reason
+        verdict = await HttpCheck(port=port).check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert words in verdict.reason
+    assert "Welcome" not in verdict.reason
+    assert "passwd" not in verdict.reason
 
 
 async def test_white_space_after_the_proof_is_forgiven() -> None:
@@ -169,15 +169,15 @@ async def test_white_space_after_the_proof_is_forgiven() -> None:
 
 
 async def test_a_closed_port_and_an_unknown_name_are_told() -> None:
-    found = await HttpCheck(port=1).check(TASK)
-    assert isinstance(found, NotYet)
-    assert "http://127.0.0.1:1/.well-known" in found.reason
-    assert found.reason.endswith("cannot be reached: Connection refused at 127.0.0.1:1")
+    verdict = await HttpCheck(port=1).check(TASK)
+    assert isinstance(verdict, NotYet)
+    assert "http://127.0.0.1:1/.well-known" in verdict.reason
+    assert verdict.reason.endswith("cannot be reached: Connection refused at 127.0.0.1:1")
     task = Task(type="http-01", identifier="no-such.invalid", token="t", key="k", uid="u")
-    found = await HttpCheck(port=1).check(task)
-    assert isinstance(found, NotYet)
-    assert "the name of http://" in found.reason
-    assert " cannot be resolved: " in found.reason
+    verdict = await HttpCheck(port=1).check(task)
+    assert isinstance(verdict, NotYet)
+    assert "the name of http://" in verdict.reason
+    assert " cannot be resolved: " in verdict.reason
 
 
 async def test_many_checks_at_once_do_not_disturb_each_other(responder: tuple[Responder, int]) -> None:

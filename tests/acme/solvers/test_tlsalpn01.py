@@ -80,10 +80,10 @@ async def test_the_certificate_is_as_rfc_8737_wants_it(listener: tuple[Listener,
     _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
     session = writer.get_extra_info("ssl_object")
     assert session.selected_alpn_protocol() == ALPN_PROTOCOL
-    found = x509.load_der_x509_certificate(session.getpeercert(binary_form=True))
-    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    certificate = x509.load_der_x509_certificate(session.getpeercert(binary_form=True))
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost"]
-    proof = found.extensions.get_extension_for_oid(x509.ObjectIdentifier("1.3.6.1.5.5.7.1.31"))
+    proof = certificate.extensions.get_extension_for_oid(x509.ObjectIdentifier("1.3.6.1.5.5.7.1.31"))
     assert proof.critical
     assert isinstance(proof.value, x509.UnrecognizedExtension)
     assert proof.value.value[:2] == b"\x04\x20"
@@ -129,14 +129,14 @@ async def test_whoever_speaks_no_tls_is_let_go(listener: tuple[Listener, int], s
 async def test_what_is_wrong_is_told(listener: tuple[Listener, int]) -> None:
     solver, port = listener
     for task, where, words in ((TASK, 1, "no TLS connection"), (TASK, port, "no TLS connection")):
-        found = await TlsCheck(port=where).check(task)
-        assert isinstance(found, NotYet)
-        assert words in found.reason
+        verdict = await TlsCheck(port=where).check(task)
+        assert isinstance(verdict, NotYet)
+        assert words in verdict.reason
     await solver.present(TASK)
     other = Task(type="tls-alpn-01", identifier="127.0.0.1", token="t", key="other", uid="x")
-    found = await TlsCheck(port=port).check(other)
-    assert isinstance(found, NotYet)
-    assert "another certificate" in found.reason
+    verdict = await TlsCheck(port=port).check(other)
+    assert isinstance(verdict, NotYet)
+    assert "another certificate" in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -162,5 +162,5 @@ def test_nonsense_is_told_apart_and_never_breaks_anything(noise: bytes, at: int,
     data = first_message("c.example.org", "h2")
     for broken in (noise, data[:at] + change + data[at + len(change) :]):
         with contextlib.suppress(NotTls):
-            found = read_client_hello(broken)
-            assert found is None or isinstance(found, ClientHello)
+            client_hello = read_client_hello(broken)
+            assert client_hello is None or isinstance(client_hello, ClientHello)

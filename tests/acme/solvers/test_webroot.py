@@ -23,7 +23,7 @@ def read(path: Path) -> str:
 
 def names_in(folder: Path) -> list[str]:
     """What a directory holds."""
-    return sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 def web_root(root: Path, *below: str, shared: WebRoots | None = None) -> WebRoot:

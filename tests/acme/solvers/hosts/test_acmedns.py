@@ -27,7 +27,8 @@ async def fake() -> AsyncIterator[FakeAcmeDns]:
 
 def session_of(fake: FakeAcmeDns, outside: Outside, password: str = PASSWORD) -> HostSession:
     accounts = tuple(
-        (f"{one}.{ZONE}", Account(USER, password, f"sub-{one}.auth.test", f"sub-{one}")) for one in ("a", "b")
+        (f"{label}.{ZONE}", Account(USER, password, f"sub-{label}.auth.test", f"sub-{label}"))
+        for label in ("a", "b")
     )
     endpoint = Endpoint(fake.url, ServerRules(allow_http=True))
     settings = AcmeDnsSettings(endpoint=endpoint, accounts=accounts)

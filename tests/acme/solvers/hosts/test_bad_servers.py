@@ -126,9 +126,9 @@ async def errors_of(host: DnsHost) -> dict[str, SolverError]:
 @pytest.mark.parametrize("status", [400, 401, 403, 500, 502])
 async def test_an_error_page(name: str, status: int, outside: Outside) -> None:
     async with answering(plain(status, PAGE)) as url:
-        found = await errors_of(settings_at(url)[name].connect(outside))
-    assert "add" in found
-    for error in found.values():
+        errors = await errors_of(settings_at(url)[name].connect(outside))
+    assert "add" in errors
+    for error in errors.values():
         check_sentence(error, name)
         assert str(status) in str(error)
 
@@ -137,11 +137,11 @@ async def test_an_error_page(name: str, status: int, outside: Outside) -> None:
 @pytest.mark.parametrize("text", [PAGE, "", "[]", "null", '{"result": "x"}'], ids=repr)
 async def test_a_success_that_is_no_answer_of_the_api(name: str, text: str, outside: Outside) -> None:
     async with answering(plain(200, text)) as url:
-        found = await errors_of(settings_at(url)[name].connect(outside))
-    for error in found.values():
+        errors = await errors_of(settings_at(url)[name].connect(outside))
+    for error in errors.values():
         check_sentence(error, name)
     # Whatever cannot fail, a value that was not added must.
-    assert "add" in found or (name in ("Akamai", "Azure") and text.startswith("{"))
+    assert "add" in errors or (name in ("Akamai", "Azure") and text.startswith("{"))
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -193,8 +193,8 @@ async def test_a_server_that_is_not_running(name: str, outside: Outside) -> None
 async def test_credentials_do_not_follow_a_redirect_to_another_host(name: str, outside: Outside) -> None:
     answer = plain(307, "", Location="http://localhost:1/")
     async with answering(answer) as url:
-        found = await errors_of(settings_at(url)[name].connect(outside))
-    assert "add" in found
+        errors = await errors_of(settings_at(url)[name].connect(outside))
+    assert "add" in errors
 
 
 async def test_plain_http_is_refused_where_an_object_names_the_server(outside: Outside) -> None:

@@ -70,13 +70,13 @@ async def test_the_requests_do_not_grow_with_the_names(
 async def test_a_change_is_awaited_and_not_sent_again(
     fake: FakeCloudDns, settings: CloudDnsSettings, outside: Outside, time: Time
 ) -> None:
-    one, solver = task(f"a.{ZONE}", "v"), solver_of(session_of(settings, outside))
-    await solver.present(one)
+    dns_task, solver = task(f"a.{ZONE}", "v"), solver_of(session_of(settings, outside))
+    await solver.present(dns_task)
     check = AfterChange(solver, None)
-    assert isinstance(await check.check(one), NotYet)
+    assert isinstance(await check.check(dns_task), NotYet)
     time.now += timedelta(seconds=4)
-    assert isinstance(await check.check(one), Ready)
-    assert isinstance(await check.check(one), Ready)
+    assert isinstance(await check.check(dns_task), Ready)
+    assert isinstance(await check.check(dns_task), Ready)
     assert sum(number for call, number in fake.calls.items() if call.startswith("POST /dns")) == 1
 
 

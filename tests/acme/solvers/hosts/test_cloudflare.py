@@ -57,9 +57,9 @@ async def test_one_request_adds_and_one_removes(
 ) -> None:
     session = session_of(settings, outside)
     for number in range(20):
-        solver, one = solver_of(session), task(f"n{number}.{ZONE}", "v")
-        await solver.present(one)
-        await solver.clean_up(one)
+        solver, dns_task = solver_of(session), task(f"n{number}.{ZONE}", "v")
+        await solver.present(dns_task)
+        await solver.clean_up(dns_task)
     records = "/zones/{zone}/dns_records"
     assert fake.calls == {"GET /zones": 1, f"POST {records}": 20, f"DELETE {records}/{{record}}": 20}
 
@@ -68,10 +68,10 @@ async def test_a_record_on_the_second_page_is_removed(
     fake: FakeCloudflare, settings: CloudflareSettings, outside: Outside
 ) -> None:
     fake.page = 2
-    one = task(f"pages.{ZONE}", "last")
+    dns_task = task(f"pages.{ZONE}", "last")
     there = {f"r{number}": f"value-{number}" for number in range(5)}
-    fake.zones[ZONE].records[f"_acme-challenge.pages.{ZONE}"] = {**there, "ours": one.key}
-    await solver_of(session_of(settings, outside)).clean_up(one)
+    fake.zones[ZONE].records[f"_acme-challenge.pages.{ZONE}"] = {**there, "ours": dns_task.key}
+    await solver_of(session_of(settings, outside)).clean_up(dns_task)
     assert fake.values(f"_acme-challenge.pages.{ZONE}") == set(there.values())
 
 

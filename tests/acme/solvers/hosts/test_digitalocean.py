@@ -62,10 +62,10 @@ async def test_records_on_later_pages_are_found(
     fake: FakeDigitalOcean, settings: DigitalOceanSettings, outside: Outside
 ) -> None:
     fake.page = 2
-    one = task(f"pages.{ZONE}", "ours")
+    dns_task = task(f"pages.{ZONE}", "ours")
     others = {str(number): f"value-{number}" for number in range(100, 105)}
-    fake.zones[ZONE].records[f"_acme-challenge.pages.{ZONE}"] = {**others, "7": one.key}
-    await solver_of(session_of(settings, outside)).clean_up(one)
+    fake.zones[ZONE].records[f"_acme-challenge.pages.{ZONE}"] = {**others, "7": dns_task.key}
+    await solver_of(session_of(settings, outside)).clean_up(dns_task)
     assert fake.values(f"_acme-challenge.pages.{ZONE}") == set(others.values())
 
 

@@ -150,11 +150,11 @@ async def test_one_that_blocks_delays_no_other(
     await host_of("good", outside).apply(HostedZone(ZONE, ZONE), [EDIT])
     taken = real_time.monotonic() - begin
     counter.cancel()
-    assert not any(one.done() for one in stuck)
+    assert not any(call.done() for call in stuck)
     assert turns > taken / 0.01 / 10, "the event loop stood still"
     for one in stuck:
         one.cancel()
-    assert {type(one) for one in await asyncio.gather(*stuck, return_exceptions=True)} == {
+    assert {type(outcome) for outcome in await asyncio.gather(*stuck, return_exceptions=True)} == {
         asyncio.CancelledError
     }
 
@@ -216,8 +216,8 @@ async def test_twenty_names_of_one_zone_take_five_processes(
     monkeypatch.setenv("DNS01_PLUGIN_LOG", str(log))
     session = HostSession(host_of("counts", outside), outside.now)
     tasks = [task(f"n{number}.{ZONE}", "v") for number in range(20)]
-    await asyncio.gather(*(solver_of(session).present(one) for one in tasks))
-    await asyncio.gather(*(solver_of(session).clean_up(one) for one in tasks))
+    await asyncio.gather(*(solver_of(session).present(dns_task) for dns_task in tasks))
+    await asyncio.gather(*(solver_of(session).clean_up(dns_task) for dns_task in tasks))
     assert log.read_text() == "....."
 
 

@@ -51,9 +51,9 @@ async def test_a_disabled_record_stays_disabled(
 ) -> None:
     name = f"_acme-challenge.disabled.{ZONE}"
     await set_records(server, name, ["old"], disabled=True)
-    one = task(f"disabled.{ZONE}", "v")
-    await solver_of(session_of(settings, outside)).present(one)
-    assert served(server, name) == {one.key}
+    dns_task = task(f"disabled.{ZONE}", "v")
+    await solver_of(session_of(settings, outside)).present(dns_task)
+    assert served(server, name) == {dns_task.key}
 
 
 async def test_two_hundred_names_take_one_change(
@@ -61,9 +61,9 @@ async def test_two_hundred_names_take_one_change(
 ) -> None:
     session = session_of(settings, outside)
     tasks = [task(f"n{number}.{ZONE}", "v") for number in range(200)]
-    await asyncio.gather(*(solver_of(session).present(one) for one in tasks))
+    await asyncio.gather(*(solver_of(session).present(dns_task) for dns_task in tasks))
     assert served(server, f"_acme-challenge.n199.{ZONE}") == {tasks[-1].key}
-    await asyncio.gather(*(solver_of(session).clean_up(one) for one in tasks))
+    await asyncio.gather(*(solver_of(session).clean_up(dns_task) for dns_task in tasks))
     assert served(server, f"_acme-challenge.n199.{ZONE}") == set()
 
 

@@ -113,10 +113,10 @@ async def test_records_of_others_with_the_same_policy_stay(
         "<SetIdentifier>x</SetIdentifier><MultiValueAnswer>true</MultiValueAnswer>",
     )
     await asyncio.to_thread(strict.write, ZONE, name, OF_OTHERS, policy=policy)
-    one, solver = task(f"multi.{ZONE}", "v"), solver_of(session_of(settings, outside))
-    await solver.present(one)
-    assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS, one.key}
-    await solver.clean_up(one)
+    dns_task, solver = task(f"multi.{ZONE}", "v"), solver_of(session_of(settings, outside))
+    await solver.present(dns_task)
+    assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS, dns_task.key}
+    await solver.clean_up(dns_task)
     assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS}
     assert READ not in strict.calls
 
@@ -144,9 +144,11 @@ async def test_two_processes_change_one_simple_record(
     await asyncio.to_thread(strict.write, ZONE, name, OF_OTHERS)
     tasks = [task(f"both.{ZONE}", f"v{number}") for number in range(6)]
     solvers = [solver_of(session_of(settings, outside)) for _ in tasks]
-    await asyncio.gather(*(solver.present(one) for solver, one in zip(solvers, tasks, strict=True)))
-    assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS, *(one.key for one in tasks)}
-    await asyncio.gather(*(solver.clean_up(one) for solver, one in zip(solvers, tasks, strict=True)))
+    await asyncio.gather(*(solver.present(dns_task) for solver, dns_task in zip(solvers, tasks, strict=True)))
+    assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS, *(dns_task.key for dns_task in tasks)}
+    await asyncio.gather(
+        *(solver.clean_up(dns_task) for solver, dns_task in zip(solvers, tasks, strict=True))
+    )
     assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS}
 
 
@@ -156,16 +158,22 @@ async def test_the_requests_do_not_grow_with_the_names(
     session = session_of(settings, outside)
     tasks = [task(f"n{number}.{ZONE}", "v") for number in range(200)]
     solvers = [solver_of(session) for _ in tasks]
-    await asyncio.gather(*(solver.present(one) for solver, one in zip(solvers, tasks, strict=True)))
+    await asyncio.gather(*(solver.present(dns_task) for solver, dns_task in zip(solvers, tasks, strict=True)))
     assert strict.calls == {LIST: 1, CHANGE: 2}
     checks = [AfterChange(solver, None) for solver in solvers]
     pairs = list(zip(checks, tasks, strict=True))
-    assert all(isinstance(one, NotYet) for one in await asyncio.gather(*(c.check(t) for c, t in pairs)))
+    assert all(
+        isinstance(verdict, NotYet) for verdict in await asyncio.gather(*(c.check(t) for c, t in pairs))
+    )
     time.now += timedelta(seconds=4)
-    assert all(isinstance(one, Ready) for one in await asyncio.gather(*(c.check(t) for c, t in pairs)))
+    assert all(
+        isinstance(verdict, Ready) for verdict in await asyncio.gather(*(c.check(t) for c, t in pairs))
+    )
     # One challenge asks for all of a change, which is never sent again.
     assert strict.calls == {LIST: 1, CHANGE: 2, STATE: 4}
-    await asyncio.gather(*(solver.clean_up(one) for solver, one in zip(solvers, tasks, strict=True)))
+    await asyncio.gather(
+        *(solver.clean_up(dns_task) for solver, dns_task in zip(solvers, tasks, strict=True))
+    )
     assert strict.calls[CHANGE] == 4
 
 
@@ -175,7 +183,7 @@ async def test_one_name_of_many_has_a_simple_record(
     name = f"_acme-challenge.m3.{ZONE}"
     await asyncio.to_thread(strict.write, ZONE, name, OF_OTHERS)
     session, tasks = session_of(settings, outside), [task(f"m{number}.{ZONE}", "v") for number in range(64)]
-    await asyncio.gather(*(solver_of(session).present(one) for one in tasks))
+    await asyncio.gather(*(solver_of(session).present(dns_task) for dns_task in tasks))
     assert await asyncio.to_thread(strict.values, name) == {OF_OTHERS, tasks[3].key}
     assert await asyncio.to_thread(strict.values, f"_acme-challenge.m63.{ZONE}") == {tasks[63].key}
     # Halves of the batch, not each name.

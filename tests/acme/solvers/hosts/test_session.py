@@ -92,8 +92,8 @@ async def test_edits_of_two_names_are_not_sent_together_if_the_host_takes_one(
 async def test_one_faulty_edit_does_not_fail_the_others(host: Host, session: HostSession) -> None:
     host.faulty = "bad"
     edits = [add("a.example.org"), add("b.example.org", "bad"), add("c.example.org")]
-    found = await asyncio.gather(*(session.edit(ZONES, edit) for edit in edits), return_exceptions=True)
-    assert [isinstance(one, SolverError) for one in found] == [False, True, False]
+    results = await asyncio.gather(*(session.edit(ZONES, edit) for edit in edits), return_exceptions=True)
+    assert [isinstance(result, SolverError) for result in results] == [False, True, False]
 
 
 async def test_a_conflict_is_resolved_by_another_try(host: Host, session: HostSession) -> None:
@@ -108,8 +108,8 @@ async def test_a_pause_is_kept_by_all(host: Host, session: HostSession, time: Ti
     until = START + timedelta(minutes=5)
     host.errors = [Throttled("rate limit", until)]
     edits = [add("a.example.org"), add("b.example.org")]
-    found = await asyncio.gather(*(session.edit(ZONES, edit) for edit in edits), return_exceptions=True)
-    assert [getattr(one, "not_before", None) for one in found] == [until, until]
+    results = await asyncio.gather(*(session.edit(ZONES, edit) for edit in edits), return_exceptions=True)
+    assert [getattr(result, "not_before", None) for result in results] == [until, until]
     with pytest.raises(Throttled):
         await session.edit(ZONES, add("c.example.org"))
     assert len(host.calls) == 1

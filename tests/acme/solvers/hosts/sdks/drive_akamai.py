@@ -42,8 +42,8 @@ class Client:
         if answer.status_code == 404:
             return []
         answer.raise_for_status()
-        found: list[str] = answer.json()["rdata"]
-        return found
+        texts: list[str] = answer.json()["rdata"]
+        return texts
 
     def remove(self) -> None:
         """See `driven.Client`."""

@@ -33,8 +33,8 @@ class Login:
         }
         url = f"{self._given['url']}/{self._given['tenant']}/oauth2/v2.0/token"
         with urlopen(Request(url, urlencode(form).encode())) as answer:  # noqa: S310
-            found = json.load(answer)
-        return AccessToken(found["access_token"], int(time.time()) + 3600)
+            settings = json.load(answer)
+        return AccessToken(settings["access_token"], int(time.time()) + 3600)
 
 
 class Client:
@@ -65,7 +65,7 @@ class Client:
     def values(self) -> list[str]:
         """See `driven.Client`."""
         there = self._read()
-        return ["".join(one.value or []) for one in (there.txt_records or [])] if there else []
+        return ["".join(record.value or []) for record in (there.txt_records or [])] if there else []
 
     def remove(self) -> None:
         """See `driven.Client`."""

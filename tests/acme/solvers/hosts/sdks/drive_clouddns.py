@@ -17,8 +17,8 @@ class Client:
         self._client = dns.Client(
             project=given["project"], credentials=credentials, client_options={"api_endpoint": given["url"]}
         )
-        zones = [one for one in self._client.list_zones() if one.dns_name == f"{given['zone']}."]
-        self._zone = next(one for one in zones if not one.name.startswith("private-"))
+        zones = [zone for zone in self._client.list_zones() if zone.dns_name == f"{given['zone']}."]
+        self._zone = next(zone for zone in zones if not zone.name.startswith("private-"))
         self._name = f"{given['name']}."
 
     def add(self, value: str) -> None:
@@ -34,8 +34,8 @@ class Client:
 
     def values(self) -> list[str]:
         """See `driven.Client`."""
-        found = self._zone.list_resource_record_sets()
-        return [value for one in found if one.name == self._name for value in one.rrdatas]
+        rrsets = self._zone.list_resource_record_sets()
+        return [value for rrset in rrsets if rrset.name == self._name for value in rrset.rrdatas]
 
     def remove(self) -> None:
         """See `driven.Client`."""

@@ -25,12 +25,12 @@ class Client:
 
     def values(self) -> list[str]:
         """See `driven.Client`."""
-        return [str(one.content) for one in self._records()]
+        return [str(record.content) for record in self._records()]
 
     def remove(self) -> None:
         """See `driven.Client`."""
-        for one in self._records():
-            self._client.dns.records.delete(one.id, zone_id=self._zone)
+        for record in self._records():
+            self._client.dns.records.delete(record.id, zone_id=self._zone)
 
     def _records(self) -> list[Any]:
         return list(

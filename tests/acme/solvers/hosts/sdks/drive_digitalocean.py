@@ -26,22 +26,22 @@ class Client:
 
     def values(self) -> list[str]:
         """See `driven.Client`."""
-        return [one["data"] for one in self._records()]
+        return [record["data"] for record in self._records()]
 
     def remove(self) -> None:
         """See `driven.Client`."""
-        for one in self._records():
-            self._client.domains.delete_record(self._zone, one["id"], **HTTP)
+        for record in self._records():
+            self._client.domains.delete_record(self._zone, record["id"], **HTTP)
 
     def _records(self) -> list[Any]:
-        found: list[Any] = []
+        records: list[Any] = []
         while True:
             answer = self._client.domains.list_records(
-                self._zone, name=self._name, type="TXT", per_page=1, page=len(found) + 1, **HTTP
+                self._zone, name=self._name, type="TXT", per_page=1, page=len(records) + 1, **HTTP
             )
-            found += answer["domain_records"]
+            records += answer["domain_records"]
             if "next" not in answer["links"].get("pages", {}):
-                return found
+                return records
 
 
 drive(Client)

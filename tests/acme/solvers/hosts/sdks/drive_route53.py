@@ -20,7 +20,7 @@ class Client:
             aws_secret_access_key=given["secret"],
         )
         zones = self._client.list_hosted_zones_by_name(DNSName=given["zone"])["HostedZones"]
-        self._zone = next(one["Id"] for one in zones if not one["Config"]["PrivateZone"])
+        self._zone = next(zone["Id"] for zone in zones if not zone["Config"]["PrivateZone"])
         self._name = given["name"]
 
     def add(self, value: str) -> None:
@@ -37,9 +37,9 @@ class Client:
         )
         return [
             value["Value"]
-            for one in answer["ResourceRecordSets"]
-            if (one["Name"], one["Type"]) == (f"{self._name}.", "TXT")
-            for value in one["ResourceRecords"]
+            for rrset in answer["ResourceRecordSets"]
+            if (rrset["Name"], rrset["Type"]) == (f"{self._name}.", "TXT")
+            for value in rrset["ResourceRecords"]
         ]
 
     def remove(self) -> None:
@@ -55,8 +55,8 @@ class Client:
         }
         batch = {"Changes": [{"Action": action, "ResourceRecordSet": record}]}
         answer = self._client.change_resource_record_sets(HostedZoneId=self._zone, ChangeBatch=batch)
-        found: dict[str, Any] = answer["ChangeInfo"]
-        return found
+        change: dict[str, Any] = answer["ChangeInfo"]
+        return change
 
 
 drive(Client)

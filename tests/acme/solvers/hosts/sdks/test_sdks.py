@@ -41,8 +41,8 @@ async def test_the_vendors_client_and_ours_agree(name: str, outside: Outside) ->
             await solver.clean_up(kept)
         theirs = ["first-value", "second-value"]
         ours = [] if name == "route53" else [kept.key]
-        found = await driven(name, case, theirs)
-        assert found == {"added": sorted([*theirs, *ours]), "left": []}
+        result = await driven(name, case, theirs)
+        assert result == {"added": sorted([*theirs, *ours]), "left": []}
         await solver.clean_up(kept)
         assert await asyncio.to_thread(case.fake.values, NAME) == set()
 
@@ -58,5 +58,5 @@ async def driven(name: str, case: Case, values: list[str]) -> dict[str, Any]:
     )
     answer, complaints = await process.communicate(json.dumps(given).encode())
     assert process.returncode == 0, complaints.decode()
-    found: dict[str, Any] = json.loads(answer)
-    return found
+    document: dict[str, Any] = json.loads(answer)
+    return document
