@@ -24,10 +24,10 @@ def test_tls_files_and_user_are_those_of_the_main_etcd() -> None:
         ("acme.cert-manager.io/orders", ("https://e5:2379", "https://e4:2379")),
     )
     options = ServeOptions(data_dir=Path(), store="etcds://e1", etcd=EtcdOptions(servers_overrides=given))
-    found = overrides_of(options, main)
-    assert set(found) == {"secrets", "acme.cert-manager.io/orders"}
-    secrets = found["secrets"]
+    overrides = overrides_of(options, main)
+    assert set(overrides) == {"secrets", "acme.cert-manager.io/orders"}
+    secrets = overrides["secrets"]
     assert secrets.members == ("e4:2379", "e5:2379")
     assert (secrets.tls, secrets.files, secrets.user, secrets.password) == (True, main.files, "u", "p")
     # The same servers in another order are one etcd.
-    assert found["acme.cert-manager.io/orders"] == secrets
+    assert overrides["acme.cert-manager.io/orders"] == secrets
