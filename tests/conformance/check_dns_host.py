@@ -55,8 +55,8 @@ def task(name: str, value: str) -> Task:
 async def check_dns_host(make: Make, see: See) -> None:
     """Raises `AssertionError` where the host breaks the contract."""
 
-    async def see_task(one: Task) -> set[str]:
-        return await see(f"_acme-challenge.{one.identifier}")
+    async def see_task(dns_task: Task) -> set[str]:
+        return await see(f"_acme-challenge.{dns_task.identifier}")
 
     await check_solver(solver_of(make()), see_task, task(f"a.{ZONE}", "value"))
     await _keeps_what_others_wrote(make, see_task)
@@ -77,13 +77,13 @@ async def _keeps_what_others_wrote(make: Make, see: Callable[[Task], Awaitable[s
 
 
 async def _bears_a_crash(make: Make, see: Callable[[Task], Awaitable[set[str]]]) -> None:
-    one = task(f"crash.{ZONE}", "before")
-    await solver_of(make()).present(one)
-    await solver_of(make()).present(one)
-    assert await see(one) == {one.key}
-    await solver_of(make()).clean_up(one)
-    assert await see(one) == set()
-    await solver_of(make()).clean_up(one)
+    dns_task = task(f"crash.{ZONE}", "before")
+    await solver_of(make()).present(dns_task)
+    await solver_of(make()).present(dns_task)
+    assert await see(dns_task) == {dns_task.key}
+    await solver_of(make()).clean_up(dns_task)
+    assert await see(dns_task) == set()
+    await solver_of(make()).clean_up(dns_task)
 
 
 async def _takes_a_wildcard_beside_its_apex(make: Make, see: Callable[[Task], Awaitable[set[str]]]) -> None:
@@ -101,11 +101,13 @@ async def _bears_concurrency(make: Make, see: Callable[[Task], Awaitable[set[str
     tasks = [task(f"n{number}.{ZONE}", "v") for number in range(20)]
     tasks += [task(f"many.{ZONE}", f"v{number}") for number in range(5)]
     solvers = [solver_of(session) for _ in tasks]
-    await asyncio.gather(*(solver.present(one) for solver, one in zip(solvers, tasks, strict=True)))
-    assert [one.key in await see(one) for one in tasks] == [True] * len(tasks)
+    await asyncio.gather(*(solver.present(dns_task) for solver, dns_task in zip(solvers, tasks, strict=True)))
+    assert [dns_task.key in await see(dns_task) for dns_task in tasks] == [True] * len(tasks)
     assert len(await see(tasks[-1])) == 5
-    await asyncio.gather(*(solver.clean_up(one) for solver, one in zip(solvers, tasks, strict=True)))
-    assert [await see(one) for one in tasks] == [set()] * len(tasks)
+    await asyncio.gather(
+        *(solver.clean_up(dns_task) for solver, dns_task in zip(solvers, tasks, strict=True))
+    )
+    assert [await see(dns_task) for dns_task in tasks] == [set()] * len(tasks)
 
 
 async def _finds_its_zones_only(make: Make) -> None:

@@ -100,13 +100,13 @@ async def it_signs_what_was_asked_for(setup: Setup) -> None:
     key = generate(KeyPlan.of("ECDSA"))
     outcome = await setup.sign(setup.request(key=key))
     assert isinstance(outcome, Signed), outcome
-    found = read_chain(outcome.chain_pem)
-    leaf = found[0]
+    certificates = read_chain(outcome.chain_pem)
+    leaf = certificates[0]
     assert leaf.public_key_der == public_key_der(key)
     assert (leaf.common_name, leaf.dns_names, leaf.is_ca) == ("web", ("web.example",), False)
     assert leaf.usages == ("digital signature", "server auth")
     assert leaf.not_before <= setup.now < leaf.not_after <= setup.now + timedelta(hours=24)
-    for child, parent in pairwise(found):
+    for child, parent in pairwise(certificates):
         assert chain.is_issued_by(child, parent)
 
 

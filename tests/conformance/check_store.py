@@ -81,14 +81,14 @@ def model_machine(open_store: OpenStore, *, in_order: bool = True) -> type[RuleB
                     return await asyncio.gather(*works, return_exceptions=True)
                 return [(await asyncio.gather(work, return_exceptions=True))[0] for work in works]
 
-            works, wanted = [], []
+            works, expected = [], []
             for key, text, how, delete in calls:
                 expect = self.expected(key, how)
-                wanted.append(self.predict_and_apply(key, text, expect, delete=delete))
+                expected.append(self.predict_and_apply(key, text, expect, delete=delete))
                 write = self.store.delete if delete else self.store.put
                 works.append(write(key, saying(text), expect=expect))
             results = self.runner.run(run())
-            assert [r if isinstance(r, Row) else type(r) for r in results] == wanted
+            assert [r if isinstance(r, Row) else type(r) for r in results] == expected
 
         @rule(
             bucket=st.sampled_from(["things", "other"]),
@@ -98,7 +98,7 @@ def model_machine(open_store: OpenStore, *, in_order: bool = True) -> type[RuleB
         )
         def list_as_it_was(self, bucket: str, namespace: str | None, back: int, limit: int) -> None:
             revision = max(self.start, self.store.revision - back)
-            wanted = sorted(
+            expected = sorted(
                 row
                 for key, row in self.past[revision - self.start].items()
                 if key.bucket == bucket and namespace in (None, key.namespace)
@@ -112,7 +112,7 @@ def model_machine(open_store: OpenStore, *, in_order: bool = True) -> type[RuleB
                 rows += page.rows
                 if not page.more:
                     break
-            assert rows == wanted
+            assert rows == expected
 
         @rule(bucket=st.sampled_from(["things", "other"]))
         @precondition(lambda self: self.store.revision > self.start)

@@ -57,9 +57,9 @@ class ListingContract:
         start = store.revision
         await fill(store, 3, namespace="a")
         await fill(store, 4, namespace="b")
-        whole = (await store.list(BUCKET)).rows
+        every_row = (await store.list(BUCKET)).rows
         pages = await all_pages(store, limit=limit)
-        assert [row for page in pages for row in page.rows] == whole
+        assert [row for page in pages for row in page.rows] == every_row
         assert [len(page.rows) for page in pages[:-1]] == [limit] * (len(pages) - 1)
         assert all(page.more for page in pages[:-1])
         assert all(page.revision == start + 7 for page in pages)
@@ -91,7 +91,7 @@ class ListingContract:
     ) -> None:
         store = await open_store()
         await fill(store, 12)
-        whole = (await store.list(BUCKET, meta_only=meta_only)).rows
+        every_row = (await store.list(BUCKET, meta_only=meta_only)).rows
         seen: list[str] = []
 
         def keep(row: Row) -> bool:
@@ -99,9 +99,9 @@ class ListingContract:
             return int(row.key.name) % 3 == 1 and int(row.meta) == row.revision
 
         pages = await all_pages(store, limit=limit, meta_only=meta_only, keep=keep)
-        assert [row for page in pages for row in page.rows] == whole[1::3]
+        assert [row for page in pages for row in page.rows] == every_row[1::3]
         assert all(len(page.rows) <= limit for page in pages)
-        assert set(seen) == {row.key.name for row in whole}
+        assert set(seen) == {row.key.name for row in every_row}
         assert (await store.list(BUCKET, keep=lambda row: False)).rows == []
         await store.close()
 
@@ -154,8 +154,8 @@ class ListingContract:
         )
         while not writes.done():
             page = await store.list(BUCKET, "ns", limit=2, counted=True)
-            whole = await store.list(BUCKET, "ns", revision=page.revision)
-            assert page.remaining == len(whole.rows) - 2
+            full_list = await store.list(BUCKET, "ns", revision=page.revision)
+            assert page.remaining == len(full_list.rows) - 2
             await asyncio.sleep(0)
         await writes
         await store.close()
@@ -222,7 +222,7 @@ class ListingContract:
         store = await open_store()
         start = store.revision
         await fill(store, 20)
-        whole = (await store.list(BUCKET)).rows
+        every_row = (await store.list(BUCKET)).rows
         seen, page = [], await store.list(BUCKET, limit=3)
         revision = page.revision
         for turn in range(20):
@@ -238,8 +238,8 @@ class ListingContract:
             after = (seen[-1].key.namespace, seen[-1].key.name)
             page = await store.list(BUCKET, limit=3, after=after, revision=revision)
             assert page.revision == revision
-        assert seen == whole
-        assert (await store.list(BUCKET, revision=revision)).rows == whole
+        assert seen == every_row
+        assert (await store.list(BUCKET, revision=revision)).rows == every_row
         assert (await store.list(BUCKET, "ns", revision=start)).rows == []
         await store.close()
 

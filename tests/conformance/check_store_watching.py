@@ -16,12 +16,12 @@ class WatchingContract:
     async def test_events_say_what_changed_and_what_was_there(self, open_store: OpenStore) -> None:
         store = await open_store()
         start = store.revision
-        one = await store.put(A, saying("one"))
+        first = await store.put(A, saying("one"))
         two = await store.put(A, saying("two"))
         gone = await store.delete(A, saying("bye"))
         assert await events_of(store, after=start) == [
-            Event(start + 1, one, None),
-            Event(start + 2, two, one),
+            Event(start + 1, first, None),
+            Event(start + 2, two, first),
             Event(start + 3, gone, two, deleted=True),
         ]
         assert gone == row_saying(A, start + 3, "bye")

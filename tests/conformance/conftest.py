@@ -16,8 +16,8 @@ _COUNTERS = {"compared": compared, "used": used}
 @pytest.fixture(scope="session")
 def oracle() -> Iterator[Oracle]:
     """A reference server that is running."""
-    with running_oracle() as found:
-        yield found
+    with running_oracle() as reference:
+        yield reference
 
 
 @pytest.fixture(autouse=True)

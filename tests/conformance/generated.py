@@ -248,9 +248,9 @@ class Pair(RuleBasedStateMachine):
 
         answers = self.run(work())
         compared[f"generated, {self.form}"] += 1
-        one, other = (caller.transcript[-1] for caller in self.callers)
-        assert one.asked == other.asked
-        assert not (text := difference(one, other)), text
+        first, other = (caller.transcript[-1] for caller in self.callers)
+        assert first.asked == other.asked
+        assert not (text := difference(first, other)), text
         return answers
 
     def each(self, method: str, target: str, bodies: list[Any], **named: Any) -> list[Answer]:
@@ -297,5 +297,5 @@ class Pair(RuleBasedStateMachine):
             for watch in watches:
                 await watch.until("end")
             transcripts.append(caller.transcript)
-        found = compare(*transcripts)
-        assert not found, "\n".join(found)
+        differences = compare(*transcripts)
+        assert not differences, "\n".join(differences)

@@ -83,9 +83,9 @@ class HttpPeer:
             allow_redirects=False,
             skip_auto_headers=("Content-Type",),
         ) as response:
-            found = {name.lower(): value for name, value in response.headers.items()}
+            fields = {name.lower(): value for name, value in response.headers.items()}
             warnings = ", ".join(response.headers.getall("warning", []))
-            return Answer(response.status, found, _WARNING.findall(warnings), await response.read())
+            return Answer(response.status, fields, _WARNING.findall(warnings), await response.read())
 
     async def open(self, target: str, headers: dict[str, str]) -> AsyncIterator[bytes]:
         """Ask for a stream."""
@@ -331,9 +331,9 @@ class Events:
     async def opened(self) -> Json:
         """Status and content type, which are compared."""
         line = await asyncio.wait_for(self._lines.get(), _PATIENCE_S)
-        found: Json = json.loads(line or b"{}")
-        self._note("opened", found)
-        return found
+        document: Json = json.loads(line or b"{}")
+        self._note("opened", document)
+        return document
 
     async def take(self, count: int) -> list[Json]:
         """The next events, which are compared."""

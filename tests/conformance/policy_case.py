@@ -81,12 +81,14 @@ def shows(expression: str, **more: Any) -> Json:
 
 def demands(*expressions: str, **more: Any) -> Json:
     """A policy with these demands."""
-    return {"validations": [{"expression": one} for one in expressions], **more}
+    return {"validations": [{"expression": expression} for expression in expressions], **more}
 
 
 def conditions(*expressions: str, **more: Any) -> Json:
     """A policy that refuses everything under these conditions."""
-    named = [{"name": f"c{number}", "expression": one} for number, one in enumerate(expressions)]
+    named = [
+        {"name": f"c{number}", "expression": expression} for number, expression in enumerate(expressions)
+    ]
     return {"matchConditions": named, **demands("false"), **more}
 
 

@@ -100,8 +100,8 @@ async def ours(
         await server.start([])
         caller = Caller(LocalPeer(server))
         await _define(caller, definitions, served)
-        for one in objects:
-            made = await caller.post(_collection(one), one)
+        for obj in objects:
+            made = await caller.post(_collection(obj), obj)
             assert made.status == 201, made.body
         yield caller
     finally:
@@ -110,26 +110,26 @@ async def ours(
 
 
 async def _define(caller: Caller, definitions: Iterable[Json], served: Iterable[str]) -> None:
-    for one in definitions:
+    for obj in definitions:
         # The reference refuses everything until it has read the policies.
-        post = partial(caller.post, _DEFINITIONS, one, quiet=True)
+        post = partial(caller.post, _DEFINITIONS, obj, quiet=True)
         await until_answered(post, lambda answer: b"not yet ready" not in answer.body)
     for path in served:
         await until_answered(partial(caller.get, path, quiet=True), lambda answer: answer.status == 200)
 
 
-def _collection(one: Json) -> str:
-    group, _, version = one["apiVersion"].rpartition("/")
+def _collection(obj: Json) -> str:
+    group, _, version = obj["apiVersion"].rpartition("/")
     start = f"/apis/{group}/{version}" if group else f"/api/{version}"
-    plural = one["kind"].lower() + "s"
+    plural = obj["kind"].lower() + "s"
     plural = plural.replace("policys", "policies")
-    namespace = one["metadata"].get("namespace")
+    namespace = obj["metadata"].get("namespace")
     return f"{start}/namespaces/{namespace}/{plural}" if namespace else f"{start}/{plural}"
 
 
 def loaded(path: Path) -> list[Json]:
     """The objects of a YAML file."""
-    return [one for one in yaml.load_all(path.read_text(), _LOADER) if one]
+    return [obj for obj in yaml.load_all(path.read_text(), _LOADER) if obj]
 
 
 def granted(name: str, rules: list[Json], subject: Json) -> Iterator[Json]:

@@ -76,20 +76,20 @@ class Scrubber:
         is one difference, not a hundred."""
         name = self.text(str(meta.get("name", "")))
         whose = f"{meta.get('namespace', '')}/{name}"
-        found = dict(meta)
+        metadata = dict(meta)
         uid, revision = meta.get("uid"), meta.get("resourceVersion")
         if isinstance(uid, str) and _UID.fullmatch(uid):
             if uid not in self._uids:
                 self._seen[whose] += 1
                 self._uids[uid] = f"UID of {whose} #{self._seen[whose]}"
-            found["uid"] = self._uids[uid]
+            metadata["uid"] = self._uids[uid]
         if isinstance(revision, str) and revision.isdecimal() and revision != "0":
             key = (whose, revision)
             if key not in self._revisions:
                 self._seen[f"{whose} rv"] += 1
                 self._revisions[key] = f"REVISION of {whose} #{self._seen[f'{whose} rv']}"
-            found["resourceVersion"] = self._revisions[key]
-        return found
+            metadata["resourceVersion"] = self._revisions[key]
+        return metadata
 
     def json(self, value: Any) -> Any:
         """A JSON value without what is by chance."""

@@ -41,4 +41,8 @@ async def tell(name: str, peer: Peer) -> list[Exchange]:
 
 def told_in_vain(transcript: list[Exchange]) -> list[Exchange]:
     """Where a story does not go as it is meant to. Of the reference it is the story's own mistake."""
-    return [one for one in transcript if one.asked.startswith(_BROKEN_OFF) or one.answered == NOTHING]
+    return [
+        exchange
+        for exchange in transcript
+        if exchange.asked.startswith(_BROKEN_OFF) or exchange.answered == NOTHING
+    ]

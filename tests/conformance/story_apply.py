@@ -390,11 +390,11 @@ async def applies_meet_the_dying(c: Caller) -> None:
     await lay(c, "a", spec={"text": "z"})
     await c.get(f"{path}/a")
     await lay(c, "b", meta={"finalizers": ["a.dev/x"]})
-    found = await c.get(f"{path}/b")
-    for version in (found.json["metadata"]["resourceVersion"], "1"):
+    answer = await c.get(f"{path}/b")
+    for version in (answer.json["metadata"]["resourceVersion"], "1"):
         meta = {"resourceVersion": version, "labels": {"x": "1"}}
         await c.patch(f"{path}/b?fieldManager=you", owned("b", meta=meta), "apply")
-    meta = {"uid": found.json["metadata"]["uid"], "labels": {"x": "1"}}
+    meta = {"uid": answer.json["metadata"]["uid"], "labels": {"x": "1"}}
     await c.patch(f"{path}/b?fieldManager=you", owned("b", meta=meta), "apply")
     await c.patch(f"{path}/b?fieldManager=you", owned("b", meta={"uid": "other"}), "apply")
 

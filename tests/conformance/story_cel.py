@@ -123,11 +123,11 @@ async def rules_stand_anywhere(c: Caller) -> None:
 async def _replace(c: Caller, definition: Json) -> None:
     """Put a definition in the place of the one that is there, or there first."""
     path = f"{CRDS}/{definition['metadata']['name']}"
-    found = await c.call("GET", path, quiet=True)
-    if found.status == 404:
+    response = await c.call("GET", path, quiet=True)
+    if response.status == 404:
         await c.call("POST", CRDS, definition, quiet=True)
         return
-    body = {**found.json, "spec": {**found.json["spec"], "versions": definition["spec"]["versions"]}}
+    body = {**response.json, "spec": {**response.json["spec"], "versions": definition["spec"]["versions"]}}
     answer = await c.call("PUT", path, body, quiet=True)
     assert answer.status == 200, answer.body
 

@@ -387,10 +387,11 @@ async def _gone(c: Caller, *definitions: Json) -> None:
 async def _until(c: Caller, path: str, kind: str, value: str, reason: str = "") -> None:
     """Wait until a condition of a definition has a value."""
 
-    def holds(found: Json) -> bool:
+    def holds(definition: Json) -> bool:
         return any(
-            (one["type"], one["status"], reason or one["reason"]) == (kind, value, one["reason"])
-            for one in found["status"]["conditions"] or ()
+            (condition["type"], condition["status"], reason or condition["reason"])
+            == (kind, value, condition["reason"])
+            for condition in definition["status"]["conditions"] or ()
         )
 
     await until(c, path, holds)
@@ -398,7 +399,9 @@ async def _until(c: Caller, path: str, kind: str, value: str, reason: str = "") 
 
 async def _accepted(c: Caller, path: str) -> None:
     """Wait until a definition has got its names."""
-    await until(c, path, lambda found: bool(found["status"]["acceptedNames"] == found["spec"]["names"]))
+    await until(
+        c, path, lambda definition: bool(definition["status"]["acceptedNames"] == definition["spec"]["names"])
+    )
 
 
 def _changes(definition: Json) -> Iterator[Json]:
@@ -482,7 +485,7 @@ async def names_of_definitions_meet(c: Caller) -> None:
 
 async def _until_dying(c: Caller, path: str) -> None:
     """The reference deletes the objects of a definition one after the other, some time after it says so."""
-    await until(c, path, lambda found: "deletionTimestamp" in found["metadata"])
+    await until(c, path, lambda definition: "deletionTimestamp" in definition["metadata"])
 
 
 @story

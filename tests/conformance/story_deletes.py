@@ -27,10 +27,10 @@ async def deletions_have_a_policy(c: Caller) -> None:
     # Never looked at again: the reference has no garbage collector, and ours works off what is orphaned.
     path = in_namespace(c.namespace)
     for number, options in enumerate(_POLICIES):
-        for held in ((), ("x.y/z",), ("orphan",)):
-            name = f"a{number}-{len(held)}{held[0][0] if held else ''}"
-            await c.post(path, widget(name, meta={"finalizers": list(held)}))
-            if held != ("orphan",):
+        for finalizers in ((), ("x.y/z",), ("orphan",)):
+            name = f"a{number}-{len(finalizers)}{finalizers[0][0] if finalizers else ''}"
+            await c.post(path, widget(name, meta={"finalizers": list(finalizers)}))
+            if finalizers != ("orphan",):
                 # Where a policy would take the last finalizer, the reference's dry run shows an empty object.
                 await c.delete(f"{path}/{name}", {**options, "dryRun": ["All"]})
             await c.delete(f"{path}/{name}", options)
@@ -132,8 +132,8 @@ async def the_dying_are_deleted_again(c: Caller) -> None:
 async def collections_are_deleted_with_options(c: Caller) -> None:
     path = in_namespace(c.namespace)
     for name in "abcdef":
-        held = {"finalizers": ["x.y/z"]} if name in "ef" else {}
-        await c.post(path, widget(name, meta={"labels": {"n": name}, **held}))
+        metadata = {"finalizers": ["x.y/z"]} if name in "ef" else {}
+        await c.post(path, widget(name, meta={"labels": {"n": name}, **metadata}))
     found = (await c.get(f"{path}/a", quiet=True)).json["metadata"]
     await c.delete(f"{path}?labelSelector=n+in+(a,b)", {"dryRun": ["All"]})
     await c.delete(f"{path}?labelSelector=n+in+(a,b)&dryRun=All", {"propagationPolicy": "Background"})

@@ -224,22 +224,22 @@ async def pages_go_on_with_selectors(c: Caller) -> None:
 
 @story
 async def built_in_kinds_do_what_is_declared(c: Caller) -> None:
-    one = f"{CRDS}/widgets.test.dev"
+    target = f"{CRDS}/widgets.test.dev"
     for method in ("PUT", "PATCH", "OPTIONS", "TRACE", "HEAD", "FOO"):
         await c.call(method, CRDS)
     for method in ("POST", "OPTIONS", "TRACE", "HEAD", "FOO"):
-        await c.call(method, one)
-        await c.call(method, f"{one}/status")
+        await c.call(method, target)
+        await c.call(method, f"{target}/status")
     for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
-        await c.call(method, f"{one}/nothing")
-        await c.call(method, f"{one}/status/more")
+        await c.call(method, f"{target}/nothing")
+        await c.call(method, f"{target}/status/more")
         await c.call(method, "/apis/apiextensions.k8s.io/v1/nothings")
         await c.call(method, "/apis/apiextensions.k8s.io/v1/namespaces/x/customresourcedefinitions")
         await c.call(method, "/apis/apiextensions.k8s.io/v9/customresourcedefinitions")
-    await c.call("DELETE", f"{one}/status")
+    await c.call("DELETE", f"{target}/status")
     await c.get(f"{CRDS}/?limit=1", accept=PARTIAL_LIST, quiet=True)
-    assert (await c.get(f"{one}/", accept=PARTIAL, quiet=True)).status == 200
-    await c.get(f"{one}?resourceVersion=abc", accept=PARTIAL)
+    assert (await c.get(f"{target}/", accept=PARTIAL, quiet=True)).status == 200
+    await c.get(f"{target}?resourceVersion=abc", accept=PARTIAL)
     await c.get(f"{CRDS}/UPPER")
     await c.get(f"{CRDS}/a%2Fb")
     await c.get(f"{CRDS}?fieldSelector=spec.group=test.dev")

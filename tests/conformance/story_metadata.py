@@ -253,7 +253,7 @@ async def metadata_is_changed(c: Caller) -> None:
     await c.put(f"{path}/{name}?dryRun=All", {**made, "metadata": {**without, "generateName": "other-"}})
     await c.put(f"{path}/{name}?dryRun=All", {**made, "metadata": {**without, "generateName": "B_"}})
     await c.patch(f"{path}/{name}?dryRun=All", {"metadata": {"generateName": None}})
-    held = (await c.post(path, widget("a", meta={"finalizers": ["x.y/z"]}))).json
+    created = (await c.post(path, widget("a", meta={"finalizers": ["x.y/z"]}))).json
     changes: tuple[Json, ...] = (
         {"deletionTimestamp": "2020-01-01T00:00:00Z"},
         {"deletionGracePeriodSeconds": 5},
@@ -276,7 +276,7 @@ async def metadata_is_changed(c: Caller) -> None:
         {"labels": {"a": None}},
     )
     for change in changes:
-        await c.put(f"{path}/a?dryRun=All", {**held, "metadata": {**held["metadata"], **change}})
+        await c.put(f"{path}/a?dryRun=All", {**created, "metadata": {**created["metadata"], **change}})
         await c.patch(f"{path}/a?dryRun=All", {"metadata": change})
     dying = (await c.delete(f"{path}/a")).json
     for change in changes:

@@ -15,11 +15,11 @@ _COMPARED = ("cache-control", "content-type", "vary")
 async def _ask(c: Caller, what: str, method: str, target: str, /, *, etag: str = "", **named: str) -> str:
     """Ask, and note all but the text of the document; the entity tag."""
     answer = await c.call(method, target, quiet=True, **named)
-    found = {name: answer.headers.get(name, "") for name in _COMPARED}
+    headers = {name: answer.headers.get(name, "") for name in _COMPARED}
     tag, place = answer.headers.get("etag", ""), answer.headers.get("location", "")
     noted = {
         "status": answer.status,
-        **found,
+        **headers,
         "empty": not answer.body,
         "tag": "as before" if etag and tag == etag else len(tag),
         "expires": "expires" in answer.headers,
@@ -33,8 +33,8 @@ async def _ask(c: Caller, what: str, method: str, target: str, /, *, etag: str =
 async def _address(c: Caller) -> str:
     """Where the index says that the document is."""
     index = (await c.call("GET", _INDEX, quiet=True)).json
-    found: str = index["paths"][_NAME]["serverRelativeURL"]
-    return found
+    url: str = index["paths"][_NAME]["serverRelativeURL"]
+    return url
 
 
 @story

@@ -58,9 +58,13 @@ async def list_items_come_into_conflict(c: Caller) -> None:
     ports = [{"port": 1}, {"port": 1, "protocol": "UDP", "note": "x"}, {"port": 2, "note": "x"}]
     await lay(c, "a", "fieldManager=ann", meta=meta, spec={"ports": ports})
     await lay(c, "a", "fieldManager=bob", meta={"ownerReferences": [{**owner, "name": "p"}]})
-    wanted = [{"port": 1, "note": "y"}, {"port": 1, "protocol": "UDP", "note": "y"}, {"port": 2, "note": "y"}]
-    await lay(c, "a", "fieldManager=bob", spec={"ports": wanted})
-    await lay(c, "a", "fieldManager=bob", spec={"ports": wanted[:1]})
+    expected = [
+        {"port": 1, "note": "y"},
+        {"port": 1, "protocol": "UDP", "note": "y"},
+        {"port": 2, "note": "y"},
+    ]
+    await lay(c, "a", "fieldManager=bob", spec={"ports": expected})
+    await lay(c, "a", "fieldManager=bob", spec={"ports": expected[:1]})
     await lay(c, "a", "fieldManager=ann", spec={"ports": ports[1:]})
     await lay(c, "a", "fieldManager=ann", spec={})
     await lay(c, "a", "fieldManager=bob", spec={})
@@ -124,7 +128,7 @@ async def kubectl_begins_to_apply_on_the_server(c: Caller) -> None:
 @story
 async def owners_are_migrated_by_a_patch(c: Caller) -> None:
     """As client-go's `csaupgrade` does: it writes the entries themselves."""
-    one = f"{owneds(c)}/a"
+    target = f"{owneds(c)}/a"
     await c.post(owneds(c), owned("a", spec={"text": "x", "number": 1}), agent="kubectl-client-side-apply/1")
     fields: Json = {"f:spec": {"f:text": {}, "f:number": {}}}
     entry: Json = {
@@ -135,13 +139,13 @@ async def owners_are_migrated_by_a_patch(c: Caller) -> None:
         "fieldsType": "FieldsV1",
         "fieldsV1": fields,
     }
-    version = (await c.get(one)).json["metadata"]["resourceVersion"]
+    version = (await c.get(target)).json["metadata"]["resourceVersion"]
     operations = [
         {"op": "replace", "path": "/metadata/managedFields", "value": [entry]},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": version},
     ]
-    await c.patch(one, operations, "json", agent="upgrade/1")
-    await c.patch(one, operations, "json", agent="upgrade/1")
+    await c.patch(target, operations, "json", agent="upgrade/1")
+    await c.patch(target, operations, "json", agent="upgrade/1")
     await lay(c, "a", "fieldManager=kubectl", spec={"text": "x"})
     lists: tuple[Any, ...] = (
         [entry, {**entry, "manager": "b"}, entry],
@@ -166,7 +170,7 @@ async def owners_are_migrated_by_a_patch(c: Caller) -> None:
         None,
     )
     for entries in lists:
-        await c.patch(one, {"metadata": {"managedFields": entries}}, agent="upgrade/1")
+        await c.patch(target, {"metadata": {"managedFields": entries}}, agent="upgrade/1")
     await lay(c, "a", "fieldManager=kubectl", spec={"text": "x"})
 
 
@@ -175,89 +179,89 @@ async def owners_are_reset(c: Caller) -> None:
     path = owneds(c)
     resets: tuple[Any, ...] = ([], [{}], None)
     for number, owners in enumerate(resets):
-        one = f"{path}/a{number}"
+        target = f"{path}/a{number}"
         await c.post(path, owned(f"a{number}", spec={"text": "x"}), agent="ann/1")
-        found = (await c.get(one)).json
-        found["metadata"]["managedFields"] = owners
-        await c.put(one, found, agent="bob/1")
-        await c.get(one)
+        obj = (await c.get(target)).json
+        obj["metadata"]["managedFields"] = owners
+        await c.put(target, obj, agent="bob/1")
+        await c.get(target)
         await lay(c, f"a{number}", "fieldManager=carl", spec={"text": "y"})
         await lay(c, f"a{number}", "fieldManager=carl&force=true", spec={"text": "y"})
-        await c.patch(one, {"metadata": {"managedFields": owners}, "spec": {"number": 1}}, agent="bob/1")
-        await c.patch(one, {"spec": {"number": 2}}, agent="bob/1")
-        await c.patch(f"{one}/status", {"metadata": {"managedFields": owners}}, agent="bob/1")
+        await c.patch(target, {"metadata": {"managedFields": owners}, "spec": {"number": 1}}, agent="bob/1")
+        await c.patch(target, {"spec": {"number": 2}}, agent="bob/1")
+        await c.patch(f"{target}/status", {"metadata": {"managedFields": owners}}, agent="bob/1")
         operations = [{"op": "add", "path": "/metadata/managedFields", "value": owners}]
-        await c.patch(one, operations, "json", agent="bob/1")
-        await c.patch(one, [{"op": "remove", "path": "/metadata/managedFields"}], "json", agent="bob/1")
+        await c.patch(target, operations, "json", agent="bob/1")
+        await c.patch(target, [{"op": "remove", "path": "/metadata/managedFields"}], "json", agent="bob/1")
         await c.post(path, owned(f"b{number}", meta={"managedFields": owners}, spec={"text": "x"}))
-        await c.patch(f"{one}/status", {"status": {"phase": "x"}}, agent="eve/1")
-        await c.patch(f"{one}/scale", {"spec": {"replicas": 3}}, agent="eve/1")
+        await c.patch(f"{target}/status", {"status": {"phase": "x"}}, agent="eve/1")
+        await c.patch(f"{target}/scale", {"spec": {"replicas": 3}}, agent="eve/1")
 
 
 @story
 async def owners_of_no_field_go(c: Caller) -> None:
-    one = f"{owneds(c)}/a"
+    target = f"{owneds(c)}/a"
     await c.post(owneds(c), owned("a", spec={"text": "x"}), agent="ann/1")
-    await c.patch(one, {"spec": {"text": "y"}}, agent="bob/1")
-    await c.patch(one, {"spec": {"text": None}}, agent="carl/1")
-    await c.patch(one, {}, agent="dan/1")
-    await c.patch(one, {"metadata": {"labels": {"x": "1"}}}, agent="dan/1")
-    await c.patch(one, {"metadata": {"labels": {"x": None}}}, agent="eve/1")
-    await c.patch(one, {"metadata": {"annotations": {"x": "1"}}}, agent="eve/1")
+    await c.patch(target, {"spec": {"text": "y"}}, agent="bob/1")
+    await c.patch(target, {"spec": {"text": None}}, agent="carl/1")
+    await c.patch(target, {}, agent="dan/1")
+    await c.patch(target, {"metadata": {"labels": {"x": "1"}}}, agent="dan/1")
+    await c.patch(target, {"metadata": {"labels": {"x": None}}}, agent="eve/1")
+    await c.patch(target, {"metadata": {"annotations": {"x": "1"}}}, agent="eve/1")
     for number in range(14):
-        await c.patch(one, {"spec": {"map": {f"k{number}": "x"}}}, agent=f"many{number:02}/1")
+        await c.patch(target, {"spec": {"map": {f"k{number}": "x"}}}, agent=f"many{number:02}/1")
     await lay(c, "a", "fieldManager=ann", spec={"map": {"k3": "x"}})
-    await c.get(one)
+    await c.get(target)
 
 
 @story
 async def time_moves_only_with_a_change(c: Caller) -> None:
-    one = f"{owneds(c)}/a"
+    target = f"{owneds(c)}/a"
     await lay(c, "a", "fieldManager=ann", spec={"text": "x"})
-    first = (await c.get(one)).json["metadata"]
+    first = (await c.get(target)).json["metadata"]
     same = []
     for _ in range(3):
         meta = (await lay(c, "a", "fieldManager=ann", spec={"text": "x"})).json["metadata"]
         same.append(meta["resourceVersion"] == first["resourceVersion"])
-        found = (await c.get(one)).json
-        meta = (await c.put(one, found, agent="bob/1")).json["metadata"]
+        obj = (await c.get(target)).json
+        meta = (await c.put(target, obj, agent="bob/1")).json["metadata"]
         same.append(meta == first)
-        meta = (await c.patch(one, {"spec": {"text": "x"}}, agent="bob/1")).json["metadata"]
+        meta = (await c.patch(target, {"spec": {"text": "x"}}, agent="bob/1")).json["metadata"]
         same.append(meta == first)
-    await c.get(f"{one}?same={same}")
+    await c.get(f"{target}?same={same}")
     await lay(c, "a", "fieldManager=bob", spec={"text": "x"})
     await lay(c, "a", "fieldManager=bob")
-    await c.get(one)
+    await c.get(target)
 
 
 @story
 async def replicas_are_shared_with_the_scale(c: Caller) -> None:
-    one = f"{owneds(c)}/a"
+    target = f"{owneds(c)}/a"
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}}
     await lay(c, "a", "fieldManager=ann", spec={"text": "x", "replicas": 2})
-    await c.get(f"{one}/scale")
-    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 2}}, "apply")
-    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 3}}, "apply")
+    await c.get(f"{target}/scale")
+    await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 2}}, "apply")
+    await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 3}}, "apply")
     # An apply that changes the number ends in a 500 of the reference, which cannot convert its own Scale:
     # there is nothing to compare with.
-    await c.get(one)
-    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
+    await c.get(target)
+    await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
     await lay(c, "a", "fieldManager=ann", spec={"text": "x", "replicas": 2})
     await lay(c, "a", "fieldManager=ann", spec={"text": "x"})
-    await c.get(one)
-    await c.patch(f"{one}/scale", {"spec": {"replicas": 5}}, agent="hand/1")
-    await c.get(one)
-    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
-    await c.patch(f"{one}/scale?fieldManager=hpa&force=true", {**scale, "spec": {}}, "apply")
-    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": "x"}}, "apply")
-    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "spec": {"zzz": 1}}, "apply")
-    await c.patch(f"{one}/scale?fieldManager=hpa", {**scale, "kind": "Other"}, "apply")
-    await c.patch(f"{one}/scale", {**scale, "spec": {"replicas": 1}}, "apply")
+    await c.get(target)
+    await c.patch(f"{target}/scale", {"spec": {"replicas": 5}}, agent="hand/1")
+    await c.get(target)
+    await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 4}}, "apply")
+    await c.patch(f"{target}/scale?fieldManager=hpa&force=true", {**scale, "spec": {}}, "apply")
+    await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": "x"}}, "apply")
+    await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"zzz": 1}}, "apply")
+    await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "kind": "Other"}, "apply")
+    await c.patch(f"{target}/scale", {**scale, "spec": {"replicas": 1}}, "apply")
     await c.patch(
         f"{owneds(c)}/none/scale?fieldManager=hpa", {**scale, "metadata": {"name": "none"}}, "apply"
     )
-    await c.get(one)
-    await c.put(f"{one}/scale", {**scale, "spec": {"replicas": 6}}, agent="hand/1")
+    await c.get(target)
+    await c.put(f"{target}/scale", {**scale, "spec": {"replicas": 6}}, agent="hand/1")
     await lay(c, "b", "fieldManager=ann", spec={"text": "x"})
     await c.patch(f"{owneds(c)}/b/scale", {"spec": {"replicas": 1}}, agent="hand/1")
     await lay(c, "b", "fieldManager=ann", spec={"replicas": 2})
@@ -266,7 +270,7 @@ async def replicas_are_shared_with_the_scale(c: Caller) -> None:
 
 @story
 async def the_status_is_applied(c: Caller) -> None:
-    one = f"{owneds(c)}/a"
+    target = f"{owneds(c)}/a"
     await lay(c, "a", "fieldManager=ann", spec={"text": "x"}, status={"phase": "lost"})
     conditions = [{"type": "A", "status": "True"}]
     bodies: tuple[Json, ...] = (
@@ -283,12 +287,12 @@ async def the_status_is_applied(c: Caller) -> None:
     )
     for body in bodies:
         for manager in ("ctl", "ann"):
-            await c.patch(f"{one}/status?fieldManager={manager}", body, "apply")
-    await c.patch(f"{one}/status?fieldManager=ann&force=true", bodies[0], "apply")
-    await c.patch(f"{one}/status", {"status": {"phase": "z"}}, agent="eve/1")
-    await c.patch(f"{one}/status?fieldManager=ann", bodies[0], "apply")
+            await c.patch(f"{target}/status?fieldManager={manager}", body, "apply")
+    await c.patch(f"{target}/status?fieldManager=ann&force=true", bodies[0], "apply")
+    await c.patch(f"{target}/status", {"status": {"phase": "z"}}, agent="eve/1")
+    await c.patch(f"{target}/status?fieldManager=ann", bodies[0], "apply")
     await lay(c, "a", "fieldManager=ann", spec={"text": "y"}, status={"phase": "lost"})
-    await c.get(one)
+    await c.get(target)
 
 
 _FIRST = an_object(
@@ -423,18 +427,18 @@ async def owners_outlive_their_version(c: Caller) -> None:
 
 @story
 async def appliers_and_updaters_mix(c: Caller) -> None:
-    one = f"{in_namespace(c.namespace)}/a"
+    target = f"{in_namespace(c.namespace)}/a"
     await c.post(in_namespace(c.namespace), widget("a", tags=["x"], parts=[{"name": "p"}]), agent="ann/1")
-    await c.patch(f"{one}?fieldManager=ann", widget("a", tags=["x", "y"]), "apply")
-    await c.patch(f"{one}?fieldManager=ann", widget("a", colour="blue"), "apply")
-    found = (await c.get(one)).json
-    found["spec"] |= {"tags": ["z"], "parts": [{"name": "q"}, {"name": "p", "count": 4}], "colour": "green"}
-    await c.put(one, found, agent="ann/1")
-    await c.put(one, found, agent="ann/1")
-    await c.patch(f"{one}?fieldManager=ann", widget("a", colour="blue"), "apply")
-    await c.patch(f"{one}?fieldManager=bob", widget("a", parts=[{"name": "p", "count": 4}]), "apply")
-    await c.patch(f"{one}?fieldManager=bob", widget("a", parts=[]), "apply")
-    await c.patch(f"{one}?fieldManager=bob&fieldManager=carl", {"spec": {"size": 3}})
-    await c.patch(f"{one}?fieldManager=bob", [{"op": "remove", "path": "/spec/tags"}], "json")
-    await c.patch(f"{one}?fieldManager=bob", widget("a", size=3), "apply")
-    await c.get(one)
+    await c.patch(f"{target}?fieldManager=ann", widget("a", tags=["x", "y"]), "apply")
+    await c.patch(f"{target}?fieldManager=ann", widget("a", colour="blue"), "apply")
+    obj = (await c.get(target)).json
+    obj["spec"] |= {"tags": ["z"], "parts": [{"name": "q"}, {"name": "p", "count": 4}], "colour": "green"}
+    await c.put(target, obj, agent="ann/1")
+    await c.put(target, obj, agent="ann/1")
+    await c.patch(f"{target}?fieldManager=ann", widget("a", colour="blue"), "apply")
+    await c.patch(f"{target}?fieldManager=bob", widget("a", parts=[{"name": "p", "count": 4}]), "apply")
+    await c.patch(f"{target}?fieldManager=bob", widget("a", parts=[]), "apply")
+    await c.patch(f"{target}?fieldManager=bob&fieldManager=carl", {"spec": {"size": 3}})
+    await c.patch(f"{target}?fieldManager=bob", [{"op": "remove", "path": "/spec/tags"}], "json")
+    await c.patch(f"{target}?fieldManager=bob", widget("a", size=3), "apply")
+    await c.get(target)

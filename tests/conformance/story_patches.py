@@ -13,7 +13,7 @@ from conformance.stories import story
 async def merge_patches(c: Caller) -> None:
     path = in_namespace(c.namespace)
     await c.post(path, widget("a", tags=["x"], limits={"a": 1, "b": 2}, parts=[{"name": "p"}]))
-    one = f"{path}/a"
+    target = f"{path}/a"
     patches: tuple[Any, ...] = (
         {},
         {"spec": {"size": 2}},
@@ -54,26 +54,26 @@ async def merge_patches(c: Caller) -> None:
         5,
     )
     for patch in patches:
-        await c.patch(f"{one}?fieldValidation=Ignore", patch)
+        await c.patch(f"{target}?fieldValidation=Ignore", patch)
     for patch in ({"spec": {"zzz": 1}}, {"zzz": {}}, {"metadata": {"zzz": 1}}):
         for strictness in ("Strict", "Warn", "Other"):
-            await c.patch(f"{one}?fieldValidation={strictness}", patch)
+            await c.patch(f"{target}?fieldValidation={strictness}", patch)
     await c.patch(f"{path}/missing", {"spec": {"size": 2}})
-    await c.patch(one, b"{", "merge")
-    await c.patch(one, b"null", "merge")
-    await c.patch(one, b"")
-    await c.patch(one, b'{"spec":{"size":3,"size":4}}')
-    await c.patch(f"{one}?fieldValidation=Strict", b'{"spec":{"size":3,"size":4}}')
-    await c.patch(f"{one}?dryRun=All", {"spec": {"size": 99}})
-    await c.patch(f"{one}?force=true", {"spec": {"size": 9}})
-    await c.get(one)
+    await c.patch(target, b"{", "merge")
+    await c.patch(target, b"null", "merge")
+    await c.patch(target, b"")
+    await c.patch(target, b'{"spec":{"size":3,"size":4}}')
+    await c.patch(f"{target}?fieldValidation=Strict", b'{"spec":{"size":3,"size":4}}')
+    await c.patch(f"{target}?dryRun=All", {"spec": {"size": 99}})
+    await c.patch(f"{target}?force=true", {"spec": {"size": 9}})
+    await c.get(target)
 
 
 @story
 async def json_patches(c: Caller) -> None:
     path = in_namespace(c.namespace)
     await c.post(path, widget("a", tags=["x", "y"], limits={"a/b": 1, "c~d": 2}))
-    one = f"{path}/a"
+    target = f"{path}/a"
     patches: tuple[Any, ...] = (
         [],
         [{"op": "replace", "path": "/spec/size", "value": 2}],
@@ -117,12 +117,12 @@ async def json_patches(c: Caller) -> None:
         {"op": "add"},
     )
     for patch in patches:
-        await c.patch(one, patch, "json")
-    await c.patch(one, b"[", "json")
-    await c.patch(one, b"null", "json")
+        await c.patch(target, patch, "json")
+    await c.patch(target, b"[", "json")
+    await c.patch(target, b"null", "json")
     await c.patch(f"{path}/missing", [{"op": "remove", "path": "/spec"}], "json")
-    await c.patch(one, [{"op": "add", "path": "/spec/words", "value": ["x"]}] * 10001, "json")
-    await c.get(one)
+    await c.patch(target, [{"op": "add", "path": "/spec/words", "value": ["x"]}] * 10001, "json")
+    await c.get(target)
 
 
 @story

@@ -268,7 +268,7 @@ async def what_was_wrong_before_may_stay(c: Caller) -> None:
         await c.post(path, {**body, "spec": spec})
         stricter = crd("ratchets", _STRICT, kind="Ratchet", group="ratchets.dev")
         await c.patch(f"{CRDS}/ratchets.ratchets.dev", {"spec": stricter["spec"]}, quiet=True)
-        await until(c, f"{path}/a", lambda found: "extra" not in found["spec"])
+        await until(c, f"{path}/a", lambda obj: "extra" not in obj["spec"])
         await c.get(f"{path}/a")
         for change in (
             {"number": 9},

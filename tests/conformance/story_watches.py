@@ -78,8 +78,8 @@ async def a_watch_begins_with_what_is_there(c: Caller) -> None:
     for query in ("", "?resourceVersion=0", "?resourceVersion="):
         async with c.watch(path + query) as events:
             await events.opened()
-            found = await events.take(2)
-            assert len(found) == 2
+            received = await events.take(2)
+            assert len(received) == 2
     async with c.watch(f"{path}?{_INITIAL}&allowWatchBookmarks=true") as events:
         await events.opened()
         await events.take(3)
@@ -271,9 +271,9 @@ async def the_past_is_forgotten(c: Caller) -> None:
     last = (await c.patch(f"{path}/a", {"metadata": {"annotations": None}}, quiet=True)).json
     await c.peer.forget(int(last["metadata"]["resourceVersion"]))
     token = json.dumps({"v": "meta.k8s.io/v1", "rv": 1, "start": "a\0"}).encode()
-    told = await c.get(f"{path}?limit=1&continue={base64.urlsafe_b64encode(token).decode().rstrip('=')}")
-    assert told.status == 410
-    await c.get(f"{path}?limit=1&continue={told.json['metadata']['continue']}")
+    answer = await c.get(f"{path}?limit=1&continue={base64.urlsafe_b64encode(token).decode().rstrip('=')}")
+    assert answer.status == 410
+    await c.get(f"{path}?limit=1&continue={answer.json['metadata']['continue']}")
     for query in ("resourceVersion=1", "resourceVersion=1&limit=1"):
         await c.get(f"{path}?{query}")
         await c.get(f"{path}?{query}&resourceVersionMatch=Exact")

@@ -225,15 +225,15 @@ async def names_are_generated(c: Caller) -> None:
 async def an_object_is_replaced(c: Caller) -> None:
     path = in_namespace(c.namespace)
     made = (await c.post(path, widget("a", meta={"labels": {"x": "y"}, "annotations": {"k": "v"}}))).json
-    one = f"{path}/a"
-    await c.put(one, made)
-    await c.put(one, {**made, "spec": {"size": 2}})
-    await c.put(one, {**made, "spec": {"size": 3}})
-    now = (await c.get(one)).json
-    await c.put(one, {**now, "spec": {**now["spec"], "zzz": 1}})
-    await c.put(f"{one}?fieldValidation=Strict", {**now, "spec": {**now["spec"], "zzz": 1}})
-    await c.put(one, {**now, "status": {"phase": "ignored"}})
-    now = (await c.get(one)).json
+    target = f"{path}/a"
+    await c.put(target, made)
+    await c.put(target, {**made, "spec": {"size": 2}})
+    await c.put(target, {**made, "spec": {"size": 3}})
+    now = (await c.get(target)).json
+    await c.put(target, {**now, "spec": {**now["spec"], "zzz": 1}})
+    await c.put(f"{target}?fieldValidation=Strict", {**now, "spec": {**now["spec"], "zzz": 1}})
+    await c.put(target, {**now, "status": {"phase": "ignored"}})
+    now = (await c.get(target)).json
     meta = now["metadata"]
     changes: tuple[Json, ...] = (
         {"labels": {"x": "z"}},
@@ -259,36 +259,38 @@ async def an_object_is_replaced(c: Caller) -> None:
         {"managedFields": [{}]},
     )
     for change in changes:
-        await c.put(f"{one}?dryRun=All", {**now, "metadata": {**meta, **change}})
-    await c.put(f"{one}?dryRun=All", {**now, "spec": {"size": 0}})
-    await c.put(f"{one}?dryRun=All", {**now, "kind": "Gadget"})
-    await c.put(f"{one}?dryRun=All", {**now, "apiVersion": "test.dev/v9"})
-    await c.put(f"{one}?dryRun=All", {})
-    await c.put(f"{one}?dryRun=All", b"[]")
+        await c.put(f"{target}?dryRun=All", {**now, "metadata": {**meta, **change}})
+    await c.put(f"{target}?dryRun=All", {**now, "spec": {"size": 0}})
+    await c.put(f"{target}?dryRun=All", {**now, "kind": "Gadget"})
+    await c.put(f"{target}?dryRun=All", {**now, "apiVersion": "test.dev/v9"})
+    await c.put(f"{target}?dryRun=All", {})
+    await c.put(f"{target}?dryRun=All", b"[]")
     await c.put(f"{path}/missing", {**now, "metadata": {"name": "missing"}})
     await c.put(f"{path}/missing", {**now, "metadata": {**meta, "name": "missing"}})
     await c.put(path, now)
-    await c.get(one)
+    await c.get(target)
 
 
 @story
 async def status_is_written_apart(c: Caller) -> None:
     path = in_namespace(c.namespace)
     made = (await c.post(path, {**widget("a"), "status": {"phase": "no"}})).json
-    one = f"{path}/a/status"
-    await c.get(one)
+    target = f"{path}/a/status"
+    await c.get(target)
     changed = {**made, "status": {"phase": "yes", "zzz": 1}, "spec": {"size": 50}}
     changed["metadata"] = {**made["metadata"], "labels": {"new": "label"}, "annotations": {"new": "one"}}
-    written = (await c.put(one, changed)).json
-    await c.put(one, changed)
-    await c.put(one, {**written, "status": {"phase": 5}})
-    await c.put(one, {**written, "status": None})
-    await c.patch(one, {"status": {"ready": True}, "spec": {"size": 9}, "metadata": {"labels": {"p": "q"}}})
-    await c.patch(one, {"spec": {"size": 9}})
-    await c.patch(one, [{"op": "replace", "path": "/status/ready", "value": False}], "json")
-    await c.patch(one, {"metadata": {"finalizers": ["a.b/c"]}})
-    await c.post(one, written)
-    await c.delete(one)
+    written = (await c.put(target, changed)).json
+    await c.put(target, changed)
+    await c.put(target, {**written, "status": {"phase": 5}})
+    await c.put(target, {**written, "status": None})
+    await c.patch(
+        target, {"status": {"ready": True}, "spec": {"size": 9}, "metadata": {"labels": {"p": "q"}}}
+    )
+    await c.patch(target, {"spec": {"size": 9}})
+    await c.patch(target, [{"op": "replace", "path": "/status/ready", "value": False}], "json")
+    await c.patch(target, {"metadata": {"finalizers": ["a.b/c"]}})
+    await c.post(target, written)
+    await c.delete(target)
     await c.get(f"{path}/a")
     await c.put(f"{path}/missing/status", written)
     await c.get(f"{path}/missing/status")
@@ -350,9 +352,10 @@ async def objects_are_deleted(c: Caller) -> None:
     )
     await c.delete(f"{path}/d", {"preconditions": {"uid": "other"}})
     await c.delete(f"{path}/d", {"preconditions": {"resourceVersion": "1"}})
-    found = (await c.get(f"{path}/d")).json["metadata"]
+    metadata = (await c.get(f"{path}/d")).json["metadata"]
     await c.delete(
-        f"{path}/d", {"preconditions": {"uid": found["uid"], "resourceVersion": found["resourceVersion"]}}
+        f"{path}/d",
+        {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}},
     )
     await c.delete(f"{path}/e", b"{")
     await c.delete(f"{path}/e", b"[]")
@@ -398,8 +401,10 @@ async def finalizers_hold_an_object(c: Caller) -> None:
 async def collections_are_deleted(c: Caller) -> None:
     path = in_namespace(c.namespace)
     for name in "abcdef":
-        held = {"finalizers": ["x.y/z"]} if name == "f" else {}
-        await c.post(path, widget(name, meta={"labels": {"half": "one" if name < "d" else "two"}, **held}))
+        metadata = {"finalizers": ["x.y/z"]} if name == "f" else {}
+        await c.post(
+            path, widget(name, meta={"labels": {"half": "one" if name < "d" else "two"}, **metadata})
+        )
     await c.delete(f"{path}?labelSelector=half=one&dryRun=All")
     await c.delete(f"{path}?labelSelector=half=one")
     await c.get(path)

@@ -182,10 +182,10 @@ def check_terms(certificate: Certificate, leaf: CertificateFacts) -> None:
     spec = certificate.spec
     assert leaf.is_ca == spec.is_ca
     assert abs(leaf.not_after - leaf.not_before - spec.requested_duration) <= timedelta(seconds=30)
-    wanted = set(spec.usages) or {"digital signature", "key encipherment"}
+    usages = set(spec.usages) or {"digital signature", "key encipherment"}
     same = {"signing": "digital signature"}
-    wanted = {same.get(usage, usage) for usage in wanted} | ({"cert sign"} if spec.is_ca else set())
-    assert set(leaf.usages) == wanted
+    usages = {same.get(usage, usage) for usage in usages} | ({"cert sign"} if spec.is_ca else set())
+    assert set(leaf.usages) == usages
     basic = leaf.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
     assert basic.critical
 

@@ -165,7 +165,7 @@ def roles() -> list[Json]:
             "verbs": ["get", "create", "update", "patch"],
         }
     ]
-    found = [*granted("everyone", rules, {"apiGroup": RBAC, "kind": "Group", "name": ALL})]
+    grants = [*granted("everyone", rules, {"apiGroup": RBAC, "kind": "Group", "name": ALL})]
     for user, signer in SIGNERS.items():
         rule = {
             "apiGroups": ["cert-manager.io"],
@@ -173,23 +173,23 @@ def roles() -> list[Json]:
             "verbs": ["approve"],
             "resourceNames": [signer],
         }
-        found += granted(f"approve-{user}", [rule], {"apiGroup": RBAC, "kind": "User", "name": user})
-    return found
+        grants += granted(f"approve-{user}", [rule], {"apiGroup": RBAC, "kind": "User", "name": user})
+    return grants
 
 
 def definitions() -> list[Json]:
     """Of the kinds that the cases need, without rules, as cert-manager's own definitions are: the policies
     decide alone."""
     names = {f"{name}.cert-manager.io" for name in ("certificaterequests", "issuers", "clusterissuers")}
-    found = [one for one in loaded(DEPLOY / "crds.yaml") if one["metadata"]["name"] in names]
-    return [_without_rules(one) for one in found]
+    found = [obj for obj in loaded(DEPLOY / "crds.yaml") if obj["metadata"]["name"] in names]
+    return [_without_rules(definition) for definition in found]
 
 
 def _without_rules(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_rules(one) for one in value]
+        return [_without_rules(item) for item in value]
     if isinstance(value, dict):
-        return {key: _without_rules(one) for key, one in value.items() if key != "x-kubernetes-validations"}
+        return {key: _without_rules(item) for key, item in value.items() if key != "x-kubernetes-validations"}
     return value
 
 
@@ -197,10 +197,10 @@ def _without_rules(value: Any) -> Any:
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """The server that the reference reads policies from and asks for permission."""
     require("kubectl")
-    with running_daemon(tmp_path_factory.mktemp("policies"), "--controllers", "") as found:
+    with running_daemon(tmp_path_factory.mktemp("policies"), "--controllers", "") as process:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        apply(found, [namespace, *mutating_kinds(), *roles(), *loaded(POLICIES)])
-        yield found
+        apply(process, [namespace, *mutating_kinds(), *roles(), *loaded(POLICIES)])
+        yield process
 
 
 @pytest.fixture(scope="module")
@@ -269,11 +269,11 @@ async def test_the_same_requests_are_decided_alike(servers: dict[str, Caller]) -
     cases = (*CREATES, *UPDATES, *DECISIONS)
     assert len({case.sentence for case in cases}) == len(cases)
     for number, case in enumerate(cases):
-        found = {
+        verdicts = {
             server: verdict_of(await run(caller, case, f"case-{number}"))
             for server, caller in servers.items()
         }
-        assert found == dict.fromkeys(servers, case.verdict), case.sentence
+        assert verdicts == dict.fromkeys(servers, case.verdict), case.sentence
     await check_that_refusals_name_the_permission(servers)
 
 
@@ -293,7 +293,9 @@ async def test_no_request_is_stored_with_another_author(servers: dict[str, Calle
 
 async def test_on_kubernetes_the_author_is_recorded_by_a_policy(daemon: Daemon, reference: Reference) -> None:
     served = ("v1/ValidatingAdmissionPolicy", "v1beta1/MutatingAdmissionPolicy")
-    versions = [word for one in served for word in ("--api-versions", f"admissionregistration.k8s.io/{one}")]
+    versions = [
+        word for version in served for word in ("--api-versions", f"admissionregistration.k8s.io/{version}")
+    ]
     show = ("--show-only", "templates/admission-policies.yaml", "--kube-version", "1.35.0")
     text = helm("template", "certwright", "deploy/helm/certwright", *versions, *show)
     done = daemon.run("kubectl", "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=text)

@@ -184,14 +184,14 @@ def test_each_usage_has_a_text() -> None:
 async def test_a_certificate_with_this_usage_alone_is_issued(usage: str, suite: Suite) -> None:
     # RFC 5280 §4.2.1.3: these two have a meaning only beside key agreement.
     pair = ("key agreement",) if usage in ("encipher only", "decipher only") else ()
-    wanted = {usage, *pair}
+    expected = {usage, *pair}
     await suite.issue(usages=(usage, *pair), is_ca=usage == "cert sign", common_name="web")
     assert await suite.world.is_ready("web"), (await suite.world.certificate("web")).status.conditions
     chain = read_chain((await suite.world.secret("web")).data["tls.crt"])
     text = await openssl.text_of(chain[0].pem)
     lines = re.findall(r"Key Usage: (?:critical)?\s+([^\n]+)", text)
-    found = {part.strip() for line in lines for part in line.split(",")}
-    assert found == {TEXTS[name] for name in wanted}
+    usages = {part.strip() for line in lines for part in line.split(",")}
+    assert usages == {TEXTS[name] for name in expected}
     assert len(await requests(suite)) == 1
 
 

@@ -122,8 +122,8 @@ async def test_a_certificate_of_this_shape_is_issued(row: tuple[int, str], suite
 
 def check_literal_subject(leaf: CertificateFacts) -> None:
     """RFC 4514 §2.1: the text begins with the last name of the sequence."""
-    found = [(name.oid, name.value) for name in leaf.parsed.subject]
-    assert found == [
+    attributes = [(name.oid, name.value) for name in leaf.parsed.subject]
+    assert attributes == [
         (NameOID.DOMAIN_COMPONENT, "com"),
         (NameOID.DOMAIN_COMPONENT, "example"),
         (NameOID.DOMAIN_COMPONENT, "corp"),

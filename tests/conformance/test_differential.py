@@ -64,10 +64,10 @@ async def test_both_servers_answer_alike(oracle: Oracle, tmp_path: Path, name: s
         async with ours(form, oracle, tmp_path, namespaces(name)) as peer:
             answers = await tell(name, peer)
         compared[form] += len(theirs)
-        found = compare(theirs, answers)
-        return [f"{len(found)} answers differ ({form})", *found] if found else []
+        different = compare(theirs, answers)
+        return [f"{len(different)} answers differ ({form})", *different] if different else []
 
     # At the same time, because many stories wait for the end of a watch.
-    lines = [line for found in await asyncio.gather(*map(differences, forms)) for line in found]
+    lines = [line for form_lines in await asyncio.gather(*map(differences, forms)) for line in form_lines]
     if lines:
         pytest.fail("\n".join(lines), pytrace=False)

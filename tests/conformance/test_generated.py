@@ -160,16 +160,16 @@ class Requests(Pair):
     def report(self, where: str, name: str, status: Json, client: str) -> None:
         """PUT of the status."""
         target = f"{self.target(where, name)}/status"
-        found = self.both(*(c.get(target) for c in self.callers))
-        if found[0].status == 200:
-            self.each("PUT", target, [{**one.json, "status": status} for one in found], agent=client)
+        answers = self.both(*(c.get(target) for c in self.callers))
+        if answers[0].status == 200:
+            self.each("PUT", target, [{**answer.json, "status": status} for answer in answers], agent=client)
 
     @rule(where=WITH_STATUS, name=NAMES, number=st.integers(0, 2), client=CLIENTS, put=st.booleans())
     def scale(self, where: str, name: str, number: int, client: str, put: bool) -> None:
         target = f"{self.target(where, name)}/scale"
-        found = self.both(*(c.get(target) for c in self.callers))
-        if put and found[0].status == 200:
-            bodies: list[Any] = [{**one.json, "spec": {"replicas": number}} for one in found]
+        answers = self.both(*(c.get(target) for c in self.callers))
+        if put and answers[0].status == 200:
+            bodies: list[Any] = [{**answer.json, "spec": {"replicas": number}} for answer in answers]
             self.each("PUT", target, bodies, agent=client)
         else:
             patch = {"spec": {"replicas": number}}

@@ -53,8 +53,8 @@ class Kubectl:
 
     def json(self, *words: str) -> Json:
         """What is printed as JSON."""
-        found: Json = json.loads(self(*words, "-o", "json"))
-        return found
+        document: Json = json.loads(self(*words, "-o", "json"))
+        return document
 
 
 @pytest.fixture
@@ -262,18 +262,18 @@ def test_label_annotate_patch(kubectl: Kubectl) -> None:
 
 def test_replace_and_edit(kubectl: Kubectl, tmp_path: Path) -> None:
     kubectl("create", "configmap", "m", "--from-literal=a=1")
-    found = kubectl.json("get", "configmap", "m")
-    found["data"] = {"a": "2"}
-    kubectl("replace", "-f", "-", stdin=json.dumps(found))
-    stale = kubectl.try_to("replace", "-f", "-", stdin=json.dumps({**found, "data": {"a": "3"}}))
+    obj = kubectl.json("get", "configmap", "m")
+    obj["data"] = {"a": "2"}
+    kubectl("replace", "-f", "-", stdin=json.dumps(obj))
+    stale = kubectl.try_to("replace", "-f", "-", stdin=json.dumps({**obj, "data": {"a": "3"}}))
     assert "the object has been modified" in stale.stderr
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nsed -i "s/a: \\"2\\"/a: \\"edited\\"/" "$1"\n')
     editor.chmod(0o755)
     assert kubectl("edit", "configmap", "m", KUBE_EDITOR=str(editor)) == "configmap/m edited\n"
     assert kubectl.json("get", "configmap", "m")["data"] == {"a": "edited"}
-    del found["metadata"]["resourceVersion"]
-    kubectl("replace", "--force", "-f", "-", stdin=json.dumps(found))
+    del obj["metadata"]["resourceVersion"]
+    kubectl("replace", "--force", "-f", "-", stdin=json.dumps(obj))
     assert kubectl.json("get", "configmap", "m")["data"] == {"a": "2"}
 
 

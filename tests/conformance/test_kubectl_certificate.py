@@ -44,10 +44,10 @@ spec: {ca: {secretName: ca}}
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One server with our signers switched on, and a CA."""
     require("kubectl")
-    with running_daemon(tmp_path_factory.mktemp("signers"), "--controllers", SIGNERS) as found:
-        kubectl(found, "apply", "-f", "-", stdin=CA)
-        kubectl(found, "wait", "--for=condition=Ready", "issuer/ca", "--timeout=250s")
-        yield found
+    with running_daemon(tmp_path_factory.mktemp("signers"), "--controllers", SIGNERS) as process:
+        kubectl(process, "apply", "-f", "-", stdin=CA)
+        kubectl(process, "wait", "--for=condition=Ready", "issuer/ca", "--timeout=250s")
+        yield process
 
 
 def kubectl(daemon: Daemon, *words: str, stdin: str = "") -> str:

@@ -92,8 +92,8 @@ async def take(caller: Caller, step: Step, name: str) -> Answer:
         target += "/status" if about == "status" else ""
         query = f"?fieldManager={step.manager}&force={'true' if step.force else 'false'}"
         return await caller.call("PATCH", target + query, obj, content_type=APPLY, agent=agent)
-    found = await caller.get(target)
-    if found.status == 404:
+    response = await caller.get(target)
+    if response.status == 404:
         obj |= {"metadata": {"name": name, **step.metadata}, "spec": step.spec, "status": step.status}
         return await caller.call("POST", COLLECTION, obj, agent=agent)
     if step.verb in ("merge", "status"):
@@ -101,7 +101,7 @@ async def take(caller: Caller, step: Step, name: str) -> Answer:
         changes["metadata"] = step.metadata
         target += "/status" if step.verb == "status" else ""
         return await caller.call("PATCH", target, changes, content_type=MERGE, agent=agent)
-    stored = found.json
+    stored = response.json
     kept = {key: value for key, value in stored["metadata"].items() if key not in ("labels", "annotations")}
     stored |= {"spec": step.spec, "status": step.status, "metadata": kept | step.metadata}
     target += "/status" if step.verb == "replace status" else ""

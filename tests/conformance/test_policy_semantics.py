@@ -121,7 +121,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
 
 
 def _policies() -> list[Json]:
-    return [one for name, case in CASES.items() for one in case.objects(name)]
+    return [obj for name, case in CASES.items() for obj in case.objects(name)]
 
 
 @pytest.fixture
@@ -158,8 +158,8 @@ async def _run(caller: Caller, case: Case, step: Step, name: str) -> Answer:
         case "APPLY":
             return await caller.patch(f"{target}?fieldManager=me", body, "apply", quiet=True, **more)
         case "PUT":
-            found = await caller.get(target, quiet=True)
-            return await caller.put(target, {**found.json, "spec": {"size": 9}}, quiet=True, **more)
+            answer = await caller.get(target, quiet=True)
+            return await caller.put(target, {**answer.json, "spec": {"size": 9}}, quiet=True, **more)
         case "DELETE-ALL":
             return await caller.delete(f"{collection}?labelSelector=several=yes", quiet=True)
         case "DELETE":
@@ -171,10 +171,10 @@ async def _run(caller: Caller, case: Case, step: Step, name: str) -> Answer:
 def _facts(answer: Answer) -> Json:
     """What a client learns of the decision."""
     body = answer.json
-    found: Json = {"status": answer.status, "warnings": sorted(answer.warnings)}
+    facts: Json = {"status": answer.status, "warnings": sorted(answer.warnings)}
     if answer.status >= 400:
-        found |= {name: body.get(name) for name in ("message", "reason", "details")}
-    return found
+        facts |= {name: body.get(name) for name in ("message", "reason", "details")}
+    return facts
 
 
 async def test_each_policy_has_the_same_effect(servers: dict[str, Caller]) -> None:
@@ -182,9 +182,9 @@ async def test_each_policy_has_the_same_effect(servers: dict[str, Caller]) -> No
     different = []
     for name, case in CASES.items():
         for number, step in enumerate(case.steps):
-            found = {
+            facts = {
                 server: _facts(await _run(caller, case, step, name)) for server, caller in servers.items()
             }
-            if found["ours"] != found["reference"]:
-                different.append((case.sentence, number, found))
+            if facts["ours"] != facts["reference"]:
+                different.append((case.sentence, number, facts))
     assert not different, json.dumps(different, indent=1, ensure_ascii=False)

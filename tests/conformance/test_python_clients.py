@@ -27,8 +27,8 @@ def python() -> str:
 @pytest.fixture(scope="module")
 def daemon(python: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One server for all clients."""
-    with running_daemon(tmp_path_factory.mktemp("clients")) as found:
-        yield found
+    with running_daemon(tmp_path_factory.mktemp("clients")) as process:
+        yield process
 
 
 @pytest.mark.parametrize("client", _CLIENTS)

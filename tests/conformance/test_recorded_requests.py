@@ -61,8 +61,8 @@ class Served:
         body = json.dumps(obj).encode() if obj is not None else b""
         answer = await self.ask(method, target, body, content_type="application/json")
         assert answer.status < 300, answer
-        found: Json = json.loads(answer.body)
-        return found
+        document: Json = json.loads(answer.body)
+        return document
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,16 +216,16 @@ class Replay:
         return self._encoded(self._object(named=self._plural not in ("selfsubjectaccessreviews", "token")))
 
     async def _replacement(self) -> bytes:
-        found = await self._served.ok("GET", self._path.removesuffix("/status"))
+        obj = await self._served.ok("GET", self._path.removesuffix("/status"))
         if self._path.endswith("/status"):
             message = {"type": "Ready", "status": "True", "reason": "Tested", "message": "x"}
-            found["status"] = {"conditions": [{**message, "lastTransitionTime": "2026-11-21T00:00:00Z"}]}
+            obj["status"] = {"conditions": [{**message, "lastTransitionTime": "2026-11-21T00:00:00Z"}]}
         if self._status == 409:
             change = {"metadata": {"labels": {"somebody": "else"}}}
             path = self._path.removesuffix("/status")
             media = "application/merge-patch+json"
             await self._served.ask("PATCH", path, json.dumps(change).encode(), content_type=media)
-        return self._encoded(found)
+        return self._encoded(obj)
 
     def _encoded(self, obj: Json) -> bytes:
         if self._recorded.body == PROTOBUF.removeprefix("application/"):

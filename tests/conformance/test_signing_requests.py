@@ -139,14 +139,14 @@ async def test_a_certificate_of_this_shape_is_signed(name: str, suite: Suite) ->
     body = {"status": {"conditions": [approved]}}
     await world.client.patch(CERTIFICATE_SIGNING_REQUESTS, "r", "", body, subresource="approval")
     await world.settle()
-    found = await world.get(CERTIFICATE_SIGNING_REQUESTS, "r")
-    (leaf,) = read_chain(found.status.certificate)
+    obj = await world.get(CERTIFICATE_SIGNING_REQUESTS, "r")
+    (leaf,) = read_chain(obj.status.certificate)
     assert leaf.public_key_der == public_key_der(key)
     check(row, leaf)
-    ca = found.status.certificate
+    ca = obj.status.certificate
     if suite.is_ca:
         ca = (await world.secret("ca", suite.secrets_in)).data["tls.crt"]
-    await openssl.verify(found.status.certificate, ca, world.clock.now())
+    await openssl.verify(obj.status.certificate, ca, world.clock.now())
 
 
 def check(row: Row, leaf: CertificateFacts) -> None:

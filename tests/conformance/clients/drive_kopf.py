@@ -62,8 +62,8 @@ async def scenario(namespace: str) -> None:
     meta = client.V1ObjectMeta(name="watched")
     core.create_namespaced_config_map(namespace, client.V1ConfigMap(metadata=meta, data={"a": "1"}))
     await until(lambda: ("created", "watched") in seen and labels().get("noticed") == "yes")
-    held = core.read_namespaced_config_map("watched", namespace).metadata.finalizers
-    assert held, "kopf holds the object until its handler of deletions has run"
+    finalizers = core.read_namespaced_config_map("watched", namespace).metadata.finalizers
+    assert finalizers, "kopf holds the object until its handler of deletions has run"
     print("done: creation", flush=True)
     core.patch_namespaced_config_map("watched", namespace, {"data": {"a": "2"}})
     await until(lambda: ("updated", "watched") in seen)

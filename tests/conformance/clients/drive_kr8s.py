@@ -59,7 +59,9 @@ def custom_objects(namespace: str) -> None:
     web.patch({"status": {"revision": 3}}, subresource="status")
     web.refresh()
     assert web.raw["status"]["revision"] == 3
-    assert [found.name for found in kr8s.get("certificates.cert-manager.io", namespace=namespace)] == ["web"]
+    assert [
+        certificate.name for certificate in kr8s.get("certificates.cert-manager.io", namespace=namespace)
+    ] == ["web"]
     web.delete()
 
 
@@ -68,8 +70,8 @@ def watching(namespace: str) -> None:
     ready = threading.Event()
 
     def read() -> None:
-        for kind, found in kr8s.watch("configmaps", namespace=namespace, label_selector="watched=yes"):
-            seen.append((kind, found.name))
+        for kind, config_map in kr8s.watch("configmaps", namespace=namespace, label_selector="watched=yes"):
+            seen.append((kind, config_map.name))
             ready.set()
             if kind == "DELETED":
                 return
@@ -96,7 +98,7 @@ def events(namespace: str) -> None:
 def cluster(namespace: str) -> None:
     api = kr8s.api()
     assert "gitVersion" in api.version()
-    assert {"certificates", "secrets"} <= {found["name"] for found in api.api_resources()}
+    assert {"certificates", "secrets"} <= {resource["name"] for resource in api.api_resources()}
     assert Namespace.get(namespace).raw["status"]["phase"] == "Active"
 
 

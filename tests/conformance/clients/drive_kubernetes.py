@@ -110,18 +110,18 @@ def custom_objects(namespace: str) -> None:
         custom.create_namespaced_custom_object(*where, {**certificate("bad"), "spec": {}})
     custom.patch_namespaced_custom_object(*where, "web", {"spec": {"dnsNames": ["a.example.com"]}})
     custom.patch_namespaced_custom_object_status(*where, "web", {"status": {"revision": 7}})
-    found = custom.get_namespaced_custom_object(*where, "web")
-    assert found["spec"]["dnsNames"] == ["a.example.com"]
-    assert found["status"]["revision"] == 7
-    found["spec"]["dnsNames"].append("b.example.com")
+    obj = custom.get_namespaced_custom_object(*where, "web")
+    assert obj["spec"]["dnsNames"] == ["a.example.com"]
+    assert obj["status"]["revision"] == 7
+    obj["spec"]["dnsNames"].append("b.example.com")
     while True:  # controllers write too
         try:
-            custom.replace_namespaced_custom_object(*where, "web", found)
+            custom.replace_namespaced_custom_object(*where, "web", obj)
             break
         except ApiException as error:
             assert error.status == 409, error
             fresh = custom.get_namespaced_custom_object(*where, "web")
-            found["metadata"] = fresh["metadata"]
+            obj["metadata"] = fresh["metadata"]
     listed = custom.list_cluster_custom_object(GROUP, "v1", "certificates")
     assert "web" in [item["metadata"]["name"] for item in listed["items"]]
     custom.delete_namespaced_custom_object(*where, "web")

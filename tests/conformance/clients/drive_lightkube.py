@@ -26,9 +26,9 @@ def secrets(client: Client, namespace: str) -> None:
         assert (error.status.code, error.status.reason) == (409, "AlreadyExists")
     else:
         raise AssertionError("made twice")
-    found = client.get(Secret, name="s")
-    found.data["more"] = "eA=="
-    client.replace(found)
+    secret = client.get(Secret, name="s")
+    secret.data["more"] = "eA=="
+    client.replace(secret)
     assert [one.metadata.name for one in client.list(Secret, labels={"app": ["web", "db"]})] == ["s"]
     assert [one.metadata.name for one in client.list(Secret, fields={"type": "Opaque"})] == ["s"]
     client.delete(Secret, "s", cascade=CascadeType.FOREGROUND)
@@ -38,7 +38,7 @@ def config_maps(client: Client, namespace: str) -> None:
     for number in range(7):
         client.create(ConfigMap(metadata=ObjectMeta(name=f"c{number}", labels={"set": "c"}), data={"a": "1"}))
     listed = client.list(ConfigMap, chunk_size=3, labels={"set": "c"})
-    assert [one.metadata.name for one in listed] == [f"c{number}" for number in range(7)]
+    assert [config_map.metadata.name for config_map in listed] == [f"c{number}" for number in range(7)]
     for kind, patch in (
         (PatchType.MERGE, {"data": {"b": "2"}}),
         (PatchType.STRATEGIC, {"data": {"c": "3"}}),
@@ -78,7 +78,8 @@ spec: {secretName: web-tls, dnsNames: [example.com], issuerRef: {name: none}}
     client.patch(Certificate.Status, "web", {"status": {"revision": 4}}, patch_type=PatchType.MERGE)
     assert client.get(Certificate, "web").status["revision"] == 4
     everywhere = [
-        (one.metadata.namespace, one.metadata.name) for one in client.list(Certificate, namespace="*")
+        (certificate.metadata.namespace, certificate.metadata.name)
+        for certificate in client.list(Certificate, namespace="*")
     ]
     assert (namespace, "web") in everywhere
     client.delete(Certificate, "web")
@@ -92,8 +93,8 @@ def watching(client: Client, namespace: str) -> None:
     client.patch(ConfigMap, "w", {"data": {"x": "y"}}, patch_type=PatchType.MERGE)
     client.delete(ConfigMap, "w")
     seen = []
-    for kind, found in client.watch(ConfigMap, labels={"watched": "yes"}, resource_version=version):
-        seen.append((kind, found.metadata.name))
+    for kind, config_map in client.watch(ConfigMap, labels={"watched": "yes"}, resource_version=version):
+        seen.append((kind, config_map.metadata.name))
         if kind == "DELETED":
             break
     assert seen == [("ADDED", "w"), ("MODIFIED", "w"), ("DELETED", "w")], seen
@@ -104,7 +105,7 @@ def events(client: Client, namespace: str) -> None:
     meta = ObjectMeta(generateName="x-", namespace=namespace)
     client.create(Event(metadata=meta, involvedObject=about, reason="Tested", message="Seen.", type="Normal"))
     found = client.list(Event, fields={"involvedObject.name": "x"})
-    assert [one.message for one in found] == ["Seen."]
+    assert [event.message for event in found] == ["Seen."]
     assert client.get(Namespace, namespace).status.phase == "Active"
 
 

@@ -137,8 +137,8 @@ async def _issuers_are_ready(client: Client) -> bool:
 
 async def _all_are_ready(client: Client) -> bool:
     # The revision is written after the condition, by another of cert-manager's controllers.
-    found = (await client.list(CERTIFICATES, "default")).items
-    return all(_is_ready(each) and each.status.revision for each in found)
+    certificates = (await client.list(CERTIFICATES, "default")).items
+    return all(_is_ready(each) and each.status.revision for each in certificates)
 
 
 def _is_ready(obj: Certificate | Issuer) -> bool:

@@ -86,8 +86,8 @@ class Cluster:
     def get(self, kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
         """The object as JSON; empty if it does not exist."""
         text = self.kubectl("get", kind, name, "-n", namespace, "-o", "json", "--ignore-not-found")
-        found: dict[str, Any] = json.loads(text) if text.strip() else {}
-        return found
+        document: dict[str, Any] = json.loads(text) if text.strip() else {}
+        return document
 
     def condition(self, kind: str, name: str, type_: str, namespace: str = "default") -> dict[str, Any]:
         """A condition of an object; empty if it has none of that type."""
@@ -140,8 +140,8 @@ def serve_webhooks(cluster: Cluster, chart: Chart, webhooks: Sequence[dict[str, 
 
 def _render(chart: Chart) -> Iterator[dict[str, Any]]:
     # A module may need a newer Go than this machine's.
-    found = _run(require("go"), "mod", "download", "-json", chart.module, env={"GOTOOLCHAIN": "auto"})
-    folder = Path(json.loads(found)["Dir"]) / chart.folder
+    downloaded = _run(require("go"), "mod", "download", "-json", chart.module, env={"GOTOOLCHAIN": "auto"})
+    folder = Path(json.loads(downloaded)["Dir"]) / chart.folder
     options = ("--namespace", NAMESPACE, "--kube-version", "1.34.0", "--include-crds")
     rendered = _run(str(tool("helm", made_by="helm")), "template", chart.name, str(folder), *options)
     for content in yaml.safe_load_all(rendered):

@@ -43,13 +43,13 @@ class Recording:
 
     def check(self, program: str, expected: Mapping[tuple[str, int, str], str]) -> Check:
         """Whether all refusals are ordinary or `expected`, which has the reasons by method, code and path."""
-        found = [
+        lines = [
             f"{method} {path} {code} ({number})"
             for (method, code, path), number in self.refused.items()
             if (method, code) not in _ORDINARY and (method, code, path) not in expected
         ]
-        words = ", ".join(found) or "none"
-        return Check(f"of {self.requests} requests of {program}, refused: {words}", not found)
+        words = ", ".join(lines) or "none"
+        return Check(f"of {self.requests} requests of {program}, refused: {words}", not lines)
 
 
 @contextmanager
