@@ -78,8 +78,8 @@ class Scene:
 
     async def requests(self, certificate: str = "web") -> list[CertificateRequest]:
         """The requests of a Certificate."""
-        found = (await self.world.client.list(CERTIFICATE_REQUESTS, "default")).items
-        return [r for r in found if r.metadata.name.startswith(f"{certificate}-")]
+        requests = (await self.world.client.list(CERTIFICATE_REQUESTS, "default")).items
+        return [r for r in requests if r.metadata.name.startswith(f"{certificate}-")]
 
     async def next_keys(self) -> list[Secret]:
         """All next-key Secrets."""

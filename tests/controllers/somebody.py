@@ -83,10 +83,10 @@ class Somebody:
         else:
             told = causes.condition_of(why)
             new = [Condition("Ready", "False", "Failed", "the issuer said no"), *([told] if told else [])]
-        held = request.status.conditions
+        current_conditions = request.status.conditions
         for condition in new:
-            held = conditions.with_condition(held, condition, now)
-        return {"conditions": held, **status}
+            current_conditions = conditions.with_condition(current_conditions, condition, now)
+        return {"conditions": current_conditions, **status}
 
     async def _write(self, key: ObjectKey, request: CertificateRequest, status: dict[str, Any]) -> None:
         version = {"resourceVersion": request.metadata.resource_version}

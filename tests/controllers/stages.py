@@ -125,8 +125,8 @@ async def decide(scene: Scene, verdict: str) -> None:
         if any(condition.type in ("Approved", "Denied") for condition in request.status.conditions):
             continue
         made = {"type": verdict, "status": "True", "reason": "test", "message": "by hand"}
-        held = [msgspec.to_builtins(condition) for condition in request.status.conditions]
-        patch = {"status": {"conditions": [*held, made]}}
+        current_conditions = [msgspec.to_builtins(condition) for condition in request.status.conditions]
+        patch = {"status": {"conditions": [*current_conditions, made]}}
         await scene.world.client.patch(
             CERTIFICATE_REQUESTS, request.metadata.name, "default", patch, subresource="status"
         )
@@ -135,10 +135,10 @@ async def decide(scene: Scene, verdict: str) -> None:
 
 async def replace_ca(scene: Scene) -> None:
     """The Certificate of the CA issuer is issued again."""
-    wanted = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
+    issuing = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "now"}
     ca = await scene.world.certificate("ca")
-    held = [msgspec.to_builtins(condition) for condition in ca.status.conditions]
-    patch = {"status": {"conditions": [*held, wanted]}}
+    current_conditions = [msgspec.to_builtins(condition) for condition in ca.status.conditions]
+    patch = {"status": {"conditions": [*current_conditions, issuing]}}
     await scene.world.client.patch(CERTIFICATES, "ca", "default", patch, subresource="status")
     await scene.world.settle()
 

@@ -144,8 +144,8 @@ def certificate(failures: int | None, last: datetime | None, message: str = "") 
 
 def test_the_standing_follows_from_the_certificate_and_the_request_and_no_text_is_read() -> None:
     text = "no; not before 2026-01-01T07:00:00Z. Next attempt at 2026-01-01T07:00:00Z; wait"
-    found = standing_of(certificate(2, START, text), Why(Cause.RATE_LIMITED, "", START + HOUR))
-    assert found == Standing(
+    standing = standing_of(certificate(2, START, text), Why(Cause.RATE_LIMITED, "", START + HOUR))
+    assert standing == Standing(
         failures=2, last_failure=START, cause=Cause.RATE_LIMITED, not_before=START + HOUR
     )
     assert standing_of(certificate(2, None), Why()) is None
@@ -170,11 +170,11 @@ def test_the_standing_follows_from_the_certificate_and_the_request_and_no_text_i
 def test_what_makes_no_sense_is_put_right(
     failures: int | None, last: datetime | None, becomes: tuple[int | None, datetime | None]
 ) -> None:
-    found = mended(certificate(failures, last), START, LIMITS)
-    assert found is not None
-    assert (found.failures, found.last_failure) == becomes
-    assert found.sentence.endswith("which cannot be: put right")
-    again = certificate(found.failures, found.last_failure)
+    repaired = mended(certificate(failures, last), START, LIMITS)
+    assert repaired is not None
+    assert (repaired.failures, repaired.last_failure) == becomes
+    assert repaired.sentence.endswith("which cannot be: put right")
+    again = certificate(repaired.failures, repaired.last_failure)
     assert mended(again, START, LIMITS) is None
 
 

@@ -35,8 +35,8 @@ async def add(world: World, number: int, *, duration: str = "2160h") -> list[str
 async def status_of(world: World, name: str) -> tuple[str, str]:
     """Reason and message of Issuing."""
     certificate = await world.certificate(name)
-    found = next(one for one in certificate.status.conditions if one.type == "Issuing")
-    return found.reason, found.message
+    issuing = next(condition for condition in certificate.status.conditions if condition.type == "Issuing")
+    return issuing.reason, issuing.message
 
 
 @pytest.mark.parametrize(("life", "outage"), [(160, 40), (160, 50), (24, 7.5), (1, 0.25)])
@@ -53,9 +53,11 @@ async def test_no_certificate_ends_while_its_ca_is_out(world: World, life: float
     await world.settle()
     ends = {name: (await world.certificate(name)).status.not_after for name in names}
     renewals = [(await world.certificate(name)).status.renewal_time for name in names]
-    begin = min(one for one in renewals if one is not None)
+    begin = min(moment for moment in renewals if moment is not None)
     end = begin + outage * HOUR
-    await world.advance_to(min(one for one in ends.values() if one is not None) - timedelta(seconds=1))
+    await world.advance_to(
+        min(moment for moment in ends.values() if moment is not None) - timedelta(seconds=1)
+    )
     for name in names:
         certificate = await world.certificate(name)
         assert certificate.status.revision == 2, f"{name} has not been renewed in time"

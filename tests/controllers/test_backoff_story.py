@@ -46,8 +46,8 @@ async def renew(world: World, name: str = "web") -> None:
         message="Certificate re-issuance manually triggered",
         last_transition_time=world.clock.now(),
     )
-    others = [one for one in certificate.status.conditions if one.type != "Issuing"]
-    body = {"status": {"conditions": [msgspec.to_builtins(one) for one in (*others, new)]}}
+    others = [condition for condition in certificate.status.conditions if condition.type != "Issuing"]
+    body = {"status": {"conditions": [msgspec.to_builtins(condition) for condition in (*others, new)]}}
     await world.client.patch(CERTIFICATES, name, "default", body, subresource="status")
     await world.settle()
 
@@ -86,7 +86,7 @@ async def check_that_it_waits_for_four_hours(world: World) -> None:
     # "bumps the status.IssuanceAttempts by 1 as well as updating the status.LastFailureTime to the time when
     # CertificateRequest failed and setting the Issuing condition to false"
     assert standing(certificate) == (3, failed_at)
-    issuing = next(one for one in certificate.status.conditions if one.type == "Issuing")
+    issuing = next(condition for condition in certificate.status.conditions if condition.type == "Issuing")
     assert (issuing.status, issuing.reason) == ("False", "Failed")
     # "enqueues the Certificate to be reconciled in 4 hours"
     before = await attempts(world)
@@ -111,7 +111,7 @@ async def check_that_all_is_well(world: World) -> None:
     "re-queues Certificate to be renewed based on status.RenewalTime"."""
     certificate = await world.certificate("web")
     assert standing(certificate) == (None, None)
-    assert [one.type for one in certificate.status.conditions] == ["Ready"]
+    assert [condition.type for condition in certificate.status.conditions] == ["Ready"]
     before, moment = await attempts(world), certificate.status.renewal_time
     assert moment is not None
     await world.advance_to(moment - timedelta(seconds=1))
@@ -201,7 +201,9 @@ async def test_a_denied_request_counts_as_a_failure_like_others(third: World) ->
     await mark(third, "web-2", "Denied", reason="policy.example")
     certificate = await third.certificate("web")
     assert standing(certificate) == (4, third.clock.now())
-    message = next(one.message for one in certificate.status.conditions if one.type == "Issuing")
+    message = next(
+        condition.message for condition in certificate.status.conditions if condition.type == "Issuing"
+    )
     assert "the approver that denied the request must approve the next one" in message
 
 
@@ -217,7 +219,9 @@ async def test_a_change_of_the_spec_that_matters_lifts_the_wait_and_another_does
 
 async def told(world: World) -> str:
     certificate = await world.certificate("web")
-    return next(one.message for one in certificate.status.conditions if one.type == "Issuing")
+    return next(
+        condition.message for condition in certificate.status.conditions if condition.type == "Issuing"
+    )
 
 
 async def test_the_object_tells_when_the_next_attempt_follows_and_what_to_do(third: World) -> None:
@@ -237,9 +241,11 @@ async def test_the_object_tells_when_the_next_attempt_follows_and_what_to_do(thi
 async def test_what_cert_manager_has_left_is_completed_once(third: World) -> None:
     await third.stop_controllers()
     certificate = await third.certificate("web")
-    held = [msgspec.to_builtins(one) for one in certificate.status.conditions]
-    held[-1]["message"] = "The certificate request has failed to complete and will be retried: no"
-    patch = {"status": {"conditions": held}}
+    current_conditions = [msgspec.to_builtins(condition) for condition in certificate.status.conditions]
+    current_conditions[-1]["message"] = (
+        "The certificate request has failed to complete and will be retried: no"
+    )
+    patch = {"status": {"conditions": current_conditions}}
     await third.client.patch(CERTIFICATES, "web", "default", patch, subresource="status")
     no_record = {"metadata": {"annotations": {RETRY: None}}}
     await third.client.patch(CERTIFICATES, "web", "default", no_record)
@@ -275,8 +281,8 @@ async def test_a_status_that_makes_no_sense_is_put_right_and_said_once(
     assert await attempts(third) == before
     await third.start_controllers()
     await third.controllers.flush() if third.controllers else None
-    events = [one for one in await third.events() if one.reason == "StatusRepaired"]
-    assert [(one.type, one.count or 1) for one in events] == [("Warning", 1)]
+    events = [event for event in await third.events() if event.reason == "StatusRepaired"]
+    assert [(event.type, event.count or 1) for event in events] == [("Warning", 1)]
     await third.advance(32 * HOUR)
     assert await attempts(third) == before + 1
 

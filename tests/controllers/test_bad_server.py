@@ -53,7 +53,7 @@ class Ward:
 
     async def is_synced(self) -> bool:
         """Whether all that work have complete copies."""
-        return all(one.replica.leads for one in self.members)
+        return all(member.replica.leads for member in self.members)
 
 
 @asynccontextmanager
@@ -101,16 +101,16 @@ FAULTS: dict[str, tuple[Callable[[int], Fault], int]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_what_goes_wrong_for_two_minutes_is_made_up_for(fault: str, replicas: int) -> None:
     make, most = FAULTS[fault]
-    async with ward(replicas) as found:
-        world, server = found.world, found.server
+    async with ward(replicas) as members:
+        world, server = members.world, members.server
         server.fault = make(7)
         before = server.requests
-        await found.issue()
+        await members.issue()
         await world.advance(2 * MINUTE)
         assert server.requests - before <= most * FOLLOWED * replicas
         server.fault = None
         await world.advance(10 * MINUTE)
-        await check_end(found.scene, found.ledger, NAMES)
+        await check_end(members.scene, members.ledger, NAMES)
         # At rest again: no more than a look every few minutes.
         before = server.requests
         await world.advance(HOUR)
@@ -120,48 +120,48 @@ async def test_what_goes_wrong_for_two_minutes_is_made_up_for(fault: str, replic
 
 @BOTH
 async def test_a_slow_server_is_waited_for(replicas: int) -> None:
-    async with ward(replicas) as found:
-        found.server.takes_s = 8.0
-        await found.issue()
-        await found.world.advance(10 * MINUTE)
-        await check_end(found.scene, found.ledger, NAMES)
+    async with ward(replicas) as members:
+        members.server.takes_s = 8.0
+        await members.issue()
+        await members.world.advance(10 * MINUTE)
+        await check_end(members.scene, members.ledger, NAMES)
 
 
 @BOTH
 @pytest.mark.parametrize("loses", [0.5, 1.0], ids=["half", "all"])
 async def test_events_that_get_lost_delay_things_and_nothing_more(replicas: int, loses: float) -> None:
-    async with ward(replicas) as found:
-        found.server.loses = loses
-        await found.issue()
-        await found.world.advance(HOUR)
-        assert found.server.lost > 0
-        await check_end(found.scene, found.ledger, NAMES)
+    async with ward(replicas) as members:
+        members.server.loses = loses
+        await members.issue()
+        await members.world.advance(HOUR)
+        assert members.server.lost > 0
+        await check_end(members.scene, members.ledger, NAMES)
 
 
 @BOTH
 async def test_a_deletion_that_no_event_tells_of_is_noticed(replicas: int) -> None:
-    async with ward(replicas) as found:
-        await found.issue()
-        await check_end(found.scene, found.ledger, NAMES)
-        found.server.loses = 1.0
+    async with ward(replicas) as members:
+        await members.issue()
+        await check_end(members.scene, members.ledger, NAMES)
+        members.server.loses = 1.0
         for name in NAMES:
-            await found.world.client.delete(SECRETS, name, "default")
-        await found.world.client.delete(ISSUERS, "root", "default")
-        await found.world.settle()
+            await members.world.client.delete(SECRETS, name, "default")
+        await members.world.client.delete(ISSUERS, "root", "default")
+        await members.world.settle()
         # Something else happens, so that the copies believe to be further than they are.
-        found.server.loses = 0.0
-        await found.world.create(SECRETS, Secret(metadata=SecretMeta(name="other", namespace="default")))
-        await found.world.advance(20 * MINUTE)
-        await check_end(found.scene, found.ledger, NAMES)
-        assert (await found.world.certificate("web-a")).status.revision == 2
+        members.server.loses = 0.0
+        await members.world.create(SECRETS, Secret(metadata=SecretMeta(name="other", namespace="default")))
+        await members.world.advance(20 * MINUTE)
+        await check_end(members.scene, members.ledger, NAMES)
+        assert (await members.world.certificate("web-a")).status.revision == 2
 
 
 @BOTH
 async def test_where_nothing_is_wrong_hardly_anything_is_asked(replicas: int) -> None:
-    async with ward(replicas) as found:
-        await found.issue()
-        await found.world.advance(10 * MINUTE)
-        before = found.server.requests
-        await found.world.advance(HOUR)
+    async with ward(replicas) as members:
+        await members.issue()
+        await members.world.advance(10 * MINUTE)
+        before = members.server.requests
+        await members.world.advance(HOUR)
         leases = 6 * 60 * replicas * replicas
-        assert found.server.requests - before <= 3 * 60 / 8 * FOLLOWED * replicas + leases
+        assert members.server.requests - before <= 3 * 60 / 8 * FOLLOWED * replicas + leases

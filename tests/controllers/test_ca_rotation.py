@@ -75,7 +75,7 @@ def leaf_of(secret: Secret) -> CertificateFacts:
 def trusts(client: Secret, server: Secret, now: datetime) -> bool:
     """Whether the holder of one Secret accepts the certificate of another."""
     served = read_chain(server.data["tls.crt"])
-    if not all(one.not_before <= now <= one.not_after for one in served):
+    if not all(certificate.not_before <= now <= certificate.not_after for certificate in served):
         return False
     anchors = [ca for ca in read_chain(client.data["ca.crt"]) if ca.not_before <= now <= ca.not_after]
     return any(chain.is_issued_by(served[-1], ca) for ca in anchors)
@@ -227,8 +227,8 @@ async def test_nobody_is_cut_off_while_the_ca_is_renewed_again_and_again(scene: 
     await world.settle()
     for _ in range(75 * 4):
         await world.advance(DAY / 4)
-        found = await secrets(scene, COUNT)
-        for client, server in product(found, found):
+        secrets_before = await secrets(scene, COUNT)
+        for client, server in product(secrets_before, secrets_before):
             assert trusts(client, server, world.clock.now()), (
                 client.metadata.name,
                 server.metadata.name,
@@ -248,8 +248,8 @@ async def test_a_machine_that_slept_through_the_renewal_of_its_ca(scene: Scene, 
     scene.world.clock.set_now(scene.world.clock.now() + days * DAY)
     await scene.world.settle()
     await scene.world.advance(timedelta(minutes=5))
-    found = await secrets(scene, COUNT)
-    assert all(trusts(a, b, scene.world.clock.now()) for a, b in product(found, found))
+    secrets_before = await secrets(scene, COUNT)
+    assert all(trusts(a, b, scene.world.clock.now()) for a, b in product(secrets_before, secrets_before))
     assert all([await scene.world.is_ready(f"web-{number}") for number in range(COUNT)])
     # No storm: an issuance each, two where the old CA was still there to sign the first.
     assert len(scene.world.recording.object_writes()) <= 2 * 10 * (COUNT + 1)

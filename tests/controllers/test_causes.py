@@ -27,12 +27,12 @@ def failed(
     not_before: str = "",
     issuer: IssuerReference = OURS,
 ) -> CertificateRequest:
-    held = tuple(one for one in conditions if one is not None)
+    present = tuple(condition for condition in conditions if condition is not None)
     annotations = {NOT_BEFORE: not_before} if not_before else {}
     return CertificateRequest(
         metadata=ObjectMeta(name="web-1", annotations=annotations),
         spec=CertificateRequestSpec(issuer_ref=issuer, request=b""),
-        status=CertificateRequestStatus(conditions=held),
+        status=CertificateRequestStatus(conditions=present),
     )
 
 
@@ -56,8 +56,8 @@ def test_a_denial_and_an_invalid_request_speak_for_themselves() -> None:
     assert causes.of_request(failed(denied)).cause is Cause.DENIED
     invalid = Condition(type="InvalidRequest", status="True", reason="Whatever")
     assert causes.of_request(failed(invalid)).cause is Cause.INVALID_REQUEST
-    told = causes.condition_of(Why(Cause.RATE_LIMITED))
-    assert causes.of_request(failed(denied, invalid, told)).cause is Cause.DENIED
+    condition = causes.condition_of(Why(Cause.RATE_LIMITED))
+    assert causes.of_request(failed(denied, invalid, condition)).cause is Cause.DENIED
 
 
 def test_a_word_that_nobody_knows_is_an_unknown_cause() -> None:

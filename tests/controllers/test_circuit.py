@@ -87,9 +87,9 @@ class Fleet:
         return next_attempt(standing, Limits())
 
     def _release(self, released: Iterable[Released[int]]) -> None:
-        for one in released:
-            if one.key in self._last_wake:
-                self.wake(one.key, one.at)
+        for release in released:
+            if release.key in self._last_wake:
+                self.wake(release.key, release.at)
 
     def most_in_an_hour(self) -> int:
         times = [at for at, _ in self.tries]
@@ -324,7 +324,7 @@ def half_open(failing: int, *, left: int = 0) -> Circuit[int]:
 
 def called(released: Iterable[Released[int]]) -> list[int]:
     """The certificates that may make the next trial."""
-    return [one.key for one in released]
+    return [release.key for release in released]
 
 
 def test_those_that_went_to_another_issuer_are_not_called() -> None:
@@ -340,7 +340,7 @@ def test_if_none_of_those_called_asks_the_next_are_called_after_a_minute() -> No
     assert called(first) == [0, 1, 2]
     assert circuit.may_continue(5, None, START) is not None
     # Others may notify the same ones meanwhile; that does not prolong the minute.
-    due = max(one.at for one in first)
+    due = max(release.at for release in first)
     assert called(circuit.call_trial(due + MINUTE / 2)) == [0, 1, 2]
     assert called(circuit.call_trial(due + MINUTE)) == [3, 4, 5]
     assert circuit.may_continue(5, None, due + MINUTE) is None
@@ -350,7 +350,7 @@ def test_if_none_of_those_called_asks_the_next_are_called_after_a_minute() -> No
 
 def test_one_that_was_called_and_asks_keeps_its_place() -> None:
     circuit = half_open(5)
-    due = max(one.at for one in circuit.probed(START, is_answered=True))
+    due = max(release.at for release in circuit.probed(START, is_answered=True))
     assert begin(circuit, 1, None, due) is None
     assert begin(circuit, 0, None, due) is not None
     circuit.start_attempt(1, due)

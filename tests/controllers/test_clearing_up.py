@@ -39,7 +39,7 @@ async def until_ready(world: World) -> None:
 
 async def events_of(world: World) -> list[str]:
     """The reasons of the Events about the Certificate `web`, in their order."""
-    return [one.reason for one in await world.events() if one.involved_object.name == "web"]
+    return [event.reason for event in await world.events() if event.involved_object.name == "web"]
 
 
 async def public_key(scene: Scene) -> bytes:
@@ -104,7 +104,7 @@ async def test_challenges_that_have_waited_are_deleted(*, is_killed: bool) -> No
             certificate = make_certificate("web", "acme", kind="ClusterIssuer")
             await fake.world.create(CERTIFICATES, certificate)
             await until_ready(fake.world)
-            assert [one.status.state for one in await fake.challenges()] == [""]
+            assert [challenge.status.state for challenge in await fake.challenges()] == [""]
             if is_killed:
                 await fake.world.stop_controllers()
         await (fake.start() if is_killed else fake.world.settle())

@@ -84,9 +84,9 @@ def test_a_damage_counts_once_its_status_is_written() -> None:
     last = damaged(4, START + 4 * MINUTE)
     drafts = [reconcile.decide(deciders, last) for _ in range(3)]
     assert drafts[0] == drafts[1] == drafts[2]
-    held = conditions.find(drafts[0].certificate.status.conditions, "Issuing")
-    assert held is not None
-    assert (held.status, held.reason) == ("False", "SecretOverwritten")
+    condition = conditions.find(drafts[0].certificate.status.conditions, "Issuing")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "SecretOverwritten")
     assert drafts[0].certificate.status.failed_issuance_attempts == 1
 
 
@@ -95,9 +95,9 @@ def test_a_damage_whose_status_was_not_written_does_not_count() -> None:
     for revision in range(1, 10):
         reconcile.decide(deciders, damaged(revision, START + revision * MINUTE))
     draft = reconcile.decide(deciders, damaged(10, START + 10 * MINUTE))
-    held = conditions.find(draft.certificate.status.conditions, "Issuing")
-    assert held is not None
-    assert held.status == "True"
+    condition = conditions.find(draft.certificate.status.conditions, "Issuing")
+    assert condition is not None
+    assert condition.status == "True"
 
 
 def test_a_new_key_gets_the_letters_of_the_snapshot() -> None:

@@ -67,7 +67,7 @@ def delivery(name: str = "web", *, namespace: str = "default", **spec: Any) -> D
 
 async def condition_of(world: World, name: str = "web", kind: str = "Delivered") -> Condition | None:
     found = await world.get(DELIVERIES, name)
-    return next((one for one in found.status.conditions if one.type == kind), None)
+    return next((condition for condition in found.status.conditions if condition.type == kind), None)
 
 
 async def reason(world: World, expected: str, name: str = "web", *, tick_s: float = 0) -> str:
@@ -76,9 +76,9 @@ async def reason(world: World, expected: str, name: str = "web", *, tick_s: floa
     async with asyncio.timeout(20):
         while True:
             await world.advance(timedelta(seconds=tick_s))
-            found = await condition_of(world, name)
-            if found is not None and found.reason == expected:
-                return found.message
+            condition = await condition_of(world, name)
+            if condition is not None and condition.reason == expected:
+                return condition.message
             await asyncio.sleep(0.01)
 
 
@@ -372,8 +372,8 @@ async def deployed(world: World, words: str, *, tick_s: float = 0.1) -> None:
     `tick_s` again and again."""
     async with asyncio.timeout(20):
         while True:
-            found = await condition_of(world, kind="Deployed")
-            if found is not None and words in found.message:
+            condition = await condition_of(world, kind="Deployed")
+            if condition is not None and words in condition.message:
                 return
             await world.advance(timedelta(seconds=tick_s))
             await asyncio.sleep(0.01)
@@ -414,15 +414,17 @@ async def test_a_server_that_reloads_is_no_problem_for_three_seconds(
                 await world.settle()
                 await asyncio.sleep(0.01)
         async with asyncio.timeout(20):
-            while (found := await condition_of(world, kind="Deployed")) is None or found.status == "True":
+            while (
+                condition := await condition_of(world, kind="Deployed")
+            ) is None or condition.status == "True":
                 await world.advance(timedelta(seconds=0.25))
                 await asyncio.sleep(0.01)
-        assert found.reason == "OldCertificateServed"
+        assert condition.reason == "OldCertificateServed"
         delivered = (await world.get(DELIVERIES, "web")).status.current
         assert delivered is not None
         assert delivered.time is not None
-        assert found.last_transition_time is not None
-        assert found.last_transition_time - delivered.time >= timedelta(seconds=3)
+        assert condition.last_transition_time is not None
+        assert condition.last_transition_time - delivered.time >= timedelta(seconds=3)
 
 
 async def test_the_servers_are_checked_although_the_hook_fails(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ async def test_all_of_a_run_that_fails_have_failed(tmp_path: Path) -> None:
     hooks = Hooks(DeliveryOptions(hooks={"reload": "echo broken; exit 2"}), SystemClock())
     runs = (hooks.run("reload", change(name, tmp_path)) for name in ("web", "api"))
     failures = await asyncio.gather(*runs, return_exceptions=True)
-    assert [str(one) for one in failures] == ["it ended with status 2: broken"] * 2
+    assert [str(failure) for failure in failures] == ["it ended with status 2: broken"] * 2
 
 
 async def test_haproxy_that_does_not_run_is_a_failure(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_a_file_that_haproxy_refuses_is_the_failure_of_its_delivery_only(t
         file.write_bytes(b"pem\n\n \n\xff\n")
     changes = [Change(ObjectKey("shop", file.stem), tmp_path, (file,)) for file in files]
     async with await asyncio.start_unix_server(haproxy, tmp_path / "socket"):
-        runs = (hooks.run("lb", one) for one in (*changes, change("none", tmp_path)))
+        runs = (hooks.run("lb", delivered) for delivered in (*changes, change("none", tmp_path)))
         bad, good, none = await asyncio.gather(*runs, return_exceptions=True)
     assert "Can't replace a certificate" in str(bad)
     assert good is None

@@ -22,9 +22,11 @@ RECORD, STATUS = "PATCH certificates/web", "PATCH certificates/web/status"
 
 def writes_of(world: World) -> list[str]:
     """The controllers' writes of the Certificate since the last call."""
-    found = [f"{one.method} {one.path.partition('/default/')[2]}" for one in world.recording.object_writes()]
+    writes = [
+        f"{write.method} {write.path.partition('/default/')[2]}" for write in world.recording.object_writes()
+    ]
     world.recording.writes.clear()
-    return [one for one in found if one.partition(" ")[2].startswith("certificates/")]
+    return [write for write in writes if write.partition(" ")[2].startswith("certificates/")]
 
 
 async def ask(world: World) -> Certificate:
@@ -70,10 +72,10 @@ async def test_a_kill_between_the_writes_loses_no_wait(writes: int, answered: bo
     assert (failed.status.failed_issuance_attempts, failed.status.last_failure_time) == (1, START)
     (former,) = (await world.client.list(CERTIFICATE_REQUESTS)).items
     await world.advance(59 * MINUTE)
-    assert [one.metadata.uid for one in (await world.client.list(CERTIFICATE_REQUESTS)).items] == [
+    assert [request.metadata.uid for request in (await world.client.list(CERTIFICATE_REQUESTS)).items] == [
         former.metadata.uid
     ]
     await world.advance(2 * MINUTE)
-    assert [one.metadata.uid for one in (await world.client.list(CERTIFICATE_REQUESTS)).items] != [
+    assert [request.metadata.uid for request in (await world.client.list(CERTIFICATE_REQUESTS)).items] != [
         former.metadata.uid
     ]

@@ -48,12 +48,12 @@ async def test_a_fight_costs_a_bounded_number_of_writes_a_day(
     rival = Rival(scene, patch)
     await rival.strike()
     await scene.world.advance(DAY)
-    first, told = len(ledger.writes), len(scene.world.recording.event_writes())
+    first, events_before = len(ledger.writes), len(scene.world.recording.event_writes())
     assert first <= most_writes
-    assert told <= most_writes
+    assert events_before <= most_writes
     await scene.world.advance(DAY)
     assert len(ledger.writes) - first <= 40
-    assert len(scene.world.recording.event_writes()) - told <= 20
+    assert len(scene.world.recording.event_writes()) - events_before <= 20
     assert all(len(signed) == 1 for signed in ledger.signed.values())
 
 

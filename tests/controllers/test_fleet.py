@@ -26,11 +26,11 @@ SIX_DAYS = Scenario(
 
 
 def test_none_expires_in_forty_hours_without_an_issuer() -> None:
-    found = run(SIX_DAYS)
-    assert found[OURS.name].expired == 0
-    assert found[OURS.name].peak_in_vain <= 12
-    assert found[OURS.name].attempts < found[DESIGN.name].attempts < found[FIXED.name].attempts
-    assert found[DESIGN.name].avoidable > 0
+    outcome = run(SIX_DAYS)
+    assert outcome[OURS.name].expired == 0
+    assert outcome[OURS.name].peak_in_vain <= 12
+    assert outcome[OURS.name].attempts < outcome[DESIGN.name].attempts < outcome[FIXED.name].attempts
+    assert outcome[DESIGN.name].avoidable > 0
 
 
 def test_restarts_change_nothing_about_it() -> None:
@@ -51,9 +51,9 @@ def test_short_lives_are_saved_where_any_policy_saves_them(retry_after: str) -> 
         outages=[Outage(issuer=0, at="1d", lasts="5h", retry_after=retry_after)],
         restarts_every="7h",
     )
-    found = run(scenario)
-    assert found[OURS.name].avoidable == 0
-    assert found[OURS.name].attempts < found[DESIGN.name].attempts
+    outcome = run(scenario)
+    assert outcome[OURS.name].avoidable == 0
+    assert outcome[OURS.name].attempts < outcome[DESIGN.name].attempts
 
 
 def test_an_issuer_that_grants_few_is_not_asked_in_vain_for_long() -> None:
@@ -66,9 +66,9 @@ def test_an_issuer_that_grants_few_is_not_asked_in_vain_for_long() -> None:
         limits=[Limit(issuer=0, grants=50, per="3h")],
         broken=Broken(share=0.01, lasts="2d"),
     )
-    found = run(scenario)
-    assert found[OURS.name].avoidable == 0
-    assert found[OURS.name].failed < found[DESIGN.name].failed
+    outcome = run(scenario)
+    assert outcome[OURS.name].avoidable == 0
+    assert outcome[OURS.name].failed < outcome[DESIGN.name].failed
 
 
 def test_the_same_scenario_gives_the_same_figures() -> None:

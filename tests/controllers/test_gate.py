@@ -30,8 +30,8 @@ async def _fail(world: World, *names: str) -> None:
 
 
 async def _issuing(world: World, name: str) -> tuple[str, str]:
-    found = conditions.find((await world.certificate(name)).status.conditions, "Issuing")
-    return (found.status, found.message) if found is not None else ("", "")
+    condition = conditions.find((await world.certificate(name)).status.conditions, "Issuing")
+    return (condition.status, condition.message) if condition is not None else ("", "")
 
 
 async def _count(world: World) -> int:
@@ -69,7 +69,7 @@ async def test_breakers_of_issuers_that_never_issued_go_with_their_certificates(
     assert await come_and_go(range(10)) == 11
     await world.advance(2 * _HOUR)
     assert await come_and_go(range(10, 13)) < 11
-    assert "thing" in {one.name for one in gate.circuits.standings()}
+    assert "thing" in {circuit.name for circuit in gate.circuits.standings()}
 
 
 async def test_those_that_wait_for_an_issuer_say_why_and_the_first_one_says_until_when(out: World) -> None:

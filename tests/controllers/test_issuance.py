@@ -24,14 +24,14 @@ from support.world import START, World, make_world
 
 def issuing(certificate: Certificate) -> str | None:
     """The reason of the Issuing condition."""
-    found = conditions.find(certificate.status.conditions, "Issuing")
-    return found.reason if found else None
+    condition = conditions.find(certificate.status.conditions, "Issuing")
+    return condition.reason if condition else None
 
 
 def message(certificate: Certificate, kind: str) -> str:
     """The message of a condition."""
-    found = conditions.find(certificate.status.conditions, kind)
-    return found.message if found else ""
+    condition = conditions.find(certificate.status.conditions, kind)
+    return condition.message if condition else ""
 
 
 @pytest.mark.filterwarnings("ignore:Attribute's length must be")

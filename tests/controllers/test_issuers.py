@@ -43,10 +43,10 @@ async def replace(world: World, data: dict[str, bytes]) -> None:
 
 def ready(issuer: Issuer | ClusterIssuer) -> tuple[str, str, str]:
     """Status, reason and message of Ready; it must be of the present generation."""
-    found = conditions.find(issuer.status.conditions, "Ready")
-    assert found is not None
-    assert found.observed_generation == issuer.metadata.generation
-    return found.status, found.reason, found.message
+    condition = conditions.find(issuer.status.conditions, "Ready")
+    assert condition is not None
+    assert condition.observed_generation == issuer.metadata.generation
+    return condition.status, condition.reason, condition.message
 
 
 async def issuer(world: World, name: str = "ca") -> tuple[str, str, str]:
@@ -211,9 +211,9 @@ async def test_the_issuer_of_a_waiting_certificate_may_be_deleted_and_come_back(
     await world.client.delete(ISSUERS, "ca", "default")
     await world.settle()
     (request,) = await Scene(world).requests()
-    found = conditions.find(request.status.conditions, "Ready")
-    assert found is not None
-    assert "not found" in found.message
+    condition = conditions.find(request.status.conditions, "Ready")
+    assert condition is not None
+    assert "not found" in condition.message
     await make_ca(world, ROOT.secret())
     assert await world.is_ready("web")
 

@@ -45,9 +45,9 @@ async def test_a_key_that_cannot_be_read_is_replaced_and_that_is_said(scene: Sce
     await scene.world.create(SECRETS, rubbish)
     await scene.issue(private_key=KEEP)
     load_private_key((await scene.world.secret("web")).data["tls.key"])
-    told = [e for e in await scene.world.events() if e.reason == "DecodeFailed"]
-    assert [(e.type, e.count) for e in told] == [("Warning", 1)]
-    assert "rubbish" not in told[0].message
+    events = [e for e in await scene.world.events() if e.reason == "DecodeFailed"]
+    assert [(e.type, e.count) for e in events] == [("Warning", 1)]
+    assert "rubbish" not in events[0].message
 
 
 async def test_a_kept_key_of_another_kind_blocks_until_it_may_be_replaced(scene: Scene) -> None:
@@ -94,14 +94,14 @@ async def test_no_key_is_made_for_a_certificate_that_is_gone(scene: Scene) -> No
 
 async def test_a_certificate_that_is_being_deleted_gets_nothing(scene: Scene) -> None:
     await scene.issue()
-    held = {"metadata": {"finalizers": ["example.com/held"]}}
-    await scene.world.client.patch(CERTIFICATES, "web", "default", held)
+    with_finalizer = {"metadata": {"finalizers": ["example.com/held"]}}
+    await scene.world.client.patch(CERTIFICATES, "web", "default", with_finalizer)
     await scene.world.client.delete(CERTIFICATES, "web", "default")
     await scene.world.client.delete(SECRETS, "web", "default")
     await scene.world.settle()
     assert (await scene.world.certificate("web")).metadata.deletion_timestamp is not None
     assert await scene.next_keys() == []
-    assert [one.metadata.name for one in await scene.requests("web")] == ["web-1"]
+    assert [request.metadata.name for request in await scene.requests("web")] == ["web-1"]
     with pytest.raises(NotFound):
         await scene.world.secret("web")
 
@@ -121,16 +121,16 @@ async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_fi
 async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_unseen(scene: Scene) -> None:
     await scene.issue("elsewhere")
     theirs = (await scene.world.secret("elsewhere")).data
-    whole = scene.world.recording.handler
+    handler = scene.world.recording.handler
     statuses: list[int] = []
 
     async def create_first(request: Request) -> Response:
         if request.user != CONTROLLER or request.method != "PATCH" or "/secrets/web" not in request.target:
-            return await whole(request)
+            return await handler(request)
         if not statuses:
             meta = SecretMeta(name="web", namespace="default", annotations={"whose": "theirs"})
             await scene.world.create(SECRETS, Secret(metadata=meta, type="kubernetes.io/tls", data=theirs))
-        response = await whole(request)
+        response = await handler(request)
         statuses.append(response.status)
         return response
 

@@ -28,12 +28,12 @@ def scrape(world: World) -> Samples:
     """All samples by the name of their metric, as Prometheus' own parser reads them."""
     assert world.controllers is not None
     text = world.controllers.metrics.take()().decode()
-    found: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             # The parser gives counters the ending of OpenMetrics; cert-manager's have none.
-            found.setdefault(sample.name.removesuffix("_total"), []).append((sample.labels, sample.value))
-    return found
+            samples.setdefault(sample.name.removesuffix("_total"), []).append((sample.labels, sample.value))
+    return samples
 
 
 def value(world: World, metric: str, /, **about: str) -> float | None:
@@ -173,11 +173,11 @@ async def test_the_page_on_metrics_names_all_and_no_others(scene: Scene) -> None
         "certwright_etcd_quota_bytes",
         "apiserver_storage_size_bytes",
     }
-    found = {*others, *re.findall(r"^# TYPE (\S+)", answer.body.decode(), re.M)}
+    names = {*others, *re.findall(r"^# TYPE (\S+)", answer.body.decode(), re.M)}
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     tables = "".join(line for line in page.splitlines() if line.startswith("| `"))
     named = set(re.findall(r"`([a-z_]+)`", tables))
-    assert {name for name in found if not name.startswith(("process_", "python_"))} == {
+    assert {name for name in names if not name.startswith(("process_", "python_"))} == {
         name for name in named if name.startswith(("apiserver_", "cert", "leader_"))
     }
 
@@ -188,6 +188,6 @@ def test_servers_without_number_are_counted_together() -> None:
     for number in range(3000):
         url = f"https://h{number}.example/dir"
         traffic.observe(RequestRecord(Action.DIRECTORY, "GET", url, 200, 0.1))
-    found = traffic.take()
-    assert len(found) == 1001
-    assert {kind.host: tally.count for kind, tally in found}[OTHERS] == 2000
+    calls = traffic.take()
+    assert len(calls) == 1001
+    assert {kind.host: tally.count for kind, tally in calls}[OTHERS] == 2000

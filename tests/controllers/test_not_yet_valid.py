@@ -16,10 +16,10 @@ from controllers.acme.fake_world import FakeWorld, fake_world
 
 def begins_later(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
     """A certificate that is valid in ten days."""
-    found: Any = builder
-    begins = found._not_valid_before
-    found._not_valid_before = None
-    return found.not_valid_before(begins + timedelta(days=10))
+    certificate_builder: Any = builder
+    begins = certificate_builder._not_valid_before
+    certificate_builder._not_valid_before = None
+    return certificate_builder.not_valid_before(begins + timedelta(days=10))
 
 
 async def reason_of(fake: FakeWorld) -> tuple[str, str]:

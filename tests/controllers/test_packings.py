@@ -121,6 +121,6 @@ def test_a_secret_is_the_same_after_packing_with_its_managed_fields() -> None:
         data={"tls.crt": pem(b"leaf"), "tls.key": b"\x00\x01\xff", "": b""},
     )
     packing = layouts.secrets()
-    found = packing.decode(packing.encode(secret))
-    assert codec.encode(SECRETS, found) == codec.encode(SECRETS, secret)
-    assert found.data == secret.data
+    decoded = packing.decode(packing.encode(secret))
+    assert codec.encode(SECRETS, decoded) == codec.encode(SECRETS, secret)
+    assert decoded.data == secret.data

@@ -73,9 +73,9 @@ async def judge(world: World, folder: Path) -> str:
 
 def message(obj: Certificate | CertificateRequest | Issuer, kind: str) -> str:
     """The message of that condition of an object."""
-    found = conditions.find(obj.status.conditions, kind)
-    assert found is not None
-    return found.message
+    condition = conditions.find(obj.status.conditions, kind)
+    assert condition is not None
+    return condition.message
 
 
 @pytest.mark.parametrize(

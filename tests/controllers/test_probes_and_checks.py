@@ -20,29 +20,29 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 @pytest.fixture
 async def away() -> AsyncIterator[VaultWorld]:
     """Five certificates wait for a server that does not answer any more."""
-    async with vault_world() as found:
-        found.vault.is_away = True
+    async with vault_world() as vault:
+        vault.vault.is_away = True
         for number in range(5):
             certificate = make_certificate(f"web{number}", "vault", kind="ClusterIssuer")
-            await found.world.create(CERTIFICATES, certificate)
-        await found.world.settle()
-        yield found
+            await vault.world.create(CERTIFICATES, certificate)
+        await vault.world.settle()
+        yield vault
 
 
-async def record(found: VaultWorld) -> BreakerRecord | None:
-    return read_breaker((await found.world.get(CLUSTER_ISSUERS, "vault")).metadata.annotations)
+async def record(vault: VaultWorld) -> BreakerRecord | None:
+    return read_breaker((await vault.world.get(CLUSTER_ISSUERS, "vault")).metadata.annotations)
 
 
-async def is_verified(found: VaultWorld) -> bool:
-    issuer = await found.world.get(CLUSTER_ISSUERS, "vault")
+async def is_verified(vault: VaultWorld) -> bool:
+    issuer = await vault.world.get(CLUSTER_ISSUERS, "vault")
     return conditions.is_true(issuer.status.conditions, "Ready")
 
 
-async def change(found: VaultWorld) -> None:
+async def change(vault: VaultWorld) -> None:
     """Change the issuer's spec, so that it is checked now."""
     patch = {"spec": {"vault": {"serverName": "vault.internal"}}}
-    await found.world.client.patch(CLUSTER_ISSUERS, "vault", "", patch)
-    await found.world.settle()
+    await vault.world.client.patch(CLUSTER_ISSUERS, "vault", "", patch)
+    await vault.world.settle()
 
 
 async def test_an_answered_probe_has_the_issuer_checked(away: VaultWorld) -> None:
@@ -96,8 +96,8 @@ async def test_a_check_that_fails_ends_no_pause(away: VaultWorld) -> None:
     away.vault.is_closed, away.vault.is_away = True, False
     before = away.vault.calls[SIGN]
     await change(away)
-    found = await record(away)
+    breaker = await record(away)
     assert not await is_verified(away)
-    assert found is not None
-    assert found.state == "Open"
+    assert breaker is not None
+    assert breaker.state == "Open"
     assert away.vault.calls[SIGN] == before

@@ -53,7 +53,7 @@ async def _renew_and_compare(world: LiveWorld, ports: Mapping[str, int]) -> None
         return all(await asyncio.gather(*map(serves, SERVERS)))
 
     await eventually(all_serve)
-    held = {
+    secret = {
         server.name: await asyncio.to_thread(server.hold, ports[server.name])
         for server in SERVERS
         if server.hold is not None
@@ -61,7 +61,7 @@ async def _renew_and_compare(world: LiveWorld, ports: Mapping[str, int]) -> None
     for _ in range(RENEWALS):
         expected = await renew(world)
         await eventually(all_serve)
-    for name, connection in held.items():
+    for name, connection in secret.items():
         assert ANSWERS.get(name, b"HTTP/1.1 ") in await asyncio.to_thread(connection.finish), name
 
 

@@ -143,17 +143,17 @@ async def test_a_replica_that_is_closed_while_it_stops_its_controllers_leaves_no
 ) -> None:
     await allow_shards(world)
     settings = ClusterSettings(identity="one", kube_api_qps=-1, shards=shards)
-    one: Member[Replica] | Member[ShardedReplica]
+    member: Member[Replica] | Member[ShardedReplica]
     if shards == 1:
-        one = Member(world, Replica, settings, controllers=Lingering)
+        member = Member(world, Replica, settings, controllers=Lingering)
     else:
-        one = Member(world, ShardedReplica, settings, controllers=Lingering)
+        member = Member(world, ShardedReplica, settings, controllers=Lingering)
     await world.settle()
     assert informers()
-    one.cut = "cable"
+    member.cut = "cable"
     await world.advance(seconds(41))
-    assert not one.replica.leads
-    await one.close()
+    assert not member.replica.leads
+    await member.close()
     await world.settle()
     assert informers() == []
 

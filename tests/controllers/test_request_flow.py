@@ -75,14 +75,14 @@ async def mine(world: World) -> CertificateRequest:
 
 def ready(request: CertificateRequest) -> tuple[str, str]:
     """Status and reason of Ready."""
-    found = conditions.find(request.status.conditions, "Ready")
-    return (found.status, found.reason) if found else ("", "")
+    condition = conditions.find(request.status.conditions, "Ready")
+    return (condition.status, condition.reason) if condition else ("", "")
 
 
 def message(request: CertificateRequest) -> str:
     """The message of Ready."""
-    found = conditions.find(request.status.conditions, "Ready")
-    return found.message if found else ""
+    condition = conditions.find(request.status.conditions, "Ready")
+    return condition.message if condition else ""
 
 
 async def told(world: World, name: str = "mine") -> list[tuple[str, str, int]]:
@@ -294,9 +294,9 @@ async def test_a_certificate_follows_an_external_issuer(world: World) -> None:
 async def set_conditions(world: World, *new: dict[str, Any], **status: Any) -> None:
     """Set conditions as another program does, on those that are there."""
     request = await world.get(CERTIFICATE_REQUESTS, "web-1")
-    held = {c["type"]: c for c in msgspec.to_builtins(request.status.conditions)}
-    held |= {c["type"]: c for c in new}
-    body = {"status": {"conditions": list(held.values()), **status}}
+    by_type = {c["type"]: c for c in msgspec.to_builtins(request.status.conditions)}
+    by_type |= {c["type"]: c for c in new}
+    body = {"status": {"conditions": list(by_type.values()), **status}}
     await world.client.patch(CERTIFICATE_REQUESTS, "web-1", "default", body, subresource="status")
     await world.settle()
 

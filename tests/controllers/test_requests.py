@@ -134,10 +134,10 @@ async def test_a_manual_renewal_starts_at_once_in_spite_of_the_wait(world: World
         message="Certificate re-issuance manually triggered",
         last_transition_time=world.clock.now(),
     )
-    held = (*(await world.certificate("web")).status.conditions, issuing)
-    held = tuple({c.type: c for c in held}.values())
+    current_conditions = (*(await world.certificate("web")).status.conditions, issuing)
+    current_conditions = tuple({c.type: c for c in current_conditions}.values())
     await world.client.patch(
-        CERTIFICATES, "web", "default", {"status": {"conditions": held}}, subresource="status"
+        CERTIFICATES, "web", "default", {"status": {"conditions": current_conditions}}, subresource="status"
     )
     await world.settle()
     assert (await Scene(world).requests())[0].metadata.uid != old
@@ -192,7 +192,7 @@ async def test_a_request_that_is_none_is_refused_and_never_signed_where_it_is_no
     assert (condition(answer.request, "Ready") or ())[:2] == ("False", "Failed")
     assert conditions.is_true(answer.request.status.conditions, "InvalidRequest")
     assert answer.request.status.failure_time is not None
-    assert [told.reason for told in answer.events] == ["RequestParsingError"]
+    assert [event.reason for event in answer.events] == ["RequestParsingError"]
 
 
 async def test_an_issuer_says_why_it_is_not_ready_and_is_judged_again_by_itself(world: World) -> None:

@@ -58,8 +58,8 @@ def load_sample() -> Any:
 def documents(name: str) -> list[dict[str, Any]]:
     """The objects of a manifest of the example."""
     found = list(read_documents((FOLDER / name).read_text(), source=name))
-    assert all(isinstance(one, Document) for one in found)
-    return [one.content for one in found if isinstance(one, Document)]
+    assert all(isinstance(document, Document) for document in found)
+    return [document.content for document in found if isinstance(document, Document)]
 
 
 async def apply(world: World, content: dict[str, Any]) -> None:
@@ -109,8 +109,8 @@ class Sample:
 
     async def issuing(self) -> tuple[str, str]:
         """Reason and message of the Certificate's condition Issuing."""
-        found = conditions.find((await self.world.certificate("by-sample")).status.conditions, "Issuing")
-        return (found.reason, found.message) if found is not None else ("", "")
+        condition = conditions.find((await self.world.certificate("by-sample")).status.conditions, "Issuing")
+        return (condition.reason, condition.message) if condition is not None else ("", "")
 
 
 @pytest.fixture

@@ -65,16 +65,16 @@ async def add_authorities(world: World, count: int) -> None:
 
 async def add_certificates(world: World, count: int, authorities: int) -> None:
     for number in range(count):
-        wanted = make_certificate(f"web-{number}", f"ca-{number % authorities}")
-        await world.create(CERTIFICATES, wanted)
+        certificate = make_certificate(f"web-{number}", f"ca-{number % authorities}")
+        await world.create(CERTIFICATES, certificate)
     await world.settle()
 
 
 def held(secrets: Secrets) -> tuple[int, int, int]:
     """How many Secrets are held whole, as identities, and as names only."""
-    whole, bare = secrets.informers
+    full, bare = secrets.informers
     assert isinstance(bare, SelectiveInformer)
-    return len(whole.cache), len(bare.cache), len(bare.others)
+    return len(full.cache), len(bare.cache), len(bare.others)
 
 
 def secrets_of(world: World) -> Secrets:
@@ -88,9 +88,9 @@ def public_key(pem: bytes) -> bytes:
 
 async def ready_message(world: World, name: str) -> tuple[str, str]:
     issuer = await world.get(ISSUERS, name)
-    found = conditions.find(issuer.status.conditions, "Ready")
-    assert found is not None
-    return found.status, found.message
+    condition = conditions.find(issuer.status.conditions, "Ready")
+    assert condition is not None
+    return condition.status, condition.message
 
 
 @pytest.mark.parametrize("restarted", [False, True])

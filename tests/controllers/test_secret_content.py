@@ -75,11 +75,11 @@ async def test_a_pkcs12_keystore_opens_with_the_password_of_its_secret(scene: Sc
     p12 = PKCS12Keystore(create=True, profile=profile, password_secret_ref=REF)
     await scene.issue(keystores=Keystores(pkcs12=p12))
     data = (await scene.world.secret("web")).data
-    found = pkcs12.load_pkcs12(data["keystore.p12"], PASSWORD.encode())
-    assert found.cert is not None
-    assert found.key is not None
+    keystore = pkcs12.load_pkcs12(data["keystore.p12"], PASSWORD.encode())
+    assert keystore.cert is not None
+    assert keystore.key is not None
     leaf = read_certificate(data["tls.crt"])
-    assert found.cert.certificate == leaf.parsed
+    assert keystore.cert.certificate == leaf.parsed
     assert public_key_der(load_private_key(data["tls.key"])) == leaf.public_key_der
     trusted = pkcs12.load_pkcs12(data["truststore.p12"], PASSWORD.encode()).additional_certs
     assert [item.certificate for item in trusted] == [read_certificate(data["ca.crt"]).parsed]
@@ -125,8 +125,8 @@ async def test_a_missing_password_is_said_once_and_the_certificate_issued_when_i
     assert issuing is not None
     assert issuing.message == 'The keystore is waiting for its password: Secret "password" does not exist'
     await scene.world.start_controllers()
-    told = [e for e in await scene.world.events() if e.reason == "KeystorePasswordSecretNotFound"]
-    assert [(e.type, e.count) for e in told] == [("Warning", 1)]
+    events = [e for e in await scene.world.events() if e.reason == "KeystorePasswordSecretNotFound"]
+    assert [(e.type, e.count) for e in events] == [("Warning", 1)]
     await add_password(scene)
     await scene.world.settle()
     assert await scene.world.is_ready("web")

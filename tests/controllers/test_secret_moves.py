@@ -98,11 +98,11 @@ class Server:
             return self._watch(side) if "watch" in given else await self._list(side, given)
         name = path.rpartition("/")[2]
         self.gets[name] += 1
-        found = self.now.get(name)
+        state = self.now.get(name)
         await self.gate.wait()
-        if found is None:
+        if state is None:
             return _answer(404, {"kind": "Status", "reason": "NotFound", "message": "no such Secret"})
-        return _answer(200, found)
+        return _answer(200, state)
 
     async def _list(self, side: Side, given: dict[str, str]) -> Response:
         if (token := given.get("continue", "")) != "":
@@ -119,11 +119,11 @@ class Server:
         return _answer(200, {"metadata": meta, "items": items[:1]})
 
     def _at(self, revision: int) -> list[State]:
-        found: dict[str, State | None] = {}
+        states: dict[str, State | None] = {}
         for written_at, old, new in self.history:
             if written_at <= revision and (state := new or old) is not None:
-                found[state["metadata"]["name"]] = new
-        return [state for state in found.values() if state is not None]
+                states[state["metadata"]["name"]] = new
+        return [state for state in states.values() if state is not None]
 
     def _watch(self, side: Side) -> Response:
         chunks: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -139,7 +139,7 @@ class Server:
         """Send the next events of the history, and perhaps a bookmark when it is at its end."""
         if side.chunks is None:
             return
-        for revision, old, new in [one for one in self.history if one[0] > side.told_until][:most]:
+        for revision, old, new in [move for move in self.history if move[0] > side.told_until][:most]:
             side.told_until = revision
             if (event := _event(side, revision, old, new)) is not None:
                 side.chunks.put_nowait(msgspec.json.encode(event) + b"\n")
@@ -341,12 +341,12 @@ class SecretMoves(RuleBasedStateMachine):
             self._judge(read, read.task.result())
             self.last[read.name] = read
 
-    def _judge(self, read: Read, found: Secret | None) -> None:
+    def _judge(self, read: Read, secret: Secret | None) -> None:
         history = [new for _, _, new in self.server.history if new is not None]
         now = self.server.now.get(read.name)
-        if found is not None:
-            assert version(found) in map(version, history)
-            assert version(found)[1] >= read.shown[1] or read.shown[0] != version(found)[0]
+        if secret is not None:
+            assert version(secret) in map(version, history)
+            assert version(secret)[1] >= read.shown[1] or read.shown[0] != version(secret)[0]
         elif read.truth is not None and now is not None:
             # One that was never shown cannot be known of; nor one that has been made anew since.
             is_same = read.truth["metadata"]["uid"] == now["metadata"]["uid"] == read.shown[0]
@@ -375,8 +375,8 @@ class SecretMoves(RuleBasedStateMachine):
             assert not is_news or self.told[name] > last.told, f"nobody was told of {name}"
         if key(name) not in self.in_use:
             return
-        found = self.runner.run(self.secrets.get(key(name)))
-        assert version(found) == version(truth)
+        secret = self.runner.run(self.secrets.get(key(name)))
+        assert version(secret) == version(truth)
         before = self.server.gets[name]
         assert version(self.runner.run(self.secrets.get(key(name)))) == version(truth)
         assert self.server.gets[name] == before, f"{name} was asked for again though nothing has changed"

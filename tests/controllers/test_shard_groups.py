@@ -69,11 +69,11 @@ async def test_replicas_with_another_number_of_shards_wait_and_say_so(
     await world.advance(seconds(30))
     # Which shard a Certificate is in depends on the number: none is left out, none has two.
     await check_all_issued_once(world, NAMES)
-    assert [len(one.replica.shards) for one in (*old, *new)] == [1, 1, 0, 0, 0]
-    assert all(not one.changes for one in new)
+    assert [len(member.replica.shards) for member in (*old, *new)] == [1, 1, 0, 0, 0]
+    assert all(not member.changes for member in new)
     assert "certwright-shards-of-2 holds the lease kube-system/cert-manager-controller" in caplog.text
     assert "--shards must be the same for all replicas" in caplog.text
-    assert [metric(one).endswith(b" 1") for one in (*old, *new)] == [False, False, True, True, True]
+    assert [metric(member).endswith(b" 1") for member in (*old, *new)] == [False, False, True, True, True]
     assert new[0].replica.holder == "certwright-shards-of-2"
     for one in (*old, *new):
         await one.close()
@@ -87,10 +87,10 @@ async def test_a_rolling_change_of_the_number_hands_over_when_the_last_old_one_e
     await old[0].close()
     await world.advance(seconds(5))
     assert old[1].replica.shards == {0, 1}
-    assert [len(one.replica.shards) for one in new] == [0, 0, 0]
+    assert [len(member.replica.shards) for member in new] == [0, 0, 0]
     await old[1].close()
     await world.advance(seconds(2))
-    assert sorted(len(one.replica.shards) for one in new) == [1, 1, 1]
+    assert sorted(len(member.replica.shards) for member in new) == [1, 1, 1]
     assert (await group_of(world)).holder_identity == "certwright-shards-of-3"
     scene = Scene(world)
     await scene.add_ca()
@@ -115,7 +115,7 @@ async def test_shards_that_all_died_are_followed_by_others_when_their_lease_ends
 
 @pytest.mark.parametrize("first", ["shards", "alone"])
 async def test_shards_and_a_replica_without_shards_exclude_each_other(world: World, first: str) -> None:
-    one: Member[Replica] | Member[ShardedReplica] = (
+    member: Member[Replica] | Member[ShardedReplica] = (
         alone(world, "a") if first == "alone" else sharded(world, "a", 2)
     )
     await world.settle()
@@ -123,9 +123,9 @@ async def test_shards_and_a_replica_without_shards_exclude_each_other(world: Wor
         sharded(world, "b", 2) if first == "alone" else alone(world, "b")
     )
     await world.advance(seconds(100))
-    assert (one.replica.leads, two.replica.leads) == (True, False)
+    assert (member.replica.leads, two.replica.leads) == (True, False)
     assert two.changes == []
-    await one.close()
+    await member.close()
     await world.advance(seconds(18))
     assert two.replica.leads
     await two.close()
@@ -162,13 +162,13 @@ async def test_a_shard_that_ends_in_good_order_is_replaced_within_two_seconds(
 ) -> None:
     two = sharded(world, "two", 2)
     await world.advance(seconds(1))
-    one = sharded(world, "one", 2)
+    member = sharded(world, "one", 2)
     # Soon after the start, `two` has never seen a holder of the other shard.
     await world.advance(seconds(after_s))
-    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    assert (len(member.replica.shards), len(two.replica.shards)) == (1, 1)
     scene = Scene(world)
     await scene.add_ca()
-    await one.close()
+    await member.close()
     await issue(scene, NAMES)
     await world.advance(seconds(2))
     assert two.replica.shards == {0, 1}
@@ -185,9 +185,9 @@ async def test_the_last_of_several_that_end_together_frees_the_lease_of_all(worl
 
 
 async def test_a_replica_that_goes_keeps_the_lease_of_all_for_those_that_stay(world: World) -> None:
-    one, two = sharded(world, "one", 2), sharded(world, "two", 2)
+    first, two = sharded(world, "one", 2), sharded(world, "two", 2)
     await world.advance(seconds(31))
-    await one.close()
+    await first.close()
     assert (await group_of(world)).holder_identity == "certwright-shards-of-2"
     await two.close()
 
@@ -205,24 +205,24 @@ async def test_all_shards_killed_and_started_again_do_not_wait_out_their_leases(
 
 
 async def test_a_newcomer_is_given_a_shard_within_seconds(world: World) -> None:
-    one = sharded(world, "one", 2)
+    member = sharded(world, "one", 2)
     await world.advance(seconds(60))
-    assert one.replica.shards == {0, 1}
+    assert member.replica.shards == {0, 1}
     two = sharded(world, "two", 2)
     await world.advance(seconds(5))
-    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
-    await one.close()
+    assert (len(member.replica.shards), len(two.replica.shards)) == (1, 1)
+    await member.close()
     await two.close()
 
 
 async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) -> None:
-    one, two = sharded(world, "one", 3), sharded(world, "two", 3)
+    first, two = sharded(world, "one", 3), sharded(world, "two", 3)
     await world.advance(seconds(60))
-    assert sorted((len(one.replica.shards), len(two.replica.shards))) == [1, 2]
+    assert sorted((len(first.replica.shards), len(two.replica.shards))) == [1, 2]
     three = sharded(world, "three", 3)
     await world.advance(seconds(10))
-    assert [len(member.replica.shards) for member in (one, two, three)] == [1, 1, 1]
-    for member in (one, two, three):
+    assert [len(member.replica.shards) for member in (first, two, three)] == [1, 1, 1]
+    for member in (first, two, three):
         await member.close()
 
 
@@ -242,10 +242,10 @@ async def test_a_role_without_watch_and_patch_is_enough_to_replace_a_shard(world
     names = [LEASE_NAME, *(f"{LEASE_NAME}-shard-{number}" for number in range(2))]
     named = leases | {"verbs": ["get", "update"], "resourceNames": names}
     await allow(world, [named, leases | {"verbs": ["create"]}])
-    one, two = sharded(world, "one", 2), sharded(world, "two", 2)
+    first, two = sharded(world, "one", 2), sharded(world, "two", 2)
     await world.advance(seconds(60))
-    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
-    await one.close()
+    assert (len(first.replica.shards), len(two.replica.shards)) == (1, 1)
+    await first.close()
     await world.advance(seconds(14))
     assert two.replica.shards == {0, 1}
     before = world.recording.requests
@@ -280,34 +280,34 @@ async def test_the_default_role_allows_to_watch_the_lease_of_all_and_no_other(wo
 async def test_two_replicas_with_one_identity_are_detected_and_the_older_stops(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one = alone(world, "same")
+    member = alone(world, "same")
     await world.settle()
-    assert one.replica.leads
+    assert member.replica.leads
     await world.advance(seconds(1))
     two = alone(world, "same")
     await world.settle()
     await world.advance(seconds(15))
-    assert (one.replica.leads, two.replica.leads) == (False, True)
+    assert (member.replica.leads, two.replica.leads) == (False, True)
     assert "another process with the identity same" in caplog.text
-    one.changes.clear()
+    member.changes.clear()
     await world.advance(seconds(300))
-    assert (one.replica.leads, two.replica.leads) == (False, True)
-    assert one.changes == []
+    assert (member.replica.leads, two.replica.leads) == (False, True)
+    assert member.changes == []
     await two.close()
     await world.advance(seconds(20))
-    assert one.replica.leads
-    await one.close()
+    assert member.replica.leads
+    await member.close()
 
 
 async def test_a_request_for_a_lease_that_gets_no_answer_is_given_up_after_ten_seconds(world: World) -> None:
-    one = alone(world, "one")
+    member = alone(world, "one")
     await world.settle()
-    one.silent = True
+    member.silent = True
     await world.advance(seconds(27))
-    one.silent = False
+    member.silent = False
     await world.advance(seconds(15))
     # One renewal was given up in time for the next.
-    assert one.replica.leads
+    assert member.replica.leads
     await world.advance(seconds(60))
-    assert one.replica.leads
-    await one.close()
+    assert member.replica.leads
+    await member.close()

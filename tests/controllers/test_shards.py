@@ -103,14 +103,14 @@ async def test_two_replicas_share_the_certificates_and_sign_each_once(world: Wor
 
 
 async def test_one_replica_alone_comes_to_hold_every_shard(world: World) -> None:
-    one = start_member(world, "one", 4)
+    member = start_member(world, "one", 4)
     await world.advance(seconds(60))
-    assert one.replica.shards == {0, 1, 2, 3}
+    assert member.replica.shards == {0, 1, 2, 3}
     scene = Scene(world)
     await scene.add_ca()
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    await one.close()
+    await member.close()
 
 
 async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(world: World) -> None:
@@ -131,12 +131,12 @@ async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(wo
 async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end_and_not_a_look_later(
     world: World,
 ) -> None:
-    one = start_member(world, "one", 2)
+    member = start_member(world, "one", 2)
     await world.advance(seconds(1))
     # It reads the Leases of the first one at its start.
     two = start_member(world, "two", 2)
     await world.advance(seconds(1))
-    await one.die()
+    await member.die()
     await world.advance(seconds(57))
     assert len(two.replica.shards) < 2
     await world.advance(seconds(3))
@@ -145,23 +145,23 @@ async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end_an
 
 
 async def test_a_newcomer_is_given_a_shard_by_the_one_that_has_most(world: World) -> None:
-    one = start_member(world, "one", 2)
+    member = start_member(world, "one", 2)
     await world.advance(seconds(60))
-    assert len(one.replica.shards) == 2
+    assert len(member.replica.shards) == 2
     scene = Scene(world)
     await scene.add_ca()
     two = start_member(world, "two", 2)
     await world.advance(seconds(40))
-    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    assert (len(member.replica.shards), len(two.replica.shards)) == (1, 1)
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    assert issued_by(one)
+    assert issued_by(member)
     assert issued_by(two)
     # For good: nobody takes it back.
-    before = one.replica.shards
+    before = member.replica.shards
     await world.advance(seconds(300))
-    assert one.replica.shards == before
-    await one.close()
+    assert member.replica.shards == before
+    await member.close()
     await two.close()
 
 

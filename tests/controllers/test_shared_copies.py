@@ -82,28 +82,30 @@ async def replicas() -> AsyncIterator[Replicas]:
 
 def held(caches: Caches) -> dict[str, set[str]]:
     """The names of what is held, by kind."""
-    whole = caches.secrets.informers[0]
+    full = caches.secrets.informers[0]
     return {
         "certificates": {key.name for key in list(caches.certificates.cache.keys())},
         "requests": {key.name for key in list(caches.requests.cache.keys())},
-        "secrets": {key.name for key in list(whole.cache.keys())},
+        "secrets": {key.name for key in list(full.cache.keys())},
     }
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_each_holds_its_own_objects_and_the_ca(replicas: Replicas, restarted: bool) -> None:
-    wanted = [some(shard, 4) for shard in range(COUNT)]
-    await replicas.issue(*wanted[0], *wanted[1])
+    names_by_shard = [some(shard, 4) for shard in range(COUNT)]
+    await replicas.issue(*names_by_shard[0], *names_by_shard[1])
     if restarted:
         await replicas.close()
         await replicas.start()
     for shard in range(COUNT):
-        found = held(replicas.caches(shard))
-        assert {name for name in found["certificates"] if name != "ca"} == set(wanted[shard])
-        assert {name for name in found["requests"] if name != "ca-1"} == {f"{n}-1" for n in wanted[shard]}
+        keys_by_cache = held(replicas.caches(shard))
+        assert {name for name in keys_by_cache["certificates"] if name != "ca"} == set(names_by_shard[shard])
+        assert {name for name in keys_by_cache["requests"] if name != "ca-1"} == {
+            f"{n}-1" for n in names_by_shard[shard]
+        }
         # Where no look at it was needed since the start, not even that of the CA.
-        assert {name for name in found["secrets"] if name != "ca"} == set(wanted[shard])
-        other = ObjectKey("default", wanted[1 - shard][0])
+        assert {name for name in keys_by_cache["secrets"] if name != "ca"} == set(names_by_shard[shard])
+        other = ObjectKey("default", names_by_shard[1 - shard][0])
         informer = replicas.caches(shard).certificates
         assert isinstance(informer, PartialInformer)
         assert other in informer.others
@@ -151,7 +153,9 @@ async def test_a_rival_that_was_there_before_is_found(replicas: Replicas) -> Non
     await world.create(CERTIFICATES, make_certificate(newer, "ca", secret_name="shared"))
     await world.settle()
     assert not await world.is_ready(newer)
-    assert "shared" not in [one.metadata.name for one in (await world.client.list(SECRETS, "default")).items]
+    assert "shared" not in [
+        secret.metadata.name for secret in (await world.client.list(SECRETS, "default")).items
+    ]
     # It is let go of when it has another Secret.
     await replicas.scene.change_spec(older, secretName="another")
     assert await world.is_ready(newer)
@@ -165,7 +169,7 @@ async def test_a_ca_of_another_shard_signs_for_all_and_a_new_one_is_heard_of(rep
         await world.create(CERTIFICATES, make_certificate(name, "ca", is_ca=True))
         await world.create(ISSUERS, make_ca_issuer(name, name))
         await world.settle()
-        leaves = [next(iter(of_shard(one, f"leaf{shard}"))) for one in range(COUNT)]
+        leaves = [next(iter(of_shard(number, f"leaf{shard}"))) for number in range(COUNT)]
         for leaf in leaves:
             await world.create(CERTIFICATES, make_certificate(leaf, name))
         await world.settle()
@@ -206,14 +210,14 @@ async def test_each_certificate_is_told_of_by_one_replica_in_the_metrics(replica
     await replicas.issue(*wanted)
     for shard, member in enumerate(replicas.members):
         text = member.metrics.take()().decode()
-        told = [f'certificate_ready_status{{name="{name}"' in text for name in wanted]
-        assert told == [shard == one for one in range(COUNT)]
+        reported = [f'certificate_ready_status{{name="{name}"' in text for name in wanted]
+        assert reported == [shard == number for number in range(COUNT)]
 
 
 async def test_an_order_whose_request_is_another_shards_is_not_asked_for_again(replicas: Replicas) -> None:
     name = next(iter(of_shard(0)))
     await replicas.issue(name)
     request = (await replicas.world.client.list(CERTIFICATE_REQUESTS, "default")).items
-    key = next(one.metadata.key for one in request if one.metadata.name == f"{name}-1")
+    key = next(obj.metadata.key for obj in request if obj.metadata.name == f"{name}-1")
     assert replicas.caches(1).is_others_request(key)
     assert not replicas.caches(0).is_others_request(key)

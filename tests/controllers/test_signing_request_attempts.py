@@ -27,16 +27,16 @@ APPROVED = {"type": "Approved", "status": "True", "reason": "KubectlApprove", "m
 @pytest.fixture
 async def away() -> AsyncIterator[VaultWorld]:
     """A ready issuer whose server does not answer any more."""
-    async with vault_world(enabled=ENABLED) as found:
-        found.vault.is_away = True
-        yield found
+    async with vault_world(enabled=ENABLED) as vault:
+        vault.vault.is_away = True
+        yield vault
 
 
 def certificate(name: str) -> Certificate:
     return make_certificate(name, "vault", kind="ClusterIssuer")
 
 
-async def ask(found: VaultWorld, name: str) -> None:
+async def ask(vault: VaultWorld, name: str) -> None:
     """An approved request to the issuer."""
     plan = CsrPlan(common_name=name, dns_names=("a.example.com",), usages=USAGES)
     request = CertificateSigningRequest(
@@ -47,21 +47,21 @@ async def ask(found: VaultWorld, name: str) -> None:
             usages=USAGES,
         ),
     )
-    client = found.world.client
-    await found.world.create(CERTIFICATE_SIGNING_REQUESTS, request)
+    client = vault.world.client
+    await vault.world.create(CERTIFICATE_SIGNING_REQUESTS, request)
     approval = {"status": {"conditions": [APPROVED]}}
     await client.patch(CERTIFICATE_SIGNING_REQUESTS, name, "", approval, subresource="approval")
-    await found.world.settle()
+    await vault.world.settle()
 
 
-async def signed(found: VaultWorld) -> int:
-    requests = (await found.world.client.list(CERTIFICATE_SIGNING_REQUESTS)).items
-    return sum(bool(one.status.certificate) for one in requests)
+async def signed(vault: VaultWorld) -> int:
+    requests = (await vault.world.client.list(CERTIFICATE_SIGNING_REQUESTS)).items
+    return sum(bool(request.status.certificate) for request in requests)
 
 
-async def events_of(found: VaultWorld, name: str) -> list[tuple[str, str]]:
-    events = await found.world.events()
-    return [(one.reason, one.message) for one in events if one.involved_object.name == name]
+async def events_of(vault: VaultWorld, name: str) -> list[tuple[str, str]]:
+    events = await vault.world.events()
+    return [(event.reason, event.message) for event in events if event.involved_object.name == name]
 
 
 async def test_however_many_wait_an_issuer_that_fails_gets_few_attempts(away: VaultWorld) -> None:
@@ -113,9 +113,9 @@ async def test_a_deleted_one_waits_no_longer(away: VaultWorld) -> None:
     assert waiting(away) == 0
 
 
-def waiting(found: VaultWorld) -> int:
-    assert found.world.controllers is not None
-    text = found.world.controllers.metrics.take()().decode()
+def waiting(vault: VaultWorld) -> int:
+    assert vault.world.controllers is not None
+    text = vault.world.controllers.metrics.take()().decode()
     name = 'certwright_issuer_waiting_certificates{issuer_name="vault"'
     (line,) = [line for line in text.splitlines() if line.startswith(name)]
     return int(line.split()[-1])

@@ -355,11 +355,11 @@ async def test_self_signed_without_a_subject_comes_with_a_warning(world: World) 
 @pytest.mark.parametrize("seed", range(4))
 async def test_an_unreliable_api_server_delays_but_changes_nothing(seed: int, world: World) -> None:
     await ask(world, CA_ISSUER, approved=False)
-    whole = world.recording.handler
-    world.recording.handler = unreliable(whole, random.Random(seed))
+    handler = world.recording.handler
+    world.recording.handler = unreliable(handler, random.Random(seed))
     await decide(world, "Approved")
     await world.advance(timedelta(minutes=30))
-    world.recording.handler = whole
+    world.recording.handler = handler
     first = await mine(world)
     assert first.status.certificate
     await world.start_controllers(enabled=BOTH)

@@ -62,12 +62,12 @@ def test_each_row_leads_to_a_module() -> None:
 def headed() -> set[str]:
     """The modules that open with the four lines of a step."""
     source = ROOT / "src" / "certwright"
-    found = set()
+    pairs = set()
     for path in (source / "controllers").rglob("*.py"):
         text = ast.get_docstring(ast.parse(path.read_text())) or ""
         if re.search(r"^Wakes on:", text, re.M):
-            found.add(path.relative_to(source).with_suffix("").as_posix().replace("/", "."))
-    return found
+            pairs.add(path.relative_to(source).with_suffix("").as_posix().replace("/", "."))
+    return pairs
 
 
 def test_steps_are_named_alike_in_the_table_the_headers_and_the_import_contract() -> None:

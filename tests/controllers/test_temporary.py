@@ -114,13 +114,13 @@ async def test_a_temporary_certificate_is_never_taken_for_the_real_one(scene: Sc
 @pytest.mark.parametrize("writes", range(1, 9))
 async def test_a_crash_after_any_write_changes_nothing_in_the_end(scene: Scene, writes: int) -> None:
     recording = scene.world.recording
-    whole = recording.handler
-    recording.handler = Guillotine(whole, writes).handle
+    handler = recording.handler
+    recording.handler = Guillotine(handler, writes).handle
     keystores = Keystores(pkcs12=PKCS12Keystore(create=True, password="changeit"))
     await scene.world.create(CERTIFICATES, asking(issuer="ca", keystores=keystores))
     await scene.world.settle()
     await scene.world.stop_controllers()
-    recording.handler = whole
+    recording.handler = handler
     await scene.world.start_controllers()
     certificate = await scene.world.certificate("web")
     assert await scene.world.is_ready("web")

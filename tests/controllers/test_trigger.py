@@ -48,59 +48,59 @@ class Closed:
         self.attempts += 1
 
 
-def decide(gate: Closed, held: Certificate, *, now: datetime = START, broken: bool = True) -> Certificate:
+def decide(gate: Closed, current: Certificate, *, now: datetime = START, broken: bool = True) -> Certificate:
     """The Certificate after the step; with `broken` it has no Secret."""
-    around = snapshot(certificate=held, now=now)
+    around = snapshot(certificate=current, now=now)
     if broken:
-        around = snapshot(certificate=held, now=now, secret=None)
-    draft = Draft(held)
+        around = snapshot(certificate=current, now=now, secret=None)
+    draft = Draft(current)
     Trigger(Limits(), gate).decide(around, draft)
     for note in (*draft.claims, *draft.notes):
         note.apply(*note.args)
     return draft.certificate
 
 
-def issuing(held: Certificate) -> Condition | None:
-    return conditions.find(held.status.conditions, "Issuing")
+def issuing(current: Certificate) -> Condition | None:
+    return conditions.find(current.status.conditions, "Issuing")
 
 
 def test_a_held_certificate_says_why_and_wakes_then() -> None:
     gate = Closed(START + HOUR)
-    held = decide(gate, certificate())
-    found = issuing(held)
-    assert found is not None
-    assert (found.status, found.reason) == ("False", "WaitingForIssuer")
-    assert found.message == "Waiting for the issuer. Next attempt at 2026-01-01T01:00:00Z; it is out"
-    assert Trigger(Limits(), gate).wake_at(snapshot(certificate=held, secret=None)) == START + HOUR
+    triggered = decide(gate, certificate())
+    condition = issuing(triggered)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "WaitingForIssuer")
+    assert condition.message == "Waiting for the issuer. Next attempt at 2026-01-01T01:00:00Z; it is out"
+    assert Trigger(Limits(), gate).wake_at(snapshot(certificate=triggered, secret=None)) == START + HOUR
 
 
 def test_a_moment_that_moves_away_is_not_written_each_time() -> None:
     gate = Closed(START + HOUR)
-    held = decide(gate, certificate())
+    triggered = decide(gate, certificate())
     gate.until += HOUR
-    assert decide(gate, held) is held
+    assert decide(gate, triggered) is triggered
     # Nearer, other words, or past: that is worth a write.
     for change in (Closed(START + HOUR / 2), Closed(START + HOUR, "it is overloaded")):
-        assert decide(change, held) is not held
-    assert decide(gate, held, now=START + HOUR) is not held
+        assert decide(change, triggered) is not triggered
+    assert decide(gate, triggered, now=START + HOUR) is not triggered
 
 
 def test_once_let_through_it_is_issued() -> None:
     gate = Closed(START + HOUR)
-    held = decide(gate, certificate())
+    triggered = decide(gate, certificate())
     assert (gate.turns, gate.waits, gate.attempts) == (0, 1, 0)
-    found = issuing(decide(gate, held, now=START + HOUR))
-    assert found is not None
-    assert (found.status, found.reason) == ("True", "DoesNotExist")
+    condition = issuing(decide(gate, triggered, now=START + HOUR))
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "DoesNotExist")
     assert (gate.turns, gate.waits, gate.attempts) == (1, 1, 1)
 
 
 def test_deciding_neither_waits_nor_takes_a_turn() -> None:
     for now in (START, START + HOUR):
-        gate, held = Closed(START + HOUR), certificate()
-        drafts = [Draft(held), Draft(held)]
+        gate, triggered = Closed(START + HOUR), certificate()
+        drafts = [Draft(triggered), Draft(triggered)]
         for draft in drafts:
-            Trigger(Limits(), gate).decide(snapshot(certificate=held, now=now, secret=None), draft)
+            Trigger(Limits(), gate).decide(snapshot(certificate=triggered, now=now, secret=None), draft)
         assert drafts[0] == drafts[1]
         assert len(drafts[0].claims) == 1
         assert (gate.turns, gate.waits, gate.attempts) == (0, 0, 0)
@@ -108,5 +108,5 @@ def test_deciding_neither_waits_nor_takes_a_turn() -> None:
 
 def test_what_need_not_be_issued_any_more_waits_for_nothing() -> None:
     gate = Closed(START + HOUR)
-    held = decide(gate, certificate())
-    assert issuing(decide(gate, held, broken=False)) is None
+    triggered = decide(gate, certificate())
+    assert issuing(decide(gate, triggered, broken=False)) is None

@@ -31,8 +31,8 @@ PASSWORD_REF = SecretKeySelector(name="password", key="pw")
 
 async def set_password(world: World, password: bytes) -> None:
     """Create or change the Secret that `REF` points to."""
-    found = await world.client.list(SECRETS, "default", fields="metadata.name=password")
-    if found.items:
+    secrets = await world.client.list(SECRETS, "default", fields="metadata.name=password")
+    if secrets.items:
         await world.client.patch(SECRETS, "password", "default", {"data": {"pw": password}})
     else:
         meta = SecretMeta(name="password", namespace="default")
@@ -95,9 +95,11 @@ async def test_what_somebody_else_has_set_before_the_spec_asks_for_it_stays_with
     scene: Scene,
 ) -> None:
     await scene.issue()
-    held = (await scene.world.secret("web")).data
+    data_before = (await scene.world.secret("web")).data
     meta = {"labels": {"app": "shop"}, "annotations": {"note": "x"}}
-    await give(scene.world, meta, {"tls-combined.pem": held["tls.key"] + b"\n" + held["tls.crt"]})
+    await give(
+        scene.world, meta, {"tls-combined.pem": data_before["tls.key"] + b"\n" + data_before["tls.crt"]}
+    )
     scene.world.recording.writes.clear()
     await scene.change_spec("web", secretTemplate=meta, additionalOutputFormats=[{"type": "CombinedPEM"}])
     assert applies(scene) == 1
@@ -244,13 +246,13 @@ async def test_without_the_password_the_keystore_stays_and_the_trouble_is_said_o
     await scene.world.client.delete(SECRETS, "password", "default")
     await scene.world.settle()
     await scene.world.start_controllers()
-    held = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
-    assert held is not None
-    assert (held.status, held.reason) == ("False", "KeystorePasswordSecretNotFound")
+    condition = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "KeystorePasswordSecretNotFound")
     assert (await scene.world.secret("web")).data == before
     assert await scene.world.is_ready("web")
-    told = [e for e in await scene.world.events() if e.reason == "KeystorePasswordSecretNotFound"]
-    assert [e.count for e in told] == [1]
+    events = [e for e in await scene.world.events() if e.reason == "KeystorePasswordSecretNotFound"]
+    assert [e.count for e in events] == [1]
     await set_password(scene.world, b"one")
     assert (await scene.world.secret("web")).data == before
     await check_sound(scene)
@@ -278,17 +280,17 @@ async def test_the_owner_reference_comes_and_goes_with_the_flag() -> None:
 async def test_a_secret_that_cert_manager_wrote_is_taken_over_without_a_write(scene: Scene) -> None:
     await scene.issue(secret_template=SecretTemplate(labels={"app": "shop"}))
     await scene.world.stop_controllers()
-    found = await scene.world.secret("web")
+    secret = await scene.world.secret("web")
     await scene.world.client.delete(SECRETS, "web", "default")
     theirs = {
         "metadata": {
             "name": "web",
             "namespace": "default",
-            "labels": dict(found.metadata.labels),
-            "annotations": dict(found.metadata.annotations),
+            "labels": dict(secret.metadata.labels),
+            "annotations": dict(secret.metadata.annotations),
         },
-        "type": found.type,
-        "data": dict(found.data),
+        "type": secret.type,
+        "data": dict(secret.data),
     }
     await scene.world.client.apply(SECRETS, theirs, field_manager=SECRET_FIELD_MANAGER, force=True)
     scene.world.recording.writes.clear()
@@ -319,8 +321,8 @@ async def test_an_unreliable_api_server_delays_the_repair_but_changes_nothing(
     scene: Scene, seed: int
 ) -> None:
     await scene.issue()
-    whole = scene.world.recording.handler
-    scene.world.recording.handler = Unreliable(whole, seed).handle
+    handler = scene.world.recording.handler
+    scene.world.recording.handler = Unreliable(handler, seed).handle
     spec = {
         "secretTemplate": {"labels": {"app": "shop"}},
         "additionalOutputFormats": [{"type": "DER"}],
@@ -328,7 +330,7 @@ async def test_an_unreliable_api_server_delays_the_repair_but_changes_nothing(
     }
     await scene.change_spec("web", **spec)
     await scene.world.advance(timedelta(minutes=30))
-    scene.world.recording.handler = whole
+    scene.world.recording.handler = handler
     secret = await scene.world.secret("web")
     assert secret.metadata.labels["app"] == "shop"
     assert {"key.der", "keystore.jks", "truststore.jks"} < set(secret.data)
@@ -337,17 +339,17 @@ async def test_an_unreliable_api_server_delays_the_repair_but_changes_nothing(
 
 async def test_a_server_that_is_gone_for_a_minute_is_no_conflict(scene: Scene) -> None:
     await scene.issue(secret_template=SecretTemplate(labels={"app": "shop"}))
-    whole = scene.world.recording.handler
+    handler = scene.world.recording.handler
 
     async def gone(request: Request) -> Response:
         if request.user == CONTROLLER and request.method != "GET":
             raise errors.Unreachable("gone")
-        return await whole(request)
+        return await handler(request)
 
     scene.world.recording.handler = gone
     await touch(scene.world, {"metadata": {"labels": {"app": "theirs"}}})
     await scene.world.advance(timedelta(minutes=1))
-    scene.world.recording.handler = whole
+    scene.world.recording.handler = handler
     await scene.world.advance(timedelta(minutes=1))
     assert (await scene.world.secret("web")).metadata.labels["app"] == "shop"
     await check_sound(scene)
@@ -360,10 +362,10 @@ async def test_a_repair_that_is_refused_is_said_and_tried_ever_more_slowly(scene
     await scene.change_spec("web", additionalOutputFormats=[{"type": "DER"}])
     await scene.world.advance(timedelta(hours=2))
     assert scene.world.recording.requests - before < 40
-    held = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
-    assert held is not None
-    assert (held.status, held.reason) == ("False", "SecretRefused")
-    assert "immutable" in held.message
+    condition = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("False", "SecretRefused")
+    assert "immutable" in condition.message
     assert await scene.world.is_ready("web")
     await scene.change_spec("web", additionalOutputFormats=None)
     await scene.world.advance(timedelta(hours=1))

@@ -61,8 +61,8 @@ async def annotate(world: World, text: str | None) -> None:
 
 
 async def told(world: World) -> str:
-    held = (await world.certificate("web")).status.conditions
-    return next(one.message for one in held if one.type == "Issuing")
+    current_conditions = (await world.certificate("web")).status.conditions
+    return next(condition.message for condition in current_conditions if condition.type == "Issuing")
 
 
 async def test_an_issuers_annotation_sets_its_shortest_wait(failing: World) -> None:
@@ -77,8 +77,8 @@ async def test_an_issuers_annotation_sets_its_shortest_wait(failing: World) -> N
 
 
 async def is_issuing(world: World) -> bool:
-    held = (await world.certificate("web")).status.conditions
-    return any(one.type == "Issuing" and one.status == "True" for one in held)
+    current_conditions = (await world.certificate("web")).status.conditions
+    return any(condition.type == "Issuing" and condition.status == "True" for condition in current_conditions)
 
 
 @pytest.mark.parametrize("text", ["soon", "-1h", "0s", "1ms", "169h", ""])
@@ -89,8 +89,8 @@ async def test_an_annotation_that_makes_no_sense_is_not_obeyed_and_the_issuer_is
     await failing.client.patch(ISSUERS, "ca", "default", {"metadata": {"labels": {"a": "b"}}})
     await failing.settle()
     assert "Next attempt at 2026-01-01T01:00:00Z" in await told(failing)
-    events = [one for one in await failing.events() if one.reason == "BadAnnotation"]
-    assert [(one.type, one.involved_object.kind) for one in events] == [("Warning", "Issuer")]
+    events = [event for event in await failing.events() if event.reason == "BadAnnotation"]
+    assert [(event.type, event.involved_object.kind) for event in events] == [("Warning", "Issuer")]
     assert events[0].message.startswith(f'the annotation certwright.io/minimum-backoff is "{text}"')
 
 
@@ -104,10 +104,10 @@ async def test_the_metrics_tell_who_waits_why_and_until_when(failing: World) -> 
         "issuer_kind": "",
         "issuer_group": "",
     }
-    found = scrape(failing)
-    assert found["certwright_certificate_failed_attempts"] == [(about, 1)]
+    samples = scrape(failing)
+    assert samples["certwright_certificate_failed_attempts"] == [(about, 1)]
     due = (START + HOUR).timestamp()
-    assert found["certwright_certificate_next_attempt_timestamp_seconds"] == [(about, due)]
+    assert samples["certwright_certificate_next_attempt_timestamp_seconds"] == [(about, due)]
 
 
 async def test_a_denial_is_a_cause_of_its_own_in_the_metrics(scene: Scene) -> None:
@@ -142,8 +142,8 @@ async def test_what_an_issuer_says_is_written_into_the_request() -> None:
     signing = Signing(lambda _: state, kinds=("vault",), now=lambda: START, issuers={"vault": Overloaded()})
     tools = Tools(get_secret=no_secret, executor=Inline(), now=lambda: START)
     answer = await signing.answer(request, tools, SigningRequest(request, get_secret=no_secret))
-    found = conditions.find(answer.request.status.conditions, "FailureCause")
-    assert found == Condition(
+    condition = conditions.find(answer.request.status.conditions, "FailureCause")
+    assert condition == Condition(
         type="FailureCause",
         status="True",
         reason="IssuerUnavailable",

@@ -13,9 +13,9 @@ from support.world import START
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
-def windows(*found: tuple[str, str], zone: str | None = None) -> Renewal:
+def windows(*bounds: tuple[str, str], zone: str | None = None) -> Renewal:
     """Windows of (cron, length)."""
-    return Renewal(windows=tuple(RenewalWindow(cron=c, window_duration=d, timezone=zone) for c, d in found))
+    return Renewal(windows=tuple(RenewalWindow(cron=c, window_duration=d, timezone=zone) for c, d in bounds))
 
 
 async def moment_of(scene: Scene, name: str = "web") -> datetime:
@@ -85,11 +85,11 @@ async def test_without_a_window_before_the_end_it_is_renewed_all_the_same_and_to
     moment = await moment_of(scene)
     first = START + timedelta(minutes=40)
     assert first <= moment <= first + timedelta(seconds=24)
-    told = (
+    expected = (
         "Renewal is planned without regard to spec.renewal.windows: cannot find a time with the given windows"
     )
     assert await window_errors(scene) == [
-        f"{told} between 2026-01-01T00:00:00Z and 2026-01-01T01:00:00Z for: 2026-01-01T00:40:00Z"
+        f"{expected} between 2026-01-01T00:00:00Z and 2026-01-01T01:00:00Z for: 2026-01-01T00:40:00Z"
     ]
     # The certificate is as good as any other.
     certificate = await scene.world.certificate("web")

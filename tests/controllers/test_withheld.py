@@ -65,9 +65,9 @@ async def stored(scene: Scene, name: str = "web") -> Secret:
 
 async def held(scene: Scene, name: str = "web") -> Secret:
     assert scene.world.controllers is not None
-    found = await scene.world.controllers._caches.secrets.look(ObjectKey("default", name))
-    assert found is not None
-    return found
+    secret = await scene.world.controllers._caches.secrets.look(ObjectKey("default", name))
+    assert secret is not None
+    return secret
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -77,13 +77,13 @@ async def test_what_stands_for_a_key_says_the_same_of_it(scene: Scene, key: Priv
     bare = without_key(secret)
     assert not is_complete(bare)
     facts = Facts()
-    whole = facts.key(secret.data[names.TLS_PRIVATE_KEY_KEY])
-    found = facts.key(bare.data[names.TLS_PRIVATE_KEY_KEY])
-    assert isinstance(whole, KeyFacts)
-    assert isinstance(found, KeyFacts)
-    assert (found.public, found.plan) == (whole.public, whole.plan)
+    full_key = facts.key(secret.data[names.TLS_PRIVATE_KEY_KEY])
+    bare_key = facts.key(bare.data[names.TLS_PRIVATE_KEY_KEY])
+    assert isinstance(full_key, KeyFacts)
+    assert isinstance(bare_key, KeyFacts)
+    assert (bare_key.public, bare_key.plan) == (full_key.public, full_key.plan)
     with pytest.raises(NeedsFullSecret):
-        _ = found.key
+        _ = bare_key.key
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -113,17 +113,17 @@ async def test_what_is_withheld_is_still_so_after_packing(scene: Scene, key: Pri
     await scene.issue(private_key=key)
     secret, (request,) = await stored(scene), await scene.requests()
     pack, requests = layouts.secrets(lambda _: True), layouts.requests(lambda _: True)
-    found, asked = pack.decode(pack.encode(secret)), requests.decode(requests.encode(request))
-    kept = found.data[names.TLS_PRIVATE_KEY_KEY]
+    decoded, asked = pack.decode(pack.encode(secret)), requests.decode(requests.encode(request))
+    kept = decoded.data[names.TLS_PRIVATE_KEY_KEY]
     assert isinstance(kept, WithheldKey)
     assert kept.chain_pem == secret.data[names.TLS_CERT_KEY]
-    assert found.data[names.TLS_CERT_KEY] == secret.data[names.TLS_CERT_KEY]
-    assert list(found.data) == list(secret.data)
+    assert decoded.data[names.TLS_CERT_KEY] == secret.data[names.TLS_CERT_KEY]
+    assert list(decoded.data) == list(secret.data)
     assert isinstance(asked.status.certificate, WithheldCertificate)
     assert isinstance(asked.spec.request, UnsignedRequest)
     assert asks_for(asked.spec.request, read_csr(request.spec.request).public_key_der)
     assert asked == without_answer(request)
-    assert pack.decode(pack.encode(found)) == found
+    assert pack.decode(pack.encode(decoded)) == decoded
     assert requests.decode(requests.encode(asked)) == asked
 
 
@@ -137,7 +137,7 @@ async def test_only_what_has_lost_its_key_is_a_sample_for_the_dictionary(scene: 
     await scene.issue()
     secret = await stored(scene)
     more = msgspec.structs.replace(secret, data={**secret.data, "keystore.p12": b"x"})
-    assert [layouts.secrets(lambda _: True).is_sample(one) for one in (secret, more)] == [True, False]
+    assert [layouts.secrets(lambda _: True).is_sample(obj) for obj in (secret, more)] == [True, False]
     assert not layouts.secrets().is_sample(secret)
 
 
@@ -215,8 +215,8 @@ async def test_who_needs_the_key_asks_once(scene: Scene) -> None:
     asked = Asked(scene)
     assert scene.world.controllers is not None
     secrets = scene.world.controllers._caches.secrets
-    found = [await secrets.get(ObjectKey("default", "web")) for _ in range(3)]
-    assert found == [await stored(scene)] * 3
+    copies = [await secrets.get(ObjectKey("default", "web")) for _ in range(3)]
+    assert copies == [await stored(scene)] * 3
     assert len(asked.paths) == 1
 
 

@@ -40,25 +40,27 @@ async def test_the_schedule_is_that_of_the_controllers(scene: Scene, days: int) 
     certificates = [await scene.world.certificate(name) for name in names]
     cycle = Cycle.of(days * DAY)
     expected = {}
-    for one in certificates:
-        issued = one.status.not_before
+    for certificate in certificates:
+        issued = certificate.status.not_before
         assert issued is not None
         issued_s = (issued - START) // timedelta(seconds=1)
-        moments = renewals_of(one.metadata.uid, issued_s, cycle, 4 * days * 86_400)
-        expected[one.metadata.name] = [next(moments) for _ in range(3)]
+        moments = renewals_of(certificate.metadata.uid, issued_s, cycle, 4 * days * 86_400)
+        expected[certificate.metadata.name] = [next(moments) for _ in range(3)]
     for turn in range(3):
         for name in names:
             planned = (await scene.world.certificate(name)).status.renewal_time
             assert planned == START + timedelta(seconds=expected[name][turn])
-        await scene.world.advance_to(START + timedelta(seconds=max(one[turn] for one in expected.values())))
+        await scene.world.advance_to(
+            START + timedelta(seconds=max(offsets[turn] for offsets in expected.values()))
+        )
 
 
 def test_what_was_issued_evenly_is_renewed_evenly_on_all_shards() -> None:
-    found = schedule(population(90 * DAY, None))
-    minutes = found.minutes
-    assert sum(minutes) == found.total == pytest.approx(1_000 * 365 / 60, rel=0.03)
-    assert max(days_of(minutes)) < 2 * found.total / 365
-    assert all(sum(shard) == pytest.approx(found.total / 4, rel=0.15) for shard in found.shards)
+    planned = schedule(population(90 * DAY, None))
+    minutes = planned.minutes
+    assert sum(minutes) == planned.total == pytest.approx(1_000 * 365 / 60, rel=0.03)
+    assert max(days_of(minutes)) < 2 * planned.total / 365
+    assert all(sum(shard) == pytest.approx(planned.total / 4, rel=0.15) for shard in planned.shards)
 
 
 def test_ninety_days_are_spread_by_the_first_renewal() -> None:
@@ -83,10 +85,10 @@ def test_the_busiest_hour_and_the_longest_wait_are_those_of_the_queue() -> None:
 
 @pytest.mark.parametrize("life", [6 * DAY, 90 * DAY])
 def test_a_ca_that_is_out_for_a_day_gets_few_attempts_and_no_certificate_expires(life: timedelta) -> None:
-    found = Fleet(year.outage_of(life, 1_000), OURS).run()
-    assert found.expired == 0
-    assert 0 < found.peak_while_out <= 12
-    assert sum(found.per_hour[0][48:60]) > 0
+    outcome = Fleet(year.outage_of(life, 1_000), OURS).run()
+    assert outcome.expired == 0
+    assert 0 < outcome.peak_while_out <= 12
+    assert sum(outcome.per_hour[0][48:60]) > 0
 
 
 async def test_a_renewal_is_eight_writes_and_three_events() -> None:

@@ -21,12 +21,12 @@ async def mark(world: World, name: str, kind: str, reason: str = "test", **statu
     new = Condition(type=kind, status="True", reason=reason, message=f"it is {kind}")
     if kind == "Failed":
         new = Condition(type="Ready", status="False", reason="Failed", message="the issuer said no")
-    held = conditions.with_condition(request.status.conditions, new, world.clock.now())
+    updated = conditions.with_condition(request.status.conditions, new, world.clock.now())
     await world.client.patch(
         CERTIFICATE_REQUESTS,
         name,
         "default",
-        {"status": {"conditions": held, **status}},
+        {"status": {"conditions": updated, **status}},
         subresource="status",
     )
     await world.settle()

@@ -147,12 +147,12 @@ async def measure(dead: int, *, looks: int = 100, within_s: float = 200.0, when:
 
 async def _live(client: Client, within_s: float) -> float:
     """How many seconds it takes until a Certificate for a live name is Ready."""
-    wanted = time.perf_counter()
+    started = time.perf_counter()
     await _create(client, CERTIFICATES, "live", _certificate(f"www.{ALIVE}"))
     async with asyncio.timeout(within_s):
         while not await _is_ready(client):  # noqa: ASYNC110 - what a user would do
             await asyncio.sleep(_SHORT_S)
-    return time.perf_counter() - wanted
+    return time.perf_counter() - started
 
 
 async def _all_wait(client: Client, dead: int) -> None:
@@ -162,19 +162,23 @@ async def _all_wait(client: Client, dead: int) -> None:
 
 
 async def _looked_for(client: Client) -> int:
-    found = (await client.list(CHALLENGES)).items
-    return sum(bool(one.status.reason) for one in found if one.metadata.name.startswith("dead"))
+    challenges = (await client.list(CHALLENGES)).items
+    return sum(
+        bool(challenge.status.reason)
+        for challenge in challenges
+        if challenge.metadata.name.startswith("dead")
+    )
 
 
 async def _is_ready(client: Client) -> bool:
-    found = await client.get(CERTIFICATES, "live", "default")
-    return conditions.is_true(found.status.conditions, "Ready")
+    certificate = await client.get(CERTIFICATES, "live", "default")
+    return conditions.is_true(certificate.status.conditions, "Ready")
 
 
 async def _create(client: Client, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
     meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-    await client.create(kind, codec.from_dict(kind, whole))
+    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    await client.create(kind, codec.from_dict(kind, manifest))
 
 
 def _issuer(ca: FakeCa) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class _CutTransport:
     async def send(self, request: Request) -> Response:
         if self.cut.left <= 0:
             raise Unreachable("cut off")
-        asked = next((one for one in self.others if request.url.startswith(one.base)), self.ca)
+        asked = next((ca for ca in self.others if request.url.startswith(ca.base)), self.ca)
         response = asked.answer(request)
         if self.cut.spend(str(request.action)):
             raise Unreachable("cut off")
@@ -136,8 +136,8 @@ class FakeWorld:
             raise errors.Unreachable("cut off")
         return response
 
-    def _sees(self, found: Authorization, _kind: str) -> bool:
-        return found.token in self.shown.tokens
+    def _sees(self, authorization: Authorization, _kind: str) -> bool:
+        return authorization.token in self.shown.tokens
 
     def second_ca(self) -> FakeCa:
         """Another CA, at `https://second.example`."""
@@ -150,8 +150,8 @@ class FakeWorld:
     async def create(self, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
         """Make an object as the administrator, and let everybody do what that means."""
         meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-        whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-        await self.world.create(kind, codec.from_dict(kind, whole))
+        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+        await self.world.create(kind, codec.from_dict(kind, manifest))
         await self.world.settle()
 
     async def issuer(self, name: str = "acme", **acme: Any) -> ClusterIssuer:
@@ -180,8 +180,8 @@ class FakeWorld:
     async def ready_of(self, name: str = "acme") -> tuple[str, str, str]:
         """The `Ready` condition of the issuer: status, reason, message."""
         issuer = await self.world.get(CLUSTER_ISSUERS, name)
-        found = conditions.find(issuer.status.conditions, "Ready")
-        return (found.status, found.reason, found.message) if found else ("", "", "")
+        condition = conditions.find(issuer.status.conditions, "Ready")
+        return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 
     async def certificate(self, name: str = "web") -> Certificate:
         """The Certificate."""
@@ -189,8 +189,8 @@ class FakeWorld:
 
     async def message_of(self, condition: str = "Issuing", name: str = "web") -> str:
         """The message of a condition of the Certificate."""
-        found = conditions.find((await self.certificate(name)).status.conditions, condition)
-        return found.message if found else ""
+        current = conditions.find((await self.certificate(name)).status.conditions, condition)
+        return current.message if current else ""
 
     async def orders(self) -> list[Order]:
         """All Orders."""

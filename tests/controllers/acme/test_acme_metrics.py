@@ -47,8 +47,8 @@ async def test_a_challenge_has_its_state(fake: FakeWorld) -> None:
     samples = scrape(fake.world)["certmanager_certificate_challenge_status"]
     assert {labels["reason"] for labels, _ in samples} == {challenge.status.reason}
     fake.ca.slow.clear()
-    for found in fake.ca.authorizations.values():
-        fake.ca.decide(found)
+    for authorization in fake.ca.authorizations.values():
+        fake.ca.decide(authorization)
     await fake.world.advance(timedelta(minutes=1))
     assert await fake.challenges() == []
     assert "certmanager_certificate_challenge_status" not in scrape(fake.world)

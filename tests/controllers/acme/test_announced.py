@@ -19,9 +19,9 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 def next_step(reason: str) -> datetime:
     """The announced time of the next step; `Waiting until` is the wording of a rate limit."""
-    found = re.search(r"(?:next step at|Waiting until) (\S+?Z)", reason)
-    assert found is not None, reason
-    return datetime.fromisoformat(found[1])
+    match = re.search(r"(?:next step at|Waiting until) (\S+?Z)", reason)
+    assert match is not None, reason
+    return datetime.fromisoformat(match[1])
 
 
 async def test_an_order_in_processing_says_so_and_when_it_is_asked_again(fake: FakeWorld) -> None:

@@ -26,7 +26,7 @@ async def point_at(fake: FakeWorld, ca: FakeCa) -> None:
 async def is_issued_without_failure(fake: FakeWorld) -> None:
     """Ready within seconds; no attempt failed, and the first request still serves."""
     await fake.world.advance(timedelta(seconds=10))
-    assert await fake.world.is_ready("web"), [one.status for one in await fake.orders()]
+    assert await fake.world.is_ready("web"), [order.status for order in await fake.orders()]
     certificate = await fake.certificate()
     assert certificate.status.failed_issuance_attempts is None
     assert certificate.status.last_failure_time is None
@@ -35,7 +35,7 @@ async def is_issued_without_failure(fake: FakeWorld) -> None:
 
 async def ended(fake: FakeWorld) -> Order:
     """The Order that was given up."""
-    (order,) = [one for one in await fake.orders() if one.status.state == "errored"]
+    (order,) = [order for order in await fake.orders() if order.status.state == "errored"]
     return order
 
 
@@ -116,8 +116,8 @@ async def test_an_order_without_annotations_at_the_same_server_goes_on(fake: Fak
     none = {names.ACME_SERVER: None, names.ACME_ACCOUNT: None}
     await fake.world.client.patch(ORDERS, order.metadata.name, "default", {"metadata": {"annotations": none}})
     await fake.start()
-    for found in fake.ca.authorizations.values():
-        fake.ca.decide(found)
+    for authorization in fake.ca.authorizations.values():
+        fake.ca.decide(authorization)
     await is_issued_without_failure(fake)
     assert fake.ca.counted()[Action.NEW_ORDER] == 1
 
@@ -151,4 +151,4 @@ async def test_an_order_of_an_issuer_that_is_no_acme_issuer_any_more_fails(fake:
         'ClusterIssuer "acme" is not an ACME issuer',
     )
     assert fake.shown.tokens == {}
-    assert not any(one.status.presented for one in await fake.challenges())
+    assert not any(challenge.status.presented for challenge in await fake.challenges())

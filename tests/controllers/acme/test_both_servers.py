@@ -65,10 +65,10 @@ def has_ari(certificate: Certificate) -> bool:
 
 async def verdict(world: AcmeWorld, name: str) -> tuple[str, str]:
     """Status and message of an issuer's condition."""
-    found = await world.until(
+    issuer = await world.until(
         CLUSTER_ISSUERS, name, lambda i: conditions.find(i.status.conditions, "Ready") is not None
     )
-    ready = conditions.find(found.status.conditions, "Ready")
+    ready = conditions.find(issuer.status.conditions, "Ready")
     assert ready is not None
     return ready.status, ready.message
 
@@ -96,17 +96,19 @@ async def test_a_profile_is_taken_where_it_is_offered_and_told_where_it_is_not(w
     offered = (await directory_of(world)).profiles
     await world.issuer("profile", profile="shortlived")
     if not offered:
-        told = 'the server offers no profile "shortlived" (it has none); change or remove spec.acme.profile'
+        expected = (
+            'the server offers no profile "shortlived" (it has none); change or remove spec.acme.profile'
+        )
         status, message = await verdict(world, "profile")
-        assert (status, message.endswith(f"; but {told}")) == ("True", True)
+        assert (status, message.endswith(f"; but {expected}")) == ("True", True)
         return
     await world.certificate("profile", "profile.example.org", issuer="profile")
     leaf = (await world.chain_of("profile"))[0]
     assert (leaf.not_after - leaf.not_before).days in (5, 6)
     await world.issuer("unknown", profile="longlived")
-    told = 'no profile "longlived" (it has default, shortlived); change or remove spec.acme.profile'
+    expected = 'no profile "longlived" (it has default, shortlived); change or remove spec.acme.profile'
     status, message = await verdict(world, "unknown")
-    assert (status, told in message) == ("True", True)
+    assert (status, expected in message) == ("True", True)
 
 
 async def test_a_renewal_has_another_key_and_another_order(world: AcmeWorld) -> None:
@@ -149,10 +151,10 @@ async def test_an_account_is_found_again_by_its_key(world: AcmeWorld) -> None:
 
 async def test_the_chain_that_is_preferred(world: AcmeWorld) -> None:
     root = x509.load_pem_x509_certificate(world.pebble.root(1))
-    wanted = root.subject.rfc4514_string().removeprefix("CN=")
-    await world.issuer("chain", preferredChain=wanted)
+    common_name = root.subject.rfc4514_string().removeprefix("CN=")
+    await world.issuer("chain", preferredChain=common_name)
     await world.certificate("chain", "chain.example.org", issuer="chain")
-    assert (await world.chain_of("chain"))[-1].issuer_text == f"CN={wanted}"
+    assert (await world.chain_of("chain"))[-1].issuer_text == f"CN={common_name}"
 
 
 async def test_a_certificate_is_revoked_with_its_own_key(world: AcmeWorld) -> None:

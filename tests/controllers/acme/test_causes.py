@@ -13,8 +13,8 @@ HOUR = timedelta(hours=1)
 
 
 async def reason_of(fake: FakeWorld) -> str:
-    found = conditions.find((await fake.certificate()).status.conditions, "Issuing")
-    return found.reason if found else ""
+    condition = conditions.find((await fake.certificate()).status.conditions, "Issuing")
+    return condition.reason if condition else ""
 
 
 async def change(fake: FakeWorld, *names: str) -> None:

@@ -42,14 +42,14 @@ async def check_end(fake: FakeWorld) -> None:
     assert await fake.world.is_ready("web"), (await fake.certificate()).status
     assert len(fake.ca.accounts) == 1
     assert len(fake.ca.orders) == 1
-    assert [one.status.state for one in await fake.orders()] == ["valid"]
+    assert [order.status.state for order in await fake.orders()] == ["valid"]
     assert await fake.challenges() == []
     assert fake.shown.tokens == {}
     assert await fake.secret_names() == ["web"]
     secret = await fake.world.secret("web")
     leaf = read_certificate(secret.data["tls.crt"])
     assert public_key_der(load_private_key(secret.data["tls.key"])) == leaf.public_key_der
-    assert [one.metadata.name for one in await fake.requests()] == ["web-1"]
+    assert [request.metadata.name for request in await fake.requests()] == ["web-1"]
 
 
 async def test_the_steps_of_an_issuance_are_those_that_are_cut(fake: FakeWorld) -> None:

@@ -86,8 +86,8 @@ async def test_by_a_plugin_beside_one_that_blocks(world: AcmeWorld, server: Powe
 async def test_a_plugin_that_the_operator_has_not_named(world: AcmeWorld) -> None:
     await world.certificate("refused", "r.example.org", issuer="refused")
     request = await world.until(
-        CERTIFICATE_REQUESTS, "refused-1", lambda one: "--dns01-plugin" in str(one.status.conditions)
+        CERTIFICATE_REQUESTS, "refused-1", lambda request: "--dns01-plugin" in str(request.status.conditions)
     )
-    found = conditions.find(request.status.conditions, "Ready")
-    assert found is not None
-    assert "unknown" in found.message
+    condition = conditions.find(request.status.conditions, "Ready")
+    assert condition is not None
+    assert "unknown" in condition.message

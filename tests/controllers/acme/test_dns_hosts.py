@@ -223,19 +223,19 @@ async def test_a_service_accounts_token_is_requested_when_it_is_needed() -> None
             raise Unreachable("the API server is down")
         return "the-token"
 
-    one = await made("route53", {**ACCOUNT, "role": ROLE}, {}, get_token=get_token)
+    solver = await made("route53", {**ACCOUNT, "role": ROLE}, {}, get_token=get_token)
     assert requested == []
-    assert await one.source.get_token() == "the-token"
+    assert await solver.source.get_token() == "the-token"
     assert requested == [("dns", ("sts.amazonaws.com",))]
     with pytest.raises(
         AwsError, match=r'serviceAccountRef: no token of ServiceAccount "dns": the API server'
     ):
-        await one.source.get_token()
+        await solver.source.get_token()
     # Another namespace's ServiceAccount of that name is another identity.
     again = await made("route53", {**ACCOUNT, "role": ROLE}, {}, get_token=get_token)
     other = await made("route53", {**ACCOUNT, "role": ROLE}, {}, get_token=get_token, namespace="other")
-    assert one == again
-    assert one != other
+    assert solver == again
+    assert solver != other
 
 
 @pytest.mark.parametrize(
@@ -257,8 +257,8 @@ async def test_the_environment_and_the_operator_move_the_endpoints_of_aws() -> N
     spec = {"accessKeyID": "AKIA", "secretAccessKeySecretRef": ref(), "role": ROLE}
 
     async def urls(environment: Mapping[str, str], endpoints: Mapping[str, str]) -> tuple[str, str]:
-        found = await made("route53", spec, secrets(), environment=environment, endpoints=endpoints)
-        return found.endpoint.url, found.source.endpoint.url
+        solver = await made("route53", spec, secrets(), environment=environment, endpoints=endpoints)
+        return solver.endpoint.url, solver.source.endpoint.url
 
     both = {"AWS_ENDPOINT_URL": "http://aws"}
     assert await urls(both, {}) == ("http://aws", "http://aws")

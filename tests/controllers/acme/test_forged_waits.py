@@ -46,8 +46,10 @@ async def test_a_type_inside_a_detail_is_not_the_cause(fake: FakeWorld) -> None:
     fake.ca.verdicts["a.example.org"] = Refusal("", "")
     fake.ca.refuse(Action.NEW_ORDER, "dns", "no such name [rejectedIdentifier] [rateLimited]")
     await fake.issue()
-    found = [one for one in (await fake.certificate()).status.conditions if one.type == "Issuing"]
-    assert found[0].reason == "Failed"
+    issuing = [
+        condition for condition in (await fake.certificate()).status.conditions if condition.type == "Issuing"
+    ]
+    assert issuing[0].reason == "Failed"
 
 
 async def test_the_named_time_outlives_a_restart(fake: FakeWorld) -> None:

@@ -65,20 +65,24 @@ async def test_the_account_is_kept_and_the_renewal_replaces_the_certificate(
         await world.ready(name)
         # Renewal information is polled with the account's client: what follows an import is over then.
         certificate = await world.until(
-            CERTIFICATES, name, lambda one: one.status.acme is not None and one.status.acme.ari is not None
+            CERTIFICATES,
+            name,
+            lambda certificate: (
+                certificate.status.acme is not None and certificate.status.acme.ari is not None
+            ),
         )
         issuer = await world.until(
-            ISSUERS, "localhost", lambda one: conditions.is_true(one.status.conditions, "Ready")
+            ISSUERS, "localhost", lambda issuer: conditions.is_true(issuer.status.conditions, "Ready")
         )
         assert issuer.status.acme is not None
         assert issuer.status.acme.uri == account
         assert not (await world.client.list(ORDERS)).items
         assert not (await world.client.list(CERTIFICATE_REQUESTS)).items
-        assert [one.type for one in certificate.status.conditions] == ["Ready"]
+        assert [condition.type for condition in certificate.status.conditions] == ["Ready"]
         secret = await world.client.get(SECRETS, f"{name}-tls", "default")
-        (wanted,) = (one for one in plan.objects if one["metadata"]["name"] == f"{name}-tls")
-        assert wanted["metadata"]["annotations"] == secret.metadata.annotations
-        assert [one for one in world.object_writes if "secrets" in one] == []
+        (expected,) = (obj for obj in plan.objects if obj["metadata"]["name"] == f"{name}-tls")
+        assert expected["metadata"]["annotations"] == secret.metadata.annotations
+        assert [write for write in world.object_writes if "secrets" in write] == []
         old = read_certificate(secret.data["tls.crt"])
 
         lines = await writing.write(world.client, plan.objects, world.clock)
@@ -86,7 +90,7 @@ async def test_the_account_is_kept_and_the_renewal_replaces_the_certificate(
 
         status = {"conditions": [{"type": "Issuing", "status": "True", "reason": "Test", "message": ""}]}
         await world.client.patch(CERTIFICATES, name, "default", {"status": status}, subresource="status")
-        await world.until(CERTIFICATES, name, lambda one: one.status.revision == 1)
+        await world.until(CERTIFICATES, name, lambda obj: obj.status.revision == 1)
         (order,) = (await world.client.list(ORDERS)).items
         assert order.spec.replaces == certificate_id(old)
         secret = await world.client.get(SECRETS, f"{name}-tls", "default")

@@ -59,10 +59,10 @@ def binding(secret: str, key_id: str = "kid-1") -> dict[str, Any]:
 async def verdict(world: AcmeWorld, name: str, **acme: Any) -> tuple[str, str, str]:
     """Status, reason and message of a new issuer's condition."""
     await world.issuer(name, **acme)
-    found = await world.until(
+    issuer = await world.until(
         CLUSTER_ISSUERS, name, lambda i: conditions.find(i.status.conditions, "Ready") is not None
     )
-    ready = conditions.find(found.status.conditions, "Ready")
+    ready = conditions.find(issuer.status.conditions, "Ready")
     assert ready is not None
     return ready.status, ready.reason, ready.message
 
@@ -84,9 +84,9 @@ async def test_an_account_must_be_bound_rightly(
     world: AcmeWorld, secret: str, key_id: str, reason: str, words: str
 ) -> None:
     acme = binding(secret, key_id) if secret else {}
-    found = await verdict(world, f"eab-{secret or 'none'}-{key_id or 'none'}", **acme)
-    assert found[1] == reason
-    assert words in found[2]
+    condition = await verdict(world, f"eab-{secret or 'none'}-{key_id or 'none'}", **acme)
+    assert condition[1] == reason
+    assert words in condition[2]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -95,7 +95,7 @@ async def test_an_imported_account_needs_no_binding(world: AcmeWorld) -> None:
     same_key = {"privateKeySecretRef": {"name": "customer-account"}, "disableAccountKeyGeneration": True}
     assert (await verdict(world, "imported", **same_key))[1] == "ACMEAccountRegistered"
     issuers = [await world.client.get(CLUSTER_ISSUERS, name) for name in ("customer", "imported")]
-    first, second = (one.status.acme for one in issuers)
+    first, second = (issuer.status.acme for issuer in issuers)
     assert first is not None
     assert second is not None
     assert first.uri == second.uri
@@ -136,9 +136,9 @@ async def test_a_server_that_is_none(world: AcmeWorld, acme: dict[str, str], rea
     for place, value in known.items():
         acme = {key: text.replace(place, value) for key, text in acme.items()}
     number = sum(ord(letter) for letter in f"{acme}")
-    found = await verdict(world, f"server-{number}", **binding("right"), **acme)
-    assert (found[0], found[1]) == ("False", reason), found
-    assert words in found[2], found
+    condition = await verdict(world, f"server-{number}", **binding("right"), **acme)
+    assert (condition[0], condition[1]) == ("False", reason), condition
+    assert words in condition[2], condition
 
 
 async def test_a_server_whose_tls_certificate_has_expired_is_told() -> None:
@@ -160,18 +160,18 @@ async def test_a_server_whose_tls_certificate_has_expired_is_told() -> None:
 )
 async def test_an_account_key_that_is_none(world: AcmeWorld, data: dict[str, bytes], words: str) -> None:
     name = f"given-{len(words)}"
-    held = {key: base64.b64encode(value).decode() for key, value in data.items()}
-    await world.create(SECRETS, {"metadata": {"name": name, "namespace": "kube-system"}, "data": held})
-    found = await verdict(world, name, **binding("right"), privateKeySecretRef={"name": name})
-    assert found[1] == "ErrVerifyACMEAccount"
-    assert words in found[2]
+    encoded = {key: base64.b64encode(value).decode() for key, value in data.items()}
+    await world.create(SECRETS, {"metadata": {"name": name, "namespace": "kube-system"}, "data": encoded})
+    condition = await verdict(world, name, **binding("right"), privateKeySecretRef={"name": name})
+    assert condition[1] == "ErrVerifyACMEAccount"
+    assert words in condition[2]
 
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_no_key_is_made_where_that_is_forbidden(world: AcmeWorld) -> None:
-    found = await verdict(world, "forbidden", **binding("right"), disableAccountKeyGeneration=True)
-    assert found[1] == "ErrVerifyACMEAccount"
-    assert "'disableAccountKeyGeneration' set to true" in found[2]
+    condition = await verdict(world, "forbidden", **binding("right"), disableAccountKeyGeneration=True)
+    assert condition[1] == "ErrVerifyACMEAccount"
+    assert "'disableAccountKeyGeneration' set to true" in condition[2]
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -193,14 +193,14 @@ async def test_another_account_key_is_another_account_and_another_address_is_tol
     assert conditions.is_true(moved.status.conditions, "Ready")
     patch = {"spec": {"acme": {"email": "other@example.org"}}}
     await world.client.patch(CLUSTER_ISSUERS, "moving", "", patch)
-    told = await world.until(
+    issuer = await world.until(
         CLUSTER_ISSUERS,
         "moving",
         lambda i: i.status.acme is not None and i.status.acme.last_registered_email == "other@example.org",
     )
-    assert told.status.acme is not None
+    assert issuer.status.acme is not None
     assert moved.status.acme is not None
-    assert told.status.acme.uri == moved.status.acme.uri
+    assert issuer.status.acme.uri == moved.status.acme.uri
     await asyncio.sleep(0)
 
 
@@ -313,8 +313,8 @@ async def test_nothing_that_listens_is_told(fake: FakeWorld) -> None:
     await fake.start()
     await fake.issuer()
     await fake.issue("web")
-    told = (await fake.requests())[0].status.conditions[-1].message
-    assert "no HTTP-01 listener is running; start certwright with --http01-listen :80" in told
+    message = (await fake.requests())[0].status.conditions[-1].message
+    assert "no HTTP-01 listener is running; start certwright with --http01-listen :80" in message
 
 
 async def test_an_issuer_stays_ready_though_its_profile_is_not_offered_and_its_requests_fail() -> None:

@@ -39,13 +39,13 @@ async def limited() -> AsyncIterator[FakeWorld]:
 
 async def kept(fake: FakeWorld) -> ConfigMap:
     """The ConfigMap of the CA."""
-    (found,) = (await fake.world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")).items
-    return found
+    (config_map,) = (await fake.world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")).items
+    return config_map
 
 
 async def reason_of(fake: FakeWorld, name: str) -> str:
     """What the Order of that Certificate waits for."""
-    (order,) = [one for one in await fake.orders() if one.metadata.name.startswith(f"{name}-")]
+    (order,) = [order for order in await fake.orders() if order.metadata.name.startswith(f"{name}-")]
     return order.status.reason
 
 

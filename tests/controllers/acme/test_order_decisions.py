@@ -520,31 +520,31 @@ def certificate(*dns_names: str, duration: timedelta = HOUR) -> tuple[Downloaded
     return Downloaded(pem, read_chain(pem)), read_csr(csr)
 
 
-def stored(found: Downloaded, csr: CsrFacts, issuer: ResolvedIssuer = ISSUER) -> Step:
+def stored(downloaded: Downloaded, csr: CsrFacts, issuer: ResolvedIssuer = ISSUER) -> Step:
     """The step after that download."""
-    facts = replace(RESUMED, issuer=issuer, current=VALID, downloaded=found, csr=csr)
+    facts = replace(RESUMED, issuer=issuer, current=VALID, downloaded=downloaded, csr=csr)
     snapshot = placed(facts, POLLED)
     assert next_step(snapshot) == next_step(snapshot)
     return next_step(snapshot)
 
 
 def test_a_certificate_that_answers_the_request_is_stored() -> None:
-    found, csr = certificate("a.example.org", duration=3 * HOUR)
-    assert stored(found, csr) == Store(found)
+    downloaded, csr = certificate("a.example.org", duration=3 * HOUR)
+    assert stored(downloaded, csr) == Store(downloaded)
 
 
 def test_a_missing_preferred_chain_is_reported() -> None:
-    found, csr = certificate("a.example.org", duration=3 * HOUR)
-    step = stored(found, csr, CHOOSY)
+    downloaded, csr = certificate("a.example.org", duration=3 * HOUR)
+    step = stored(downloaded, csr, CHOOSY)
     assert isinstance(step, Store)
     assert 'no chain that "Root X" has issued' in step.event
 
 
 def test_a_certificate_that_does_not_answer_the_request_is_not_stored() -> None:
-    found, csr = certificate("a.example.org")
+    downloaded, csr = certificate("a.example.org")
     other, wider = certificate("a.example.org", "b.example.org", duration=3 * HOUR)
     assert stored(other, csr) == Fail("errored", "the server returned a certificate for another key")
-    assert stored(found, csr) == Fail("errored", "the server returned a certificate that has expired")
+    assert stored(downloaded, csr) == Fail("errored", "the server returned a certificate that has expired")
     fewer = dataclasses.replace(other.chain[0], dns_names=("a.example.org",))
     assert stored(dataclasses.replace(other, chain=(fewer,)), wider) == Fail(
         "errored", "the server returned a certificate without b.example.org"

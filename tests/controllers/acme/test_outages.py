@@ -72,8 +72,8 @@ async def test_orders_and_challenges_in_flight_go_on_after_an_outage() -> None:
         fake.ca.is_away = True
         await fake.world.advance(timedelta(minutes=3))
         fake.ca.is_away = False
-        for found in fake.ca.authorizations.values():
-            fake.ca.decide(found)
+        for authorization in fake.ca.authorizations.values():
+            fake.ca.decide(authorization)
         await fake.world.advance(timedelta(minutes=2))
         assert await _ready(fake, 25) == 25
 
@@ -109,7 +109,7 @@ async def test_announced_times_are_those_of_the_attempts(away: FakeWorld) -> Non
         for number in range(25):
             if (at := await _announced(away, f"web{number}")) is not None:
                 seen.setdefault(f"web{number}", at)
-    made = {one.metadata.name: one.metadata.creation_timestamp for one in await away.requests()}
+    made = {request.metadata.name: request.metadata.creation_timestamp for request in await away.requests()}
     assert await _ready(away, 25) == 25
     for name, at in seen.items():
         begun = made[f"{name}-1"]

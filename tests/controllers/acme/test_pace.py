@@ -28,12 +28,12 @@ def test_a_server_that_never_has_it_in_time_is_asked_after_a_second() -> None:
 
 @pytest.mark.parametrize("typical_s", [0.2, 0.5])
 def test_nearly_all_first_questions_find_the_verdict(typical_s: float) -> None:
-    chance, pace, found = random.Random(7), Pace(), []
+    chance, pace, delays = random.Random(7), Pace(), []
     for _ in range(5_000):
         took = timedelta(seconds=chance.uniform(0.5, 1.5) * typical_s)
-        found.append(took <= pace.delay)
-        pace.asked(after=pace.delay, is_there=found[-1])
-    assert 0.965 < sum(found[1_000:]) / 4_000 < 0.995
+        delays.append(took <= pace.delay)
+        pace.asked(after=pace.delay, is_there=delays[-1])
+    assert 0.965 < sum(delays[1_000:]) / 4_000 < 0.995
 
 
 def test_sixty_that_were_asked_too_early_together_are_one_piece_of_news() -> None:

@@ -103,7 +103,7 @@ def calls(world: AcmeWorld) -> Counter[str]:
 
 def passes(world: AcmeWorld, controller: str) -> int:
     """How often that controller has looked at an object."""
-    return sum(one.runs for one in running(world)._controllers if one.name == controller)
+    return sum(worker.runs for worker in running(world)._controllers if worker.name == controller)
 
 
 async def test_by_a_web_root(world: AcmeWorld, tmp_path: Path) -> None:
@@ -145,7 +145,9 @@ async def test_a_proof_that_the_ca_does_not_see_stays_to_be_read(world: AcmeWorl
     condition = conditions.find(failed.status.conditions, "Issuing")
     assert condition is not None
     (challenge,) = [
-        one for one in (await world.client.list(CHALLENGES)).items if one.metadata.name.startswith("hidden")
+        challenge
+        for challenge in (await world.client.list(CHALLENGES)).items
+        if challenge.metadata.name.startswith("hidden")
     ]
     assert challenge.status.state == "invalid"
     assert challenge.status.reason.startswith("Error accepting authorization: ")
@@ -172,9 +174,9 @@ async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) 
     await world.until(CERTIFICATES, "warm", lambda c: c.status.next_private_key_secret_name is None)
     await until(lambda: running(world).idle)
     # What is made has no name in its path, and nothing else is made now.
-    writes = [one for one in world.object_writes[begin:] if "warm" in one or one.startswith("POST ")]
+    writes = [write for write in world.object_writes[begin:] if "warm" in write or write.startswith("POST ")]
     # What takes a busy machine longer than a moment is told: by the Challenge, and by the three above it.
-    slow = [one for one in writes if "/challenges/" in one and one.endswith("/status")]
+    slow = [write for write in writes if "/challenges/" in write and write.endswith("/status")]
     assert len(writes) <= 14 + 4 * len(slow)
     made = calls(world) - before
     # The CA is asked again for what takes it long.
@@ -183,8 +185,8 @@ async def test_a_warm_account_takes_14_writes_and_four_events(world: AcmeWorld) 
         del made[asked_again]
     assert made == {Action.NEW_ORDER: 1, Action.CHALLENGE: 1, Action.FINALIZE: 1, Action.CERTIFICATE: 1}
     await running(world).flush()
-    told = [e for e in (await world.client.list(EVENTS)).items if e.metadata.name.startswith("warm")]
-    assert len(told) <= 4
+    events = [e for e in (await world.client.list(EVENTS)).items if e.metadata.name.startswith("warm")]
+    assert len(events) <= 4
 
 
 async def test_a_restart_asks_nothing_and_makes_nothing(world: AcmeWorld) -> None:
@@ -239,12 +241,12 @@ async def test_records_that_nobody_shows_are_waited_for_and_told(zone: AcmeWorld
     liar = {"exec": {"command": ["liar"], "type": "DNS-01"}}
     await zone.issuer("liar", solvers=[liar])
     await zone.certificate("lied", "lied.example.org", issuer="liar")
-    told = (
+    expected = (
         "lied.example.org: Waiting for DNS-01 challenge propagation: the name server ns1.example.org has no "
         "TXT record at _acme-challenge.lied.example.org yet"
     )
     # A first look may be too short for a busy machine, and says so.
-    await zone.until(CERTIFICATE_REQUESTS, "lied-1", lambda r: told in str(r.status.conditions))
+    await zone.until(CERTIFICATE_REQUESTS, "lied-1", lambda r: expected in str(r.status.conditions))
     await zone.client.delete(CERTIFICATES, "lied", "default")
 
 
@@ -255,9 +257,9 @@ async def test_a_provider_that_refuses_is_told(zone: AcmeWorld) -> None:
     request = await zone.until(
         CERTIFICATE_REQUESTS, "refused-1", lambda r: "no such zone" in str(r.status.conditions)
     )
-    told = conditions.find(request.status.conditions, "Ready")
-    assert told is not None
-    assert "refused.example.org: Error presenting challenge: " in told.message
+    condition = conditions.find(request.status.conditions, "Ready")
+    assert condition is not None
+    assert "refused.example.org: Error presenting challenge: " in condition.message
     await zone.client.delete(CERTIFICATES, "refused", "default")
 
 

@@ -22,10 +22,10 @@ async def how_many(world: AcmeWorld) -> tuple[int, int]:
     """Of the Certificates those that are there, and those whose Orders wait for the limit."""
     issued = (await world.client.list(CERTIFICATES)).items
     orders = (await world.client.list(ORDERS)).items
-    told = "Pebble allows 2 orders of this account in 4 hours"
+    expected = "Pebble allows 2 orders of this account in 4 hours"
     return (
-        sum(conditions.is_true(one.status.conditions, "Ready") for one in issued),
-        sum(told in one.status.reason for one in orders),
+        sum(conditions.is_true(certificate.status.conditions, "Ready") for certificate in issued),
+        sum(expected in order.status.reason for order in orders),
     )
 
 

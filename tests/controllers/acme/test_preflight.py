@@ -72,17 +72,17 @@ async def ready_of(world: AcmeWorld, name: str, status: str) -> str:
     """The message of the issuer's condition Ready once it has that status."""
 
     def message(issuer: Any) -> str:
-        found = conditions.find(issuer.status.conditions, "Ready")
-        return found.message if found is not None and found.status == status else ""
+        condition = conditions.find(issuer.status.conditions, "Ready")
+        return condition.message if condition is not None and condition.status == status else ""
 
     return message(await world.until(CLUSTER_ISSUERS, name, lambda issuer: bool(message(issuer))))
 
 
 def new_orders(world: AcmeWorld) -> int:
     assert world.controllers is not None
-    found = world.controllers._parts.acme.traffic.take()
+    calls = world.controllers._parts.acme.traffic.take()
     return sum(
-        tally.count for kind, tally in found if kind.action == Action.NEW_ORDER and kind.status == "201"
+        tally.count for kind, tally in calls if kind.action == Action.NEW_ORDER and kind.status == "201"
     )
 
 
@@ -100,11 +100,13 @@ async def reason_of_order(world: AcmeWorld, name: str) -> str:
     """The reason of the Certificate's Order, as soon as it has one."""
     async with asyncio.timeout(30):
         while True:
-            found = [
-                one for one in (await world.client.list(ORDERS)).items if one.metadata.name.startswith(name)
+            orders = [
+                order
+                for order in (await world.client.list(ORDERS)).items
+                if order.metadata.name.startswith(name)
             ]
-            if found and found[0].status.reason:
-                return found[0].status.reason
+            if orders and orders[0].status.reason:
+                return orders[0].status.reason
             await asyncio.sleep(0.02)
 
 
@@ -119,11 +121,13 @@ async def test_a_missing_secret_is_in_the_issuers_condition_and_its_creation_end
     )
     before = new_orders(world)
     await world.certificate("missing", "missing.example.org", "*.missing.example.org", issuer="missing")
-    await world.until(CERTIFICATES, "missing", lambda one: message in str(one.status.conditions))
+    await world.until(
+        CERTIFICATES, "missing", lambda certificate: message in str(certificate.status.conditions)
+    )
     assert new_orders(world) == before
     await world.secret("missing", {"other": b"x"}, "kube-system")
     no_entry = 'has no entry "key"'
-    await world.until(CLUSTER_ISSUERS, "missing", lambda one: no_entry in str(one.status.conditions))
+    await world.until(CLUSTER_ISSUERS, "missing", lambda issuer: no_entry in str(issuer.status.conditions))
     await set_secret(world, "missing", {"key": powerdns.KEY})
     await ready_of(world, "missing", "True")
     await world.chain_of("missing")
@@ -272,7 +276,7 @@ async def test_a_missing_permanent_record_is_the_orders_reason_and_its_creation_
     world.clock.jump(timedelta(minutes=2))
     only_wildcard = "not ordered yet: *.p.elsewhere.test: the name server"
     await world.until(
-        CERTIFICATE_REQUESTS, "persist-1", lambda one: only_wildcard in str(one.status.conditions)
+        CERTIFICATE_REQUESTS, "persist-1", lambda request: only_wildcard in str(request.status.conditions)
     )
     assert new_orders(world) == before
     await server.add_record("elsewhere.test", name, "TXT", f'"{record.wildcard_value}"')

@@ -59,7 +59,13 @@ async def test_an_order_that_tells_which_names_it_waits_for_names_no_proven_one(
     await fake.world.advance(timedelta(seconds=10))
     (order,) = await fake.orders()
     assert order.status.reason.count("Waiting for the CA's verdict") == 2
-    fake.ca.decide(next(one for one in fake.ca.authorizations.values() if one.name == "a.example.org"))
+    fake.ca.decide(
+        next(
+            authorization
+            for authorization in fake.ca.authorizations.values()
+            if authorization.name == "a.example.org"
+        )
+    )
     await fake.world.advance(timedelta(seconds=30))
     (order,) = await fake.orders()
     assert order.status.reason == "b.example.org: Waiting for the CA's verdict"

@@ -51,8 +51,8 @@ class Tenant:
         meta: Json = {"name": name, "namespace": "default", "ownerReferences": owners}
         if kind is CHALLENGES:
             meta["finalizers"] = [names.ACME_FINALIZER]
-        whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-        made = await self.fake.world.create(kind, codec.from_dict(kind, whole))
+        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+        made = await self.fake.world.create(kind, codec.from_dict(kind, manifest))
         await self.fake.world.settle()
         return made
 
@@ -64,7 +64,7 @@ class Tenant:
 
     async def challenge(self, name: str, owner: Json | None, **spec: Any) -> Challenge:
         """A Challenge: a copy of one that works, but for what is said."""
-        whole = {
+        manifest = {
             "url": f"{self.fake.ca.base}/challenge/1/http-01",
             "authorizationURL": f"{self.fake.ca.base}/authz/1",
             "dnsName": "a.example.org",
@@ -75,7 +75,7 @@ class Tenant:
             "issuerRef": ISSUER,
             **spec,
         }
-        made: Challenge = await self.create(CHALLENGES, name, owner, whole)
+        made: Challenge = await self.create(CHALLENGES, name, owner, manifest)
         return made
 
     async def is_refused(self, kind: Kind[Any], name: str) -> str:
@@ -87,9 +87,9 @@ class Tenant:
         late = {action for action, _ in fake.ca.requests[asked:]}
         assert late <= {Action.DIRECTORY, Action.NEW_NONCE, Action.RENEWAL_INFO}
         assert fake.shown.tokens == {}
-        found = await fake.world.get(kind, name)
-        assert found.status.reason.startswith("Refused"), found.status
-        return str(found.status.reason)
+        obj = await fake.world.get(kind, name)
+        assert obj.status.reason.startswith("Refused"), obj.status
+        return str(obj.status.reason)
 
     async def can_delete(self, kind: Kind[Any], name: str) -> None:
         """It goes when it is deleted, without a solver."""
@@ -236,7 +236,7 @@ async def test_a_challenge_that_differs_from_its_order_is_refused(
     assert field in problem_of(tenant.fake, forged)
     assert not problem_of(tenant.fake, real)
     # Its Order did not ask for it, and has deleted it.
-    assert [one.metadata.name for one in await tenant.fake.challenges()] == [real.metadata.name]
+    assert [challenge.metadata.name for challenge in await tenant.fake.challenges()] == [real.metadata.name]
     assert not any("victim" in url for _, url in tenant.fake.ca.requests)
     assert set(tenant.fake.shown.tokens) == {real.spec.token}
 
@@ -263,7 +263,7 @@ async def test_a_forged_authorization_of_another_order_is_refused(tenant: Tenant
     (other,) = fake.ca.authorizations.values()
     fake.ca.refuse(Action.NEW_ORDER, "rateLimited", status=429, retry_after="3600")
     await fake.issue("web", "a.example.org")
-    (order,) = [one for one in await fake.orders() if one.metadata.name.startswith("web")]
+    (order,) = [order for order in await fake.orders() if order.metadata.name.startswith("web")]
     offered = [
         {"url": f"{fake.ca.base}/challenge/{other.token[6:]}/http-01", "token": "x", "type": "http-01"}
     ]
@@ -276,7 +276,9 @@ async def test_a_forged_authorization_of_another_order_is_refused(tenant: Tenant
     await fake.world.advance(timedelta(hours=2))
     await fake.start()
     await fake.world.advance(timedelta(minutes=10))
-    (challenge,) = [one for one in await fake.challenges() if one.metadata.name.startswith("web")]
+    (challenge,) = [
+        challenge for challenge in await fake.challenges() if challenge.metadata.name.startswith("web")
+    ]
     assert "does not offer this challenge" in challenge.status.reason
     assert "x" not in fake.shown.tokens
 

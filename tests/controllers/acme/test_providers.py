@@ -83,11 +83,15 @@ async def test_a_provider_takes_the_writes_and_events_of_dynamic_updates(world: 
     await world.stop_controllers()
     events = (await world.client.list(EVENTS)).items
     reasons = {
-        issuer: sorted(one.reason for one in events if one.involved_object.name.startswith(f"by-{issuer}"))
+        issuer: sorted(
+            event.reason for event in events if event.involved_object.name.startswith(f"by-{issuer}")
+        )
         for issuer in ("update", "provider")
     }
     assert reasons["provider"] == reasons["update"]
-    writes = Counter(one.partition("by-")[2].partition("-")[0] for one in world.object_writes if "by-" in one)
+    writes = Counter(
+        write.partition("by-")[2].partition("-")[0] for write in world.object_writes if "by-" in write
+    )
     # Pebble may be a moment late for either.
     assert writes["provider"] <= writes["update"] + 2
 

@@ -29,8 +29,8 @@ def solver(label: str, *, http: bool = False, **selector: Any) -> Solver:
     """A solver that can be told from others; without `selector` it is for everything."""
     provider = {"http01": {"webroot": {"path": f"/{label}"}}}
     dns = {"dns01": {"rfc2136": {"nameserver": label}}}
-    whole = {**(provider if http else dns), **({"selector": selector} if selector else {})}
-    acme = {"server": "https://x", "privateKeySecretRef": {"name": "x"}, "solvers": [whole]}
+    config = {**(provider if http else dns), **({"selector": selector} if selector else {})}
+    acme = {"server": "https://x", "privateKeySecretRef": {"name": "x"}, "solvers": [config]}
     issuer = {
         "apiVersion": CLUSTER_ISSUERS.api_version,
         "kind": "ClusterIssuer",
@@ -148,53 +148,53 @@ def wanted(key: str, *, namespace: str = "n", order: str = "", subject: str = ""
 
 
 def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:
-    told: list[Hashable] = []
-    slots = Slots(2, told.append)
+    notified: list[Hashable] = []
+    slots = Slots(2, notified.append)
     assert [slots.take(wanted(key)) for key in "abcd"] == [True, True, False, False]
     assert slots.take(wanted("a"))
     slots.release("a")
-    assert told == ["c"]
+    assert notified == ["c"]
     assert slots.take(wanted("c"))
     slots.release("d")
     slots.release("d")
     slots.release("b")
-    assert (told, len(slots)) == (["c"], 1)
+    assert (notified, len(slots)) == (["c"], 1)
 
 
 def test_one_name_and_type_is_never_proven_twice_at_once() -> None:
-    told: list[Hashable] = []
-    slots = Slots(9, told.append)
+    notified: list[Hashable] = []
+    slots = Slots(9, notified.append)
     assert slots.take(wanted("a", subject="x"))
     assert not slots.take(wanted("b", subject="x"))
     assert slots.take(wanted("c", subject="y"))
     slots.release("c")
-    assert told == []
+    assert notified == []
     slots.release("a")
-    assert told == ["b"]
+    assert notified == ["b"]
 
 
 def test_a_big_order_delays_no_small_one() -> None:
-    told: list[Hashable] = []
-    slots = Slots(1, told.append)
+    notified: list[Hashable] = []
+    slots = Slots(1, notified.append)
     slots.take(wanted("big0", order="big"))
     for number in range(1, 100):
         slots.take(wanted(f"big{number}", order="big"))
     slots.take(wanted("small", order="small"))
     slots.release("big0")
-    slots.release(told[-1])
-    assert "small" in told[:2]
+    slots.release(notified[-1])
+    assert "small" in notified[:2]
 
 
 def test_namespaces_take_turns_and_never_hold_all_slots() -> None:
-    told: list[Hashable] = []
-    slots = Slots(3, told.append, most_per_namespace=2)
-    held = [slots.take(wanted(f"x{n}", namespace="x")) for n in range(5)]
-    assert held == [True, True, False, False, False]
+    notified: list[Hashable] = []
+    slots = Slots(3, notified.append, most_per_namespace=2)
+    taken = [slots.take(wanted(f"x{n}", namespace="x")) for n in range(5)]
+    assert taken == [True, True, False, False, False]
     assert slots.take(wanted("y0", namespace="y"))
     assert not slots.take(wanted("y1", namespace="y"))
     slots.release("x0")
     slots.release("x1")
-    assert set(told) == {"y1", "x2"}
+    assert set(notified) == {"y1", "x2"}
 
 
 def test_one_namespace_leaves_a_tenth_of_the_slots_to_others() -> None:
@@ -216,21 +216,21 @@ def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool
     slots = Slots(4, granted, most_per_namespace=3)
     every = [wanted(str(n), namespace=str(n % 2), order=str(n % 5), subject=str(n % 7)) for n in range(12)]
     for takes, number in steps:
-        one = every[number]
+        slot = every[number]
         if takes:
-            waiting.add(one.key)
-            if slots.take(one):
-                granted(one.key)
+            waiting.add(slot.key)
+            if slots.take(slot):
+                granted(slot.key)
         else:
-            holding.discard(one.key)
-            waiting.discard(one.key)
-            slots.release(one.key)
+            holding.discard(slot.key)
+            waiting.discard(slot.key)
+            slots.release(slot.key)
         assert len(slots) == len(holding) <= 4
-        held = [w for w in every if w.key in holding]
-        assert len({w.subject for w in held}) == len(held)
-        assert all(sum(w.namespace == i for w in held) <= 3 for i in "01")
-    for one in every:
-        slots.release(one.key)
+        holders = [w for w in every if w.key in holding]
+        assert len({w.subject for w in holders}) == len(holders)
+        assert all(sum(w.namespace == i for w in holders) <= 3 for i in "01")
+    for slot in every:
+        slots.release(slot.key)
     assert len(slots) == 0
     assert slots.take(every[0])
 

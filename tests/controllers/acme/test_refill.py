@@ -43,9 +43,9 @@ async def force(fake: FakeWorld) -> None:
     """As `certwright renew` does."""
     certificate = await fake.certificate()
     issuing = Condition(type=reasons.ISSUING, status="True", reason=reasons.MANUALLY_TRIGGERED, message="now")
-    held = conditions.with_condition(certificate.status.conditions, issuing, fake.world.clock.now())
+    new_conditions = conditions.with_condition(certificate.status.conditions, issuing, fake.world.clock.now())
     changed: Certificate = msgspec.structs.replace(
-        certificate, status=msgspec.structs.replace(certificate.status, conditions=held)
+        certificate, status=msgspec.structs.replace(certificate.status, conditions=new_conditions)
     )
     await fake.world.client.update(CERTIFICATES, changed, subresource="status")
     await fake.world.advance(A_MINUTE)
@@ -120,8 +120,8 @@ async def test_a_request_that_is_made_again_gets_the_same_certificate(issued: Fa
     requests = len(issued.ca.requests)
     await issued.world.create(CERTIFICATE_REQUESTS, again)
     await issued.world.advance(A_MINUTE)
-    found = await issued.world.get(CERTIFICATE_REQUESTS, "again")
-    assert found.status.certificate == first.status.certificate
+    request = await issued.world.get(CERTIFICATE_REQUESTS, "again")
+    assert request.status.certificate == first.status.certificate
     assert len(issued.ca.requests) == requests
 
 

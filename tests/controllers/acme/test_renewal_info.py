@@ -145,8 +145,8 @@ async def test_a_server_that_is_slow_to_tell_does_not_have_the_new_one_renewed(f
     """What it said of the one before must not be taken for the new one's, whose beginning it sets back."""
 
     def earlier(builder: x509.CertificateBuilder, _csr: object) -> x509.CertificateBuilder:
-        found: Any = builder
-        found._not_valid_before -= timedelta(hours=1)
+        certificate_builder: Any = builder
+        certificate_builder._not_valid_before -= timedelta(hours=1)
         return builder
 
     fake.ca.tamper = earlier
@@ -307,7 +307,9 @@ async def test_pebble_is_asked_and_what_it_suggests_is_done(pebble: Pebble) -> N
         await world.issuer()
         await world.certificate("web", "ari.example.org")
         # A server that takes longer than a second is not waited for with Ready.
-        certificate = await world.until(CERTIFICATES, "web", lambda one: one.status.acme is not None)
+        certificate = await world.until(
+            CERTIFICATES, "web", lambda certificate: certificate.status.acme is not None
+        )
         found = ari_of(certificate).suggested_window
         assert found is not None
         assert found.start is not None
@@ -319,6 +321,6 @@ async def test_pebble_is_asked_and_what_it_suggests_is_done(pebble: Pebble) -> N
         past = datetime.now(UTC) - timedelta(hours=2)
         pebble.set_renewal_info(leaf, window(past, timedelta(hours=1), explanationURL="https://ca.example/r"))
         clock.jump(timedelta(hours=7))
-        await world.until(CERTIFICATES, "web", lambda one: one.status.revision == 2)
+        await world.until(CERTIFICATES, "web", lambda obj: obj.status.revision == 2)
         orders = [order.spec.replaces for order in (await world.client.list(ORDERS)).items]
         assert certificate_id(read_certificate(first)) in orders

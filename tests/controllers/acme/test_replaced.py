@@ -18,7 +18,7 @@ A_WHILE = timedelta(seconds=5)
 
 async def shown_of(fake: FakeWorld) -> list[tuple[str, str]]:
     """The name and the state of each Challenge."""
-    return sorted((one.spec.dns_name, one.status.state) for one in await fake.challenges())
+    return sorted((challenge.spec.dns_name, challenge.status.state) for challenge in await fake.challenges())
 
 
 class Broken(Shown):

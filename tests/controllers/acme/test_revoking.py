@@ -15,11 +15,11 @@ from support.pebble import Pebble
 
 async def ask(world: AcmeWorld, name: str, *, reason: str = "superseded", is_secret: bool = False) -> str:
     """The serial number of what was revoked."""
-    found = await revoke(
+    outcome = await revoke(
         world.client, Holder("default", name, is_secret), reason=reason, user_agent="certwright-test"
     )
-    assert found.server == world.pebble.directory
-    return found.serial
+    assert outcome.server == world.pebble.directory
+    return outcome.serial
 
 
 async def test_a_certificate_is_revoked_by_its_name_or_its_secret(pebble: Pebble) -> None:

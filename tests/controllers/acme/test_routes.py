@@ -71,21 +71,21 @@ async def listed(fake: FakeWorld, kind: Kind[Json]) -> list[Json]:
 async def left(fake: FakeWorld) -> list[str]:
     """The names of all objects of solvers."""
     kinds = (objects.SERVICES, objects.ENDPOINT_SLICES, objects.INGRESSES)
-    found = [await listed(fake, kind) for kind in kinds]
-    return [one["metadata"]["name"] for some in found for one in some if "cm-acme" in one["metadata"]["name"]]
+    lists = [await listed(fake, kind) for kind in kinds]
+    return [obj["metadata"]["name"] for some in lists for obj in some if "cm-acme" in obj["metadata"]["name"]]
 
 
 async def pending(fake: FakeWorld, *names: str, **http01: Any) -> Challenge:
     """A Challenge that is presented, and not notified to the CA for an hour."""
     await fake.issuer(solvers=[{"http01": http01, "waitInsteadOfSelfCheck": "1h"}])
     await fake.issue("web", *names)
-    found = await fake.challenges()
-    return found[0]
+    challenges = await fake.challenges()
+    return challenges[0]
 
 
 async def shop(fake: FakeWorld) -> Json:
-    found: Json = await fake.world.client.get(objects.INGRESSES, "shop", "default")
-    return found
+    ingress: Json = await fake.world.client.get(objects.INGRESSES, "shop", "default")
+    return ingress
 
 
 async def test_an_ingress_leads_to_the_listener_while_a_challenge_is_pending(fake: FakeWorld) -> None:
@@ -93,8 +93,13 @@ async def test_an_ingress_leads_to_the_listener_while_a_challenge_is_pending(fak
     (service,) = await listed(fake, objects.SERVICES)
     assert service["metadata"]["name"] == "cm-acme-http-solver"
     assert (service["spec"]["type"], "selector" in service["spec"]) == ("NodePort", False)
-    slices = {one["addressType"]: one for one in await listed(fake, objects.ENDPOINT_SLICES)}
-    assert {family: one["endpoints"][0]["addresses"] for family, one in slices.items()} == {
+    slices = {
+        endpoint_slice["addressType"]: endpoint_slice
+        for endpoint_slice in await listed(fake, objects.ENDPOINT_SLICES)
+    }
+    assert {
+        family: endpoint_slice["endpoints"][0]["addresses"] for family, endpoint_slice in slices.items()
+    } == {
         "IPv4": ["10.0.0.5"],
         "IPv6": ["fd00::5"],
     }
@@ -147,7 +152,7 @@ async def test_the_fields_of_cert_managers_solver_reach_the_objects(fake: FakeWo
     assert "ingressClassName" not in ingress["spec"]
     (service,) = await listed(fake, objects.SERVICES)
     assert service["spec"]["type"] == "ClusterIP"
-    (event,) = [one for one in await fake.world.events() if one.reason == "PodTemplateIgnored"]
+    (event,) = [event for event in await fake.world.events() if event.reason == "PodTemplateIgnored"]
     assert event.involved_object.name == challenge.metadata.name
 
 
@@ -169,8 +174,8 @@ async def test_the_operators_labels_and_path_type_reach_the_objects() -> None:
             kind.kind: (await listed(fake, kind))[0]
             for kind in (objects.SERVICES, objects.ENDPOINT_SLICES, objects.INGRESSES, objects.HTTP_ROUTES)
         }
-    labels = {kind: one["metadata"]["labels"] for kind, one in made.items()}
-    assert {kind: (found["team"], found["tier"]) for kind, found in labels.items()} == {
+    labels = {kind: obj["metadata"]["labels"] for kind, obj in made.items()}
+    assert {kind: (obj_labels["team"], obj_labels["tier"]) for kind, obj_labels in labels.items()} == {
         "Service": ("ops", "edge"),
         "EndpointSlice": ("ops", "edge"),
         "Ingress": ("shop", "edge"),
@@ -194,7 +199,7 @@ async def test_the_challenge_of_an_address_has_no_host() -> None:
         challenge = await pending(fake, ingress={})
         assert challenge_of(challenge) == "a.example.org"
         await fake.issue("address", dnsNames=[], ipAddresses=["192.0.2.1"])
-        rules = [one["spec"]["rules"][0] for one in await listed(fake, objects.INGRESSES)]
+        rules = [ingress["spec"]["rules"][0] for ingress in await listed(fake, objects.INGRESSES)]
         assert sorted(rule.get("host", "") for rule in rules) == ["", "a.example.org"]
 
 
@@ -233,9 +238,9 @@ async def test_edits_of_a_user_survive_ours(fake: FakeWorld) -> None:
         if ours and edits and request.user is not None and "service" in request.user.name:
             edited.append(edits.pop())
             rule = {"host": edited[-1], "http": SHOP["spec"]["rules"][0]["http"]}
-            found = await shop(fake)
-            found["spec"]["rules"].insert(0, rule)
-            await fake.world.client.update(objects.INGRESSES, found)
+            ingress = await shop(fake)
+            ingress["spec"]["rules"].insert(0, rule)
+            await fake.world.client.update(objects.INGRESSES, ingress)
         return await handler(request)
 
     fake.world.recording.handler = between
@@ -306,8 +311,8 @@ async def test_a_deleted_challenge_is_undone(fake: FakeWorld) -> None:
     before = (await shop(fake))["spec"]
     await pending(fake, ingress={"name": "shop"})
     await fake.world.client.delete(CERTIFICATES, "web", "default")
-    for one in await fake.challenges():
-        await fake.world.client.delete(CHALLENGES, one.metadata.name, "default")
+    for challenge in await fake.challenges():
+        await fake.world.client.delete(CHALLENGES, challenge.metadata.name, "default")
     await fake.world.advance(timedelta(minutes=1))
     assert await fake.challenges() == []
     assert (await shop(fake))["spec"] == before
@@ -363,8 +368,10 @@ async def test_annotations_of_the_certificate_choose_the_ingress_and_the_gateway
         await fake.world.client.create(untyped(CERTIFICATES), {"metadata": meta, "spec": spec})
     await fake.world.settle()
     assert len((await shop(fake))["spec"]["rules"][1]["http"]["paths"]) == 2
-    made = [one for one in await listed(fake, objects.INGRESSES) if one["metadata"]["name"] != "shop"]
-    assert [one["spec"].get("ingressClassName") for one in made] == ["traefik"]
+    made = [
+        ingress for ingress in await listed(fake, objects.INGRESSES) if ingress["metadata"]["name"] != "shop"
+    ]
+    assert [ingress["spec"].get("ingressClassName") for ingress in made] == ["traefik"]
     (route,) = await listed(fake, objects.HTTP_ROUTES)
     assert route["spec"]["parentRefs"][0]["name"] == "gate"
 
@@ -394,7 +401,7 @@ async def test_each_shard_has_its_service(fake: FakeWorld) -> None:
     await fake.issuer(solvers=[{"http01": {"ingress": {}}, "waitInsteadOfSelfCheck": "1h"}])
     for number in range(6):
         await fake.issue(f"web-{number}", f"web-{number}.example.org")
-    names = {one["metadata"]["name"] for one in await listed(fake, objects.SERVICES)}
+    names = {service["metadata"]["name"] for service in await listed(fake, objects.SERVICES)}
     assert names == {"cm-acme-http-solver-0", "cm-acme-http-solver-1"}
     await fake.world.advance(timedelta(hours=2))
     assert await left(fake) == []
@@ -413,9 +420,9 @@ class Elsewhere:
             "namespace": REPLICAS.namespace,
             "labels": {"kubernetes.io/service-name": service},
         }
-        whole = {"metadata": meta, "addressType": family, "endpoints": list(endpoints), "ports": []}
+        manifest = {"metadata": meta, "addressType": family, "endpoints": list(endpoints), "ports": []}
         await self.fake.world.client.apply(
-            objects.ENDPOINT_SLICES, whole, field_manager="kubernetes", force=True
+            objects.ENDPOINT_SLICES, manifest, field_manager="kubernetes", force=True
         )
 
 
@@ -425,15 +432,17 @@ def endpoint(address: str, **conditions: bool) -> Json:
 
 async def led_to(fake: FakeWorld) -> dict[str, list[str]]:
     """The addresses in the EndpointSlices, by family."""
-    found = await listed(fake, objects.ENDPOINT_SLICES)
+    slices = await listed(fake, objects.ENDPOINT_SLICES)
     return {
-        one["addressType"]: [address for end in one["endpoints"] for address in end["addresses"]]
-        for one in found
+        endpoint_slice["addressType"]: [
+            address for end in endpoint_slice["endpoints"] for address in end["addresses"]
+        ]
+        for endpoint_slice in slices
     }
 
 
 def slice_writes(fake: FakeWorld) -> int:
-    return sum("/default/endpointslices/" in one.path for one in fake.world.recording.object_writes())
+    return sum("/default/endpointslices/" in write.path for write in fake.world.recording.object_writes())
 
 
 @pytest.fixture
@@ -533,13 +542,13 @@ async def test_the_successor_of_a_shard_leads_its_challenges_to_itself(service: 
         )
         await fake.start(mine=shard)
         await fake.world.settle()
-        found = {
-            one["metadata"]["name"]: one["endpoints"][0]["addresses"]
-            for one in await listed(fake, objects.ENDPOINT_SLICES)
+        endpoints = {
+            endpoint_slice["metadata"]["name"]: endpoint_slice["endpoints"][0]["addresses"]
+            for endpoint_slice in await listed(fake, objects.ENDPOINT_SLICES)
         }
         # The other shard is not the successor's.
-        assert found["cm-acme-http-solver-1-ipv4"] == ["10.0.0.7"]
-        assert found["cm-acme-http-solver-0-ipv4"] == ["10.0.0.5"]
+        assert endpoints["cm-acme-http-solver-1-ipv4"] == ["10.0.0.7"]
+        assert endpoints["cm-acme-http-solver-0-ipv4"] == ["10.0.0.5"]
 
 
 async def test_left_over_objects_of_ended_challenges_are_removed(fake: FakeWorld) -> None:
@@ -557,19 +566,19 @@ async def test_left_over_objects_of_ended_challenges_are_removed(fake: FakeWorld
     failed = {"status": {"state": "invalid"}}
     await fake.world.client.patch(CHALLENGES, "ended", "default", failed, subresource="status")
     spec = {"ports": [{"port": 8089}]}
-    for name, one in (("kept", challenge), ("gone", ended)):
-        await fake.world.client.create(objects.SERVICES, {"metadata": owned(one, name), "spec": spec})
-        await fake.world.client.create(objects.INGRESSES, {**SHOP, "metadata": owned(one, name)})
+    for name, item in (("kept", challenge), ("gone", ended)):
+        await fake.world.client.create(objects.SERVICES, {"metadata": owned(item, name), "spec": spec})
+        await fake.world.client.create(objects.INGRESSES, {**SHOP, "metadata": owned(item, name)})
         pod = {"containers": [{"name": "acmesolver", "image": "x"}]}
-        await fake.world.client.create(objects.PODS, {"metadata": owned(one, name), "spec": pod})
+        await fake.world.client.create(objects.PODS, {"metadata": owned(item, name), "spec": pod})
     users = {"metadata": {"name": "mine", "namespace": "default"}, "spec": spec}
     await fake.world.client.create(objects.SERVICES, users)
     await fake.world.advance(YOUNG)
     await fake.start()
     for kind in (objects.SERVICES, objects.INGRESSES, objects.PODS):
-        names = [one["metadata"]["name"] for one in await listed(fake, kind)]
+        names = [obj["metadata"]["name"] for obj in await listed(fake, kind)]
         assert ("kept" in names, "gone" in names) == (True, False), kind.kind
-    assert "mine" in [one["metadata"]["name"] for one in await listed(fake, objects.SERVICES)]
+    assert "mine" in [service["metadata"]["name"] for service in await listed(fake, objects.SERVICES)]
 
 
 async def test_an_issuers_template_is_not_the_challenges_authors(fake: FakeWorld) -> None:
@@ -607,7 +616,7 @@ def test_the_parent_of_the_annotations_is_beside_those_of_the_solver(
     http01 = overridden(solver, annotations, "default").http01
     assert http01 is not None
     assert http01.gateway_http_route is not None
-    assert [one.name for one in http01.gateway_http_route.parent_refs] == expected
+    assert [parent.name for parent in http01.gateway_http_route.parent_refs] == expected
 
 
 def test_the_parent_of_an_experimental_listener_set_has_its_group() -> None:
@@ -643,7 +652,7 @@ RULE = {"host": "a", "http": {"paths": [{"path": "/t"}]}}
 )
 def test_a_path_is_added_once(rules: list[Json], changes: list[tuple[str, str]] | None) -> None:
     patch = patch_to_add({**INGRESS, "spec": {"rules": rules}}, RULE)
-    assert ([(one["op"], one["path"]) for one in patch[1:]] if patch else None) == changes
+    assert ([(operation["op"], operation["path"]) for operation in patch[1:]] if patch else None) == changes
     if patch:
         assert patch[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
 
@@ -664,4 +673,4 @@ def test_a_path_is_added_once(rules: list[Json], changes: list[tuple[str, str]] 
 )
 def test_only_our_path_is_removed(rules: list[Json], removed: list[str] | None) -> None:
     patch = patch_to_remove({**INGRESS, "spec": {"rules": rules}}, "a", "/t")
-    assert ([one["path"] for one in patch[1:]] if patch else None) == removed
+    assert ([operation["path"] for operation in patch[1:]] if patch else None) == removed

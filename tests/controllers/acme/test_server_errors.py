@@ -64,9 +64,11 @@ class Attempt:
             assert await fake.world.is_ready(self.name), await fake.message_of("Issuing", self.name)
             assert certificate.status.failed_issuance_attempts is None
             return
-        (order,) = [one for one in await fake.orders() if one.metadata.name.startswith(self.name)]
+        (order,) = [order for order in await fake.orders() if order.metadata.name.startswith(self.name)]
         assert (order.status.state, order.status.reason) == (state, sentence)
-        (request,) = [one for one in await fake.requests() if one.metadata.name.startswith(self.name)]
+        (request,) = [
+            request for request in await fake.requests() if request.metadata.name.startswith(self.name)
+        ]
         ready = conditions.find(request.status.conditions, "Ready")
         assert ready is not None
         assert f'order is in "{state}" state: {sentence}' in ready.message
@@ -112,8 +114,8 @@ async def test_a_challenge_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.CHALLENGE, name, "it is so and so")
     await attempt.make(name)
     waits = PROBLEM_TYPES[name].reaction in (Reaction.AT_ONCE, Reaction.WAIT, Reaction.ACCOUNT)
-    told = f"{attempt.name}.example.org: it is so and so [{name}]"
-    await attempt.check("goes on" if waits else "fails", told, state="invalid")
+    expected = f"{attempt.name}.example.org: it is so and so [{name}]"
+    await attempt.check("goes on" if waits else "fails", expected, state="invalid")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -122,10 +124,10 @@ async def test_a_proof_is_not_accepted(attempt: Attempt, name: str) -> None:
     host = f"{attempt.name}.example.org"
     attempt.fake.ca.verdicts[host] = Refusal(name, "we have looked")
     await attempt.make()
-    told = f"Error accepting authorization: we have looked [{name}]"
+    expected = f"Error accepting authorization: we have looked [{name}]"
     (challenge,) = [c for c in await attempt.fake.challenges() if c.spec.dns_name == host]
-    assert (challenge.status.state, challenge.status.reason) == ("invalid", told)
-    await attempt.check("fails", f"{host}: {told}", state="invalid")
+    assert (challenge.status.state, challenge.status.reason) == ("invalid", expected)
+    await attempt.check("fails", f"{host}: {expected}", state="invalid")
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
@@ -168,13 +170,13 @@ async def test_nothing_is_said_to_the_ca_about_an_order_that_is_final(fake: Fake
     await fake.start()
     assert len(fake.ca.requests) == asked
     # All stay to be read, and nothing is shown any more.
-    found = {one.spec.dns_name: one.status for one in await fake.challenges()}
-    assert {name: status.state for name, status in found.items()} == {
+    statuses = {challenge.spec.dns_name: challenge.status for challenge in await fake.challenges()}
+    assert {name: status.state for name, status in statuses.items()} == {
         "a.example.org": "valid",
         "bad.example.org": "invalid",
         "slow.example.org": "",
     }
-    assert "has ended as invalid" in found["slow.example.org"].reason
+    assert "has ended as invalid" in statuses["slow.example.org"].reason
     assert fake.shown.tokens == {}
 
 
@@ -215,9 +217,9 @@ async def test_processing_is_waited_for(fake: FakeWorld) -> None:
 
 def another_key(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
     """A certificate for a key that nobody has."""
-    found: Any = builder
-    found._public_key = None
-    return found.public_key(ec.generate_private_key(ec.SECP256R1()).public_key())
+    certificate_builder: Any = builder
+    certificate_builder._public_key = None
+    return certificate_builder.public_key(ec.generate_private_key(ec.SECP256R1()).public_key())
 
 
 def another_name(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
@@ -227,10 +229,12 @@ def another_name(builder: x509.CertificateBuilder, _: x509.CertificateSigningReq
 
 def expired(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
     """A certificate that has ended before it began."""
-    found: Any = builder
-    begins = found._not_valid_before
-    found._not_valid_before = found._not_valid_after = None
-    return found.not_valid_before(begins - timedelta(days=9)).not_valid_after(begins - timedelta(days=1))
+    certificate_builder: Any = builder
+    begins = certificate_builder._not_valid_before
+    certificate_builder._not_valid_before = certificate_builder._not_valid_after = None
+    return certificate_builder.not_valid_before(begins - timedelta(days=9)).not_valid_after(
+        begins - timedelta(days=1)
+    )
 
 
 @pytest.mark.parametrize(

@@ -56,12 +56,12 @@ def ledger_of(world: World, share: str, *, count: int = 10) -> SharedLedger:
 async def reserve(world: World, ledger: SharedLedger, uid: str) -> Admit | WaitUntil:
     now = world.clock.now()
     asking = Asking(uid, "https://ca.example/acct/1", (f"{uid}.example.org",), now)
-    return await ledger.reserve(lambda one: one.admit(asking, now))
+    return await ledger.reserve(lambda state: state.admit(asking, now))
 
 
 async def saved(world: World) -> dict[str, Any]:
-    found: dict[str, Any] = msgspec.json.decode((await kept(world)).data["state.json"])
-    return found
+    state: dict[str, Any] = msgspec.json.decode((await kept(world)).data["state.json"])
+    return state
 
 
 async def kept(world: World) -> ConfigMap:
@@ -89,7 +89,7 @@ async def test_two_processes_reserve_together_what_there_is(world: World) -> Non
         *(reserve(world, first, f"a{number}") for number in range(8)),
         *(reserve(world, second, f"b{number}") for number in range(8)),
     )
-    assert sum(isinstance(one, Admit) for one in answers) == 10
+    assert sum(isinstance(answer, Admit) for answer in answers) == 10
     assert len((await saved(world))["ledger"]["flights"]) == 10
 
 
@@ -101,9 +101,9 @@ async def test_an_answer_that_was_lost_reserves_nothing_twice(world: World) -> N
     await reserve(world, second, "b")
     # As after a write whose answer did not arrive: what it wrote is applied to what it wrote.
     now = world.clock.now()
-    second.change(lambda one: one.placed("b", now))
+    second.change(lambda state: state.placed("b", now))
     await second.commit()
-    second._operations.append(lambda one: one.placed("b", now))
+    second._operations.append(lambda state: state.placed("b", now))
     second._count += 1
     second._version = "1"
     await second.commit()
@@ -171,6 +171,6 @@ async def test_an_order_behind_others_expects_the_lines_of_other_processes_befor
     await first.commit()
     await second.refresh(0)
     waits = [await reserve(world, second, uid) for uid in ("e", "f", "g", "h")]
-    hours = [round((one.moment - world.clock.now()) / HOUR) for one in waits if isinstance(one, WaitUntil)]
+    hours = [round((wait.moment - world.clock.now()) / HOUR) for wait in waits if isinstance(wait, WaitUntil)]
     assert hours[0] == 1
     assert hours[-1] > 4

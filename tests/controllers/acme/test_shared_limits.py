@@ -76,14 +76,14 @@ class Replicas:
 
     async def close(self) -> None:
         """Stop all."""
-        for one in self.running.values():
-            await one.close()
+        for member in self.running.values():
+            await member.close()
 
     async def issue_all(self, *names: str) -> None:
         """Create a Certificate per domain name; the names of the Certificates spread over the shards."""
         for number, name in enumerate(names):
-            wanted = make_certificate(f"web-{number}", "acme", kind="ClusterIssuer", dns_names=(name,))
-            await self.fake.world.create(CERTIFICATES, wanted)
+            certificate = make_certificate(f"web-{number}", "acme", kind="ClusterIssuer", dns_names=(name,))
+            await self.fake.world.create(CERTIFICATES, certificate)
         shards = {shard_of(ObjectKey("default", f"web-{n}"), self.count) for n in range(len(names))}
         assert shards == set(range(self.count))
         await self.fake.world.advance(timedelta(minutes=1))
@@ -122,8 +122,10 @@ def different(number: int) -> list[str]:
 
 
 async def kept(made: Replicas) -> ConfigMap:
-    (found,) = (await made.fake.world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")).items
-    return found
+    (config_map,) = (
+        await made.fake.world.client.list(CONFIG_MAPS, labels="certwright.io/acme-limits=true")
+    ).items
+    return config_map
 
 
 async def test_all_shards_together_place_as_many_orders_as_the_account_may(count: int) -> None:
@@ -197,10 +199,10 @@ async def test_a_shard_killed_between_reservation_and_order_neither_loses_nor_do
 
 async def test_another_shard_learns_that_a_reservation_was_given_back() -> None:
     async with replicas(2, certificatesPerDomain=Limit(Rate(1, 10 * HOUR, refills=False))) as made:
-        made.fake.ca.sees = lambda found, _kind: found.name != "dead.example.org"
+        made.fake.ca.sees = lambda authorization, _kind: authorization.name != "dead.example.org"
         names = [f"web-{n}" for n in range(20)]
-        first = next(one for one in names if shard_of(ObjectKey("default", one), 2) == 0)
-        second = next(one for one in names if shard_of(ObjectKey("default", one), 2) == 1)
+        first = next(name for name in names if shard_of(ObjectKey("default", name), 2) == 0)
+        second = next(name for name in names if shard_of(ObjectKey("default", name), 2) == 1)
         await made.fake.issue(first, "dead.example.org")
         await made.fake.issue(second, "live.example.org")
         await made.fake.world.advance(timedelta(minutes=5))
@@ -210,8 +212,8 @@ async def test_another_shard_learns_that_a_reservation_was_given_back() -> None:
 async def test_the_command_counts_what_all_shards_used_and_what_waits(count: int) -> None:
     async with replicas(count, newOrders=Limit(Rate(LIMIT, HOUR, refills=False))) as made:
         await made.issue_all(*different(MANY))
-        whole = msgspec.to_builtins(await kept(made))
-        (row,) = read(whole, [], {}, made.fake.world.clock.now())
+        manifest = msgspec.to_builtins(await kept(made))
+        (row,) = read(manifest, [], {}, made.fake.world.clock.now())
         assert (row.used, row.waiting) == (LIMIT, MANY - LIMIT)
 
 

@@ -52,7 +52,7 @@ async def mine(world: World) -> CertificateSigningRequest:
 
 async def events(world: World) -> list[tuple[str, str]]:
     found = await world.events()
-    return [(one.type, one.reason) for one in found if one.involved_object.name == "mine"]
+    return [(event.type, event.reason) for event in found if event.involved_object.name == "mine"]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_nothing_is_ordered_before_the_approval(signing: FakeWorld) -> Non
 
 async def test_a_name_that_no_ca_orders_fails_the_request(signing: FakeWorld) -> None:
     request = await approved(signing, request_for("a.example.org", common_name="b.example.org"))
-    (failed,) = [one for one in request.status.conditions if one.type == "Failed"]
+    (failed,) = [condition for condition in request.status.conditions if condition.type == "Failed"]
     assert failed.reason == "InvalidOrder"
     assert '"b.example.org" does not exist in [a.example.org]' in failed.message
 
@@ -99,7 +99,9 @@ async def test_a_failed_order_fails_the_request(signing: FakeWorld) -> None:
     signing.ca.sees = lambda _found, _kind: False
     await approved(signing, request_for("a.example.org"))
     await signing.world.advance(timedelta(minutes=5))
-    (failed,) = [one for one in (await mine(signing.world)).status.conditions if one.type == "Failed"]
+    (failed,) = [
+        condition for condition in (await mine(signing.world)).status.conditions if condition.type == "Failed"
+    ]
     assert failed.reason == "OrderFailed"
 
 
@@ -149,9 +151,9 @@ async def test_pebble_signs_a_request_of_kubernetes(pebble: Pebble) -> None:
         request = request_for("csr.example.com")
         await world.client.create(CERTIFICATE_SIGNING_REQUESTS, request)
         await world.client.patch(CERTIFICATE_SIGNING_REQUESTS, "mine", "", APPROVED, subresource="approval")
-        found = await world.until(
-            CERTIFICATE_SIGNING_REQUESTS, "mine", lambda one: bool(one.status.certificate)
+        signed = await world.until(
+            CERTIFICATE_SIGNING_REQUESTS, "mine", lambda obj: bool(obj.status.certificate)
         )
-        leaf = read_chain(found.status.certificate)[0]
+        leaf = read_chain(signed.status.certificate)[0]
         assert leaf.dns_names == ("csr.example.com",)
         assert leaf.public_key_der == read_csr(request.spec.request).public_key_der

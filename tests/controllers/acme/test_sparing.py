@@ -27,8 +27,8 @@ def _placed(fake: FakeWorld) -> int:
 
 
 async def _ready(fake: FakeWorld) -> int:
-    found = [await fake.certificate(f"web{number}") for number in range(_COUNT)]
-    return sum(1 for one in found if one.status.revision)
+    certificates = [await fake.certificate(f"web{number}") for number in range(_COUNT)]
+    return sum(1 for certificate in certificates if certificate.status.revision)
 
 
 async def test_a_ca_that_is_out_gets_twelve_orders_an_hour() -> None:
@@ -41,7 +41,7 @@ async def test_a_ca_that_is_out_gets_twelve_orders_an_hour() -> None:
             await fake.world.advance(timedelta(hours=1))
             assert _placed(fake) <= 12 * hour
         said = (await fake.certificate("web39")).status.conditions
-        assert any('because ClusterIssuer "acme" is failing' in one.message for one in said)
+        assert any('because ClusterIssuer "acme" is failing' in event.message for event in said)
         text = fake.world.controllers.metrics.take()().decode() if fake.world.controllers else ""
         assert (
             'certwright_issuer_circuit_open{issuer_name="acme",issuer_kind="ClusterIssuer",namespace=""} 1'
@@ -98,16 +98,20 @@ async def test_when_nothing_fails_no_attempt_is_written_down() -> None:
         await _many(fake)
         await fake.world.advance(timedelta(minutes=2))
         assert await _ready(fake) == _COUNT
-        orders = [one.path for one in fake.world.recording.object_writes() if "/orders/" in one.path]
+        orders = [write.path for write in fake.world.recording.object_writes() if "/orders/" in write.path]
         assert len(orders) == 2 * _COUNT  # placed, and finished
 
 
 async def _renew(fake: FakeWorld, name: str) -> None:
     """As `certwright renew` and `cmctl renew` do."""
-    held = [one for one in (await fake.certificate(name)).status.conditions if one.type != "Issuing"]
+    other_conditions = [
+        condition
+        for condition in (await fake.certificate(name)).status.conditions
+        if condition.type != "Issuing"
+    ]
     mark = Condition(type="Issuing", status="True", reason="ManuallyTriggered", message=_MARK)
-    wanted = [msgspec.to_builtins(one) for one in (*held, mark)]
-    patch = {"status": {"conditions": wanted}}
+    expected = [msgspec.to_builtins(condition) for condition in (*other_conditions, mark)]
+    patch = {"status": {"conditions": expected}}
     await fake.world.client.patch(CERTIFICATES, name, "default", patch, subresource="status")
     await fake.world.settle()
 

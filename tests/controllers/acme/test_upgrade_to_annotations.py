@@ -28,10 +28,10 @@ async def restore(world: World, file: str) -> None:
     text = (_OBJECTS / file).read_text()
     for kind in _KINDS:
         for index in range(len(json.loads(text).get(kind.plural, []))):
-            one = json.loads(text)[kind.plural][index]
-            meta, former = one["metadata"], one["metadata"].pop("uid")
-            status = one.pop("status", None)
-            made = await world.client.create(kind, msgspec.convert(one, kind.type))
+            manifest = json.loads(text)[kind.plural][index]
+            meta, former = manifest["metadata"], manifest["metadata"].pop("uid")
+            status = manifest.pop("status", None)
+            made = await world.client.create(kind, msgspec.convert(manifest, kind.type))
             if status is not None:
                 patch = {"status": status}
                 await world.client.patch(kind, meta["name"], "default", patch, subresource="status")
@@ -55,7 +55,7 @@ async def test_orders_that_wait_for_a_rate_limit_wait_as_before(fake: FakeWorld)
     await restore(fake.world, "acme.json")
     await fake.start()
     orders = (await fake.world.client.list(ORDERS)).items
-    limited = next(one for one in orders if one.metadata.name.startswith("limited00-"))
+    limited = next(order for order in orders if order.metadata.name.startswith("limited00-"))
     assert limited.metadata.annotations[names.ACME_ATTEMPTS] == "2026-01-01T00:00:02Z"
     assert limited.metadata.annotations[names.NOT_BEFORE] == "2026-01-01T02:00:02+00:00"
     assert fake.ca.counted()[Action.NEW_ORDER] <= 11

@@ -19,8 +19,8 @@ def runs(fake: FakeWorld) -> dict[str, int]:
     """How often each controller has looked at an object so far."""
     assert fake.world.controllers is not None
     text = fake.world.controllers.metrics.take()().decode()
-    found = re.findall(r'sync_call_count\{controller="(\w+)"\} (\d+)', text)
-    return {name: int(number) for name, number in found}
+    counts = re.findall(r'sync_call_count\{controller="(\w+)"\} (\d+)', text)
+    return {name: int(number) for name, number in counts}
 
 
 async def test_an_issuance_takes_no_pass_for_nothing(fake: FakeWorld) -> None:

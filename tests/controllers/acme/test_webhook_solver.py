@@ -67,10 +67,10 @@ async def reason_of(world: AcmeWorld, certificate: str, words: str) -> str:
     ready = conditions.find(request.status.conditions, "Ready")
     assert ready is not None
     named = [c.metadata.name for c in (await world.client.list(CHALLENGES)).items]
-    (name,) = [one for one in named if one.startswith(certificate)]
-    found = await world.until(CHALLENGES, name, lambda c: words in c.status.reason)
-    assert found.status.reason in ready.message
-    return found.status.reason
+    (name,) = [name for name in named if name.startswith(certificate)]
+    challenge = await world.until(CHALLENGES, name, lambda c: words in c.status.reason)
+    assert challenge.status.reason in ready.message
+    return challenge.status.reason
 
 
 async def test_a_webhook_shows_the_records_and_takes_them_away(world: AcmeWorld, webhook: DnsWebhook) -> None:
@@ -78,8 +78,8 @@ async def test_a_webhook_shows_the_records_and_takes_them_away(world: AcmeWorld,
     leaf = (await world.chain_of("hooked"))[0]
     assert sorted(leaf.dns_names) == ["*.hooked.example.org", "more.example.org"]
     assert webhook.shown == set()
-    asked = [one for one in webhook.asked if one["dnsName"] == "hooked.example.org"]
-    assert [one["action"] for one in asked] == ["Present", "CleanUp"]
+    asked = [call for call in webhook.asked if call["dnsName"] == "hooked.example.org"]
+    assert [call["action"] for call in asked] == ["Present", "CleanUp"]
     assert asked[0]["uid"] == asked[1]["uid"]
     assert asked[0]["resolvedFQDN"] == "_acme-challenge.hooked.example.org."
     assert asked[0]["config"] == {"zone": "example.org"}
@@ -90,11 +90,11 @@ async def test_a_webhook_shows_the_records_and_takes_them_away(world: AcmeWorld,
 async def test_what_a_webhook_refuses_is_told_and_tried_again(world: AcmeWorld, webhook: DnsWebhook) -> None:
     webhook.refuses = "the zone example.org is not yours"
     await world.certificate("refused", "refused.example.org", issuer="webhook")
-    told = (
+    expected = (
         "Error presenting challenge: the webhook refused Present for _acme-challenge.refused.example.org: "
         "the zone example.org is not yours"
     )
-    assert await reason_of(world, "refused", "is not yours") == told
+    assert await reason_of(world, "refused", "is not yours") == expected
     webhook.refuses = ""
     await world.chain_of("refused")
     assert webhook.shown == set()

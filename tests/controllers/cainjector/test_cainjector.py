@@ -49,13 +49,13 @@ class Injection(Scene):
 
     async def bundles(self, kind: Kind[Target], name: str = "it") -> list[bytes]:
         """Its CA bundles."""
-        found = await self.world.client.get(untyped(kind), name)
+        obj = await self.world.client.get(untyped(kind), name)
         if kind is DEFINITIONS:
-            clients = [found["spec"]["conversion"]["webhook"]["clientConfig"]]
+            clients = [obj["spec"]["conversion"]["webhook"]["clientConfig"]]
         elif kind is API_SERVICES:
-            clients = [found["spec"]]
+            clients = [obj["spec"]]
         else:
-            clients = [hook["clientConfig"] for hook in found["webhooks"]]
+            clients = [hook["clientConfig"] for hook in obj["webhooks"]]
         return [b64decode(client.get("caBundle", "")) for client in clients]
 
     async def failures(self) -> list[str]:
@@ -127,8 +127,8 @@ async def scene() -> AsyncIterator[Injection]:
 )
 async def test_the_ca_of_a_certificate_is_injected(scene: Injection, kind: Kind[Target]) -> None:
     await scene.add(kind, {FROM: "default/web"})
-    found = await scene.bundles(kind, NAMES.get(kind, "it"))
-    assert set(found) == {await scene.ca()}
+    bundles = await scene.bundles(kind, NAMES.get(kind, "it"))
+    assert set(bundles) == {await scene.ca()}
     scene.world.recording.writes.clear()
     await scene.world.start_controllers()
     assert scene.world.recording.object_writes() == []
@@ -136,8 +136,8 @@ async def test_the_ca_of_a_certificate_is_injected(scene: Injection, kind: Kind[
 
 async def test_the_field_belongs_to_the_field_manager_of_cert_manager(scene: Injection) -> None:
     await scene.add(VALIDATING_WEBHOOKS, {FROM: "default/web"})
-    found = await scene.world.client.get(untyped(VALIDATING_WEBHOOKS), "it")
-    managers = {one["manager"]: one["operation"] for one in found["metadata"]["managedFields"]}
+    obj = await scene.world.client.get(untyped(VALIDATING_WEBHOOKS), "it")
+    managers = {entry["manager"]: entry["operation"] for entry in obj["metadata"]["managedFields"]}
     assert managers["cert-manager-cainjector"] == "Apply"
 
 
@@ -231,9 +231,11 @@ async def test_the_old_ca_stays_beside_the_new_one_until_it_expires(scene: Injec
     await scene.change_spec("temporary", issuerRef=reference)
     both = read_chain((await scene.bundles(VALIDATING_WEBHOOKS))[0])
     (new,) = read_chain(await scene.ca())
-    assert [one.der for one in both] == [new.der, old.der]
+    assert [certificate.der for certificate in both] == [new.der, old.der]
     await scene.world.advance_to(START + timedelta(days=3))
-    assert [one.der for one in read_chain((await scene.bundles(VALIDATING_WEBHOOKS))[0])] == [new.der]
+    assert [certificate.der for certificate in read_chain((await scene.bundles(VALIDATING_WEBHOOKS))[0])] == [
+        new.der
+    ]
 
 
 def test_former_cas_are_limited() -> None:
@@ -242,7 +244,7 @@ def test_former_cas_are_limited() -> None:
     roots = [new_root(f"CA {number}") for number in range(MOST_FORMER + 3)]
     for root in roots:
         bundle = merged(bundle, read_chain(root.pem), START).pem
-    kept = [one.der for one in read_chain(bundle)]
+    kept = [certificate.der for certificate in read_chain(bundle)]
     last_first = [read_chain(root.pem)[0].der for root in reversed(roots)]
     assert kept == last_first[: MOST_FORMER + 1]
 

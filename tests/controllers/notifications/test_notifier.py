@@ -44,7 +44,7 @@ class Inbox:
     def take(self) -> list[tuple[list[str], list[str], list[str]]]:
         """New, remaining and resolved problems of each digest since the last call."""
         taken = [
-            ([one.key for one in d.new], [one.key for one in d.remaining], list(d.resolved))
+            ([problem.key for problem in d.new], [problem.key for problem in d.remaining], list(d.resolved))
             for d in self.digests
         ]
         self.digests.clear()
@@ -85,7 +85,7 @@ def counted(world: World) -> dict[tuple[str, str, str], int]:
     assert world.controllers is not None
     text = world.controllers.metrics.take()().decode()
     sample = re.compile(r'certwright_notifications_(\w+)_total{destination="(\w+)",kind="(\w+)"} (\d+)')
-    return {(found[1], found[2], found[3]): int(found[4]) for found in sample.finditer(text)}
+    return {(match[1], match[2], match[3]): int(match[4]) for match in sample.finditer(text)}
 
 
 async def test_the_second_failure_is_reported_once_with_cause_fix_and_next_attempt(

@@ -43,9 +43,9 @@ async def set_world(*members: str, **options: Any) -> AsyncIterator[FakeWorld]:
         await fake.issuer()
         await fake.issuer("second", server=other.directory)
         await fake.world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
-        issuers = tuple(IssuerReference(name=one, kind="ClusterIssuer") for one in members)
-        found = ClusterIssuerSet(metadata=ObjectMeta(name="all"), spec=IssuerSetSpec(issuers=issuers))
-        await fake.world.create(CLUSTER_ISSUER_SETS, found)
+        issuers = tuple(IssuerReference(name=member, kind="ClusterIssuer") for member in members)
+        issuer_set = ClusterIssuerSet(metadata=ObjectMeta(name="all"), spec=IssuerSetSpec(issuers=issuers))
+        await fake.world.create(CLUSTER_ISSUER_SETS, issuer_set)
         await fake.world.settle()
         yield fake
 
@@ -68,8 +68,10 @@ async def issue(fake: FakeWorld, *certificates: str) -> None:
 
 async def signer_of(fake: FakeWorld, certificate: str = "web") -> str:
     """The member that the last request of the Certificate was sent to."""
-    found = [one for one in await fake.requests() if one.metadata.name.startswith(f"{certificate}-")]
-    member = read_member(found[-1].metadata.annotations)
+    requests = [
+        request for request in await fake.requests() if request.metadata.name.startswith(f"{certificate}-")
+    ]
+    member = read_member(requests[-1].metadata.annotations)
     return member.name if member is not None else ""
 
 
@@ -95,12 +97,12 @@ async def test_another_member_signs_while_the_first_fails(fake: FakeWorld, answe
     certificates = [f"web{number}" for number in range(10)]
     await issue(fake, *certificates)
     await fake.world.advance(timedelta(seconds=30))
-    assert all([await fake.world.is_ready(one) for one in certificates])
-    assert {await signer_of(fake, one) for one in certificates} == {"second"}
+    assert all([await fake.world.is_ready(name) for name in certificates])
+    assert {await signer_of(fake, name) for name in certificates} == {"second"}
     assert ordered(second_of(fake)) == 10
     assert await active_of(fake) == "second"
     # Nothing counts as a failure.
-    assert {(await fake.certificate(one)).status.failed_issuance_attempts for one in certificates} == {None}
+    assert {(await fake.certificate(name)).status.failed_issuance_attempts for name in certificates} == {None}
 
 
 async def test_the_set_returns_when_the_first_member_works_again(fake: FakeWorld) -> None:
@@ -170,8 +172,8 @@ async def test_an_order_that_the_server_has_taken_goes_on_there_after_a_short_ou
     fake.ca.is_away = True
     await fake.world.advance(timedelta(minutes=3))
     fake.ca.is_away = False
-    for found in fake.ca.authorizations.values():
-        fake.ca.decide(found)
+    for authorization in fake.ca.authorizations.values():
+        fake.ca.decide(authorization)
     await fake.world.advance(timedelta(minutes=2))
     assert await fake.world.is_ready("web")
     assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 0)
@@ -186,7 +188,7 @@ async def test_certificates_that_left_a_failing_member_do_not_delay_those_that_s
     left = [f"web{number}" for number in range(6)]
     await issue(fake, *left)
     await fake.world.advance(timedelta(minutes=2))
-    assert {await signer_of(fake, one) for one in left} == {"second"}
+    assert {await signer_of(fake, certificate) for certificate in left} == {"second"}
     fake.ca.is_away = False
     for order in fake.ca.orders.values():
         order.polls_left = 0
@@ -202,8 +204,8 @@ async def test_a_restart_keeps_the_request_where_it_is(fake: FakeWorld) -> None:
     await fake.world.advance(timedelta(seconds=5))
     await fake.start()
     await fake.world.advance(timedelta(seconds=30))
-    for found in fake.ca.authorizations.values():
-        fake.ca.decide(found)
+    for authorization in fake.ca.authorizations.values():
+        fake.ca.decide(authorization)
     await fake.world.advance(timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert (ordered(fake.ca), ordered(second_of(fake))) == (1, 0)
@@ -216,12 +218,12 @@ async def test_while_no_member_works_the_request_waits_and_continues_with_the_fi
     certificates = [f"web{number}" for number in range(8)]
     await issue(fake, *certificates)
     await fake.world.advance(timedelta(minutes=20))
-    assert not any([await fake.world.is_ready(one) for one in certificates])
+    assert not any([await fake.world.is_ready(name) for name in certificates])
     assert ordered(fake.ca) <= 12
     assert ordered(second_of(fake)) <= 12
     second_of(fake).is_away = False
     await fake.world.advance(timedelta(minutes=15))
-    assert all([await fake.world.is_ready(one) for one in certificates])
+    assert all([await fake.world.is_ready(name) for name in certificates])
 
 
 async def test_a_ca_of_our_own_signs_while_both_servers_fail() -> None:
@@ -259,7 +261,7 @@ async def test_caa_records_choose_the_server(bind: Bind) -> None:
         await issue(fake, "web", "none", "else")
         for certificate in ("web", "none", "else"):
             await until_ready(fake, certificate)
-        assert [await signer_of(fake, one) for one in ("web", "none", "else")] == ["second", "self", "acme"]
+        assert [await signer_of(fake, name) for name in ("web", "none", "else")] == ["second", "self", "acme"]
 
 
 async def test_a_failed_lookup_of_caa_records_excludes_no_server() -> None:
@@ -308,7 +310,9 @@ async def test_a_renewal_by_the_same_member_names_what_it_replaces(fake: FakeWor
     await issue(fake, "web")
     await fake.world.advance(timedelta(minutes=1))
     identifier = await identifier_in(fake)
-    fake.ca.suggests = lambda one: window(begin + timedelta(days=0 if one == identifier else 60))
+    fake.ca.suggests = lambda certificate_id: window(
+        begin + timedelta(days=0 if certificate_id == identifier else 60)
+    )
     await fake.world.advance(timedelta(days=21))
     assert (await fake.certificate()).status.revision == 2
     assert replaced_at(fake.ca) == ["", identifier]
@@ -332,7 +336,7 @@ async def test_a_member_that_leaves_the_set_loses_its_requests(fake: FakeWorld) 
     await fake.world.advance(timedelta(seconds=30))
     assert await fake.world.is_ready("web")
     assert await signer_of(fake) == "second"
-    states = {one.spec.issuer_ref.name: one.status.state for one in await fake.orders()}
+    states = {order.spec.issuer_ref.name: order.status.state for order in await fake.orders()}
     assert states == {"acme": "errored", "second": "valid"}
     assert fake.shown.tokens == {}
 

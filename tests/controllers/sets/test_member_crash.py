@@ -36,8 +36,8 @@ async def run(fake: FakeWorld, step: int) -> None:
 async def check_end(fake: FakeWorld) -> None:
     """The certificate is there, for one request, and nothing is left over."""
     assert await fake.world.is_ready("web"), (await fake.certificate()).status
-    assert [one.metadata.name for one in await fake.requests()] == ["web-1"]
-    assert [one.status.state for one in await fake.orders()].count("valid") == 1
+    assert [request.metadata.name for request in await fake.requests()] == ["web-1"]
+    assert [order.status.state for order in await fake.orders()].count("valid") == 1
     assert await fake.challenges() == []
     assert fake.shown.tokens == {}
 

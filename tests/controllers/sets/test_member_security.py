@@ -119,7 +119,9 @@ async def test_the_annotation_of_a_certificate_is_not_copied_to_its_request(
 
 async def signer_of_each(scene: Scene) -> list[str]:
     """The members that the requests of `web` were sent to."""
-    notes = [one.metadata.annotations["certwright.io/issuer-set-member"] for one in await scene.requests()]
+    notes = [
+        request.metadata.annotations["certwright.io/issuer-set-member"] for request in await scene.requests()
+    ]
     return ["ca" if '"ca"' in note else "other" for note in notes]
 
 
@@ -135,7 +137,7 @@ async def test_an_order_that_names_an_issuer_outside_the_set_is_refused(fake: Fa
     tenant = Tenant(fake)
     owner = owner_of(CERTIFICATE_REQUESTS, request)
     await tenant.create(ORDERS, "forged", owner, _json(spec))
-    found = await fake.world.get(ORDERS, "forged")
-    assert found.status.state == "errored"
-    assert 'ClusterIssuer "second" is not a member of the set' in found.status.reason
+    order = await fake.world.get(ORDERS, "forged")
+    assert order.status.state == "errored"
+    assert 'ClusterIssuer "second" is not a member of the set' in order.status.reason
     assert ordered(second_of(fake)) == 0

@@ -19,7 +19,7 @@ SET = IssuerReference(name="both", kind="IssuerSet", group="certwright.io")
 
 def make_set(*members: str, name: str = "both") -> IssuerSet:
     """An IssuerSet with those Issuers."""
-    issuers = tuple(IssuerReference(name=one) for one in members)
+    issuers = tuple(IssuerReference(name=member) for member in members)
     return IssuerSet(metadata=ObjectMeta(name=name, namespace="default"), spec=IssuerSetSpec(issuers=issuers))
 
 
@@ -81,8 +81,8 @@ async def test_a_set_costs_no_write_and_no_event(scene: Scene, world: World) -> 
 
 
 async def test_a_request_that_goes_to_another_member_does_not_wait_for_the_former_one() -> None:
-    async with vault_world() as found:
-        world = found.world
+    async with vault_world() as vault:
+        world = vault.world
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
         members = tuple(IssuerReference(name=one, kind="ClusterIssuer") for one in ("vault", "self"))
         made = IssuerSet(
@@ -90,7 +90,7 @@ async def test_a_request_that_goes_to_another_member_does_not_wait_for_the_forme
         )
         await world.create(ISSUER_SETS, made)
         await world.settle()
-        found.vault.is_broken = True
+        vault.vault.is_broken = True
         names = [f"web{number}" for number in range(5)]
         for name in names:
             await world.create(CERTIFICATES, make_certificate(name, "both", issuer_ref=SET))

@@ -71,9 +71,9 @@ def pebbles(stays: Pebble) -> Iterator[tuple[Restarted, Restarted]]:
 async def world(stays: Pebble, pebbles: tuple[Restarted, Restarted]) -> AsyncIterator[AcmeWorld]:
     """A world with a set of both and a CA."""
     async with acme_world(stays) as made:
-        for name, one in zip(("first", "second"), pebbles, strict=True):
-            bundle = base64.b64encode(one.pebble.ca_bundle).decode()
-            await made.issuer(name, server=one.pebble.directory, caBundle=bundle)
+        for name, pebble in zip(("first", "second"), pebbles, strict=True):
+            bundle = base64.b64encode(pebble.pebble.ca_bundle).decode()
+            await made.issuer(name, server=pebble.pebble.directory, caBundle=bundle)
         await made.secret("ca", new_root("Root").secret(), "kube-system")
         await made.create(CLUSTER_ISSUERS, {"metadata": {"name": "ca"}, "spec": {"ca": {"secretName": "ca"}}})
         members = [{"name": one, "kind": "ClusterIssuer"} for one in ("first", "second", "ca")]
@@ -91,9 +91,13 @@ async def load(world: AcmeWorld, wave: str, count: int) -> list[str]:
 
 async def signers(world: AcmeWorld, wave: str) -> Counter[str]:
     """How many requests of that wave each member has signed."""
-    found = (await world.client.list(CERTIFICATE_REQUESTS)).items
-    members = [read_member(one.metadata.annotations) for one in found if one.metadata.name.startswith(wave)]
-    return Counter(one.name for one in members if one is not None)
+    requests = (await world.client.list(CERTIFICATE_REQUESTS)).items
+    members = [
+        read_member(request.metadata.annotations)
+        for request in requests
+        if request.metadata.name.startswith(wave)
+    ]
+    return Counter(member.name for member in members if member is not None)
 
 
 async def test_certificates_are_issued_while_servers_are_killed_and_restarted(
@@ -149,6 +153,9 @@ async def placed(world: AcmeWorld, member: str, count: int) -> None:
     async with asyncio.timeout(60):
         while True:
             orders = (await world.client.list(ORDERS)).items
-            if sum(bool(one.status.url) for one in orders if one.spec.issuer_ref.name == member) >= count:
+            if (
+                sum(bool(order.status.url) for order in orders if order.spec.issuer_ref.name == member)
+                >= count
+            ):
                 return
             await asyncio.sleep(0.01)

@@ -27,10 +27,10 @@ from support.world import ADMIN, START, World
 
 async def ready_of(world: World, name: str = "both") -> tuple[str, str, str]:
     """Status, reason and message of its condition Ready."""
-    found = await world.get(ISSUER_SETS, name)
-    ready = conditions.find(found.status.conditions, "Ready")
+    issuer_set = await world.get(ISSUER_SETS, name)
+    ready = conditions.find(issuer_set.status.conditions, "Ready")
     assert ready is not None
-    assert ready.observed_generation == found.metadata.generation
+    assert ready.observed_generation == issuer_set.metadata.generation
     return ready.status, ready.reason, ready.message
 
 
@@ -70,8 +70,8 @@ async def test_the_set_returns_after_ten_minutes_and_reissues_nothing(scene: Sce
     secret = await world.secret("web")
     await world.create(ISSUERS, make_ca_issuer("late", "ca"))
     await world.settle()
-    found = await world.get(ISSUER_SETS, "both")
-    assert found.status.return_time == START + timedelta(minutes=10)
+    issuer_set = await world.get(ISSUER_SETS, "both")
+    assert issuer_set.status.return_time == START + timedelta(minutes=10)
     await world.advance(timedelta(minutes=9))
     assert await active_of(world) == "ca"
     await world.advance(timedelta(minutes=2))
@@ -79,14 +79,14 @@ async def test_the_set_returns_after_ten_minutes_and_reissues_nothing(scene: Sce
     assert (await world.get(ISSUER_SETS, "both")).status.return_time is None
     assert (await world.certificate("web")).status.revision == issued.status.revision == 1
     assert await world.secret("web") == secret
-    assert "ActiveMemberChanged" in [one.reason for one in await world.events()]
+    assert "ActiveMemberChanged" in [event.reason for event in await world.events()]
 
 
 async def test_a_cluster_set_serves_every_namespace(scene: Scene, world: World) -> None:
     await world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
     member = IssuerReference(name="self", kind="ClusterIssuer")
-    found = ClusterIssuerSet(metadata=ObjectMeta(name="all"), spec=IssuerSetSpec(issuers=(member,)))
-    await world.create(CLUSTER_ISSUER_SETS, found)
+    issuer_set = ClusterIssuerSet(metadata=ObjectMeta(name="all"), spec=IssuerSetSpec(issuers=(member,)))
+    await world.create(CLUSTER_ISSUER_SETS, issuer_set)
     reference = IssuerReference(name="all", kind="ClusterIssuerSet", group="certwright.io")
     await scene.issue(issuer_ref=reference)
     assert await world.is_ready("web")
@@ -121,9 +121,9 @@ async def test_a_bad_member_is_rejected_with_its_field(
 
 
 async def test_a_cluster_set_rejects_an_issuer_of_a_namespace(world: World) -> None:
-    found = ClusterIssuerSet(metadata=ObjectMeta(name="bad"), spec=IssuerSetSpec(issuers=(_member(),)))
+    issuer_set = ClusterIssuerSet(metadata=ObjectMeta(name="bad"), spec=IssuerSetSpec(issuers=(_member(),)))
     with pytest.raises(ApiError) as raised:
-        await world.create(CLUSTER_ISSUER_SETS, found)
+        await world.create(CLUSTER_ISSUER_SETS, issuer_set)
     assert 'spec.issuers[0].kind: Invalid value: "Issuer": must be ClusterIssuer' in str(raised.value)
 
 
@@ -150,8 +150,8 @@ async def test_another_api_server_gives_the_same_verdict_by_the_rules_of_the_def
     server = ApiServer(store, SystemClock(), authenticator=lambda _: None)
     await server.start(custom_resource_definitions())
     meta = {"name": "x"} | ({"namespace": "default"} if kind.namespaced else {})
-    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-    path, body = kind.path("default"), msgspec.json.encode(whole)
+    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    path, body = kind.path("default"), msgspec.json.encode(manifest)
     try:
         answer = await server.handle(Request("POST", path, body=body, user=ADMIN))
     finally:

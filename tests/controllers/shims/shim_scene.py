@@ -98,8 +98,12 @@ class ShimScene(Scene):
 
     async def certificates(self) -> dict[str, Json]:
         """The Certificates but the CA's, as JSON."""
-        found = (await self.world.client.list(untyped(CERTIFICATES), "default")).items
-        return {one["metadata"]["name"]: one for one in found if one["metadata"]["name"] != "ca"}
+        certificates = (await self.world.client.list(untyped(CERTIFICATES), "default")).items
+        return {
+            certificate["metadata"]["name"]: certificate
+            for certificate in certificates
+            if certificate["metadata"]["name"] != "ca"
+        }
 
     async def events_of(self, kind: str) -> list[tuple[str, str]]:
         """Reason and message of the Events about objects of that kind, the first ones first."""

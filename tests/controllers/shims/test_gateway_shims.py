@@ -32,7 +32,7 @@ async def test_listeners_of_a_gateway_get_certificates(scene: ShimScene) -> None
         issuer="ca",
     )
     certificates = await scene.certificates()
-    assert {name: one["spec"]["dnsNames"] for name, one in certificates.items()} == {
+    assert {name: certificate["spec"]["dnsNames"] for name, certificate in certificates.items()} == {
         "one": ["a.example.com", "b.example.com"],
         "two": ["c.example.com"],
     }

@@ -400,8 +400,8 @@ async def test_after_a_restart_nothing_is_written_again(scene: ShimScene) -> Non
 
 async def test_what_cert_manager_has_made_is_left_as_it_is(scene: ShimScene) -> None:
     """It writes durations in its own spelling, and no empty template."""
-    wanted = {"duration": "2160h", "renew_before": "1h30m", "secret_template": "{}"}
-    await scene.ingress(TLS, issuer="ca", **wanted)
+    expected = {"duration": "2160h", "renew_before": "1h30m", "secret_template": "{}"}
+    await scene.ingress(TLS, issuer="ca", **expected)
     assert "secretTemplate" not in (await scene.certificates())["web-tls"]["spec"]
     await scene.change_spec("web-tls", duration="2160h0m0s", renewBefore="1h30m0s")
     spec = (await scene.certificates())["web-tls"]["spec"]
