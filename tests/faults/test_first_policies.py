@@ -36,8 +36,8 @@ async def test_the_first_request_after_a_start_is_decided_as_the_second_is(tmp_p
         ("validatingwebhookconfigurations", {"metadata": {"name": "hooks"}, "webhooks": [HOOK]}),
     )
     async with running(tmp_path) as server:
-        for plural, one in objects:
-            assert (await server.ask("POST", f"{GROUP}/{plural}", one)).status == 201
+        for plural, obj in objects:
+            assert (await server.ask("POST", f"{GROUP}/{plural}", obj)).status == 201
         server.kill()
         await server.start()
         for number in range(2):

@@ -91,86 +91,88 @@ class Subject:
         return json.dumps(body).encode(), _JSON
 
 
-async def create(one: Subject) -> None:
-    body, form = one.encode(one.body, one.number)
-    await one.expect(201, "POST", one.collection, body, form)
+async def create(subject: Subject) -> None:
+    body, form = subject.encode(subject.body, subject.number)
+    await subject.expect(201, "POST", subject.collection, body, form)
 
 
-async def read(one: Subject) -> None:
-    for accept in one.representations:
-        await one.expect(200, "GET", one.path, accept=accept)
+async def read(subject: Subject) -> None:
+    for accept in subject.representations:
+        await subject.expect(200, "GET", subject.path, accept=accept)
 
 
-async def read_lists(one: Subject) -> None:
-    for accept in one.representations:
+async def read_lists(subject: Subject) -> None:
+    for accept in subject.representations:
         accept = accept.replace("PartialObjectMetadata", "PartialObjectMetadataList")
         for query in ("", "?limit=1", "?labelSelector=absent%3Dyes", "?resourceVersion=0"):
-            await one.expect(200, "GET", one.collection + query, accept=accept)
+            await subject.expect(200, "GET", subject.collection + query, accept=accept)
 
 
-async def watch(one: Subject) -> None:
-    query = f"?watch=true&fieldSelector=metadata.name%3D{one.name}"
-    for accept in one.representations:
-        async with streaming(one, query, accept) as lines:
+async def watch(subject: Subject) -> None:
+    query = f"?watch=true&fieldSelector=metadata.name%3D{subject.name}"
+    for accept in subject.representations:
+        async with streaming(subject, query, accept) as lines:
             async with asyncio.timeout(_WITHIN_S):
-                while one.name.encode() not in await anext(lines):
+                while subject.name.encode() not in await anext(lines):
                     pass
 
 
 @asynccontextmanager
-async def streaming(one: Subject, query: str, accept: str) -> AsyncIterator[AsyncIterator[bytes]]:
+async def streaming(subject: Subject, query: str, accept: str) -> AsyncIterator[AsyncIterator[bytes]]:
     """A watch, as pieces of its body."""
     limit = aiohttp.ClientTimeout(total=_WITHIN_S)
     headers = {"accept": f"{accept};stream=watch" if accept.startswith(_PROTOBUF) else accept}
-    address = one.collection + query
-    async with one.server.session.get(address, headers=headers, timeout=limit) as response:
+    address = subject.collection + query
+    async with subject.server.session.get(address, headers=headers, timeout=limit) as response:
         assert response.status == 200, (address, accept, await response.text())
         yield response.content.iter_any()
 
 
-async def merge(one: Subject) -> None:
-    await _patch(one, "application/merge-patch+json", {"metadata": {"labels": {"merge": "done"}}})
+async def merge(subject: Subject) -> None:
+    await _patch(subject, "application/merge-patch+json", {"metadata": {"labels": {"merge": "done"}}})
 
 
-async def strategic(one: Subject) -> None:
-    status = 415 if one.custom else 200
+async def strategic(subject: Subject) -> None:
+    status = 415 if subject.custom else 200
     body = json.dumps({"metadata": {"labels": {"strategic": "done"}}}).encode()
-    await one.expect(status, "PATCH", one.path, body, "application/strategic-merge-patch+json")
+    await subject.expect(status, "PATCH", subject.path, body, "application/strategic-merge-patch+json")
 
 
-async def json_patch(one: Subject) -> None:
+async def json_patch(subject: Subject) -> None:
     change = [{"op": "add", "path": "/metadata/annotations", "value": {"json-patch": "done"}}]
-    await _patch(one, "application/json-patch+json", change)
+    await _patch(subject, "application/json-patch+json", change)
 
 
-async def apply(one: Subject) -> None:
-    known = {key: one.body[key] for key in ("apiVersion", "kind")}
-    change = known | {"metadata": {"name": one.name, "labels": {"apply": "done"}}}
-    await _patch(one, "application/apply-patch+yaml", change, query="?fieldManager=applier")
+async def apply(subject: Subject) -> None:
+    known = {key: subject.body[key] for key in ("apiVersion", "kind")}
+    change = known | {"metadata": {"name": subject.name, "labels": {"apply": "done"}}}
+    await _patch(subject, "application/apply-patch+yaml", change, query="?fieldManager=applier")
 
 
-async def _patch(one: Subject, form: str, change: Any, query: str = "") -> None:
-    await one.expect(200, "PATCH", one.path + query, json.dumps(change).encode(), form)
+async def _patch(subject: Subject, form: str, change: Any, query: str = "") -> None:
+    await subject.expect(200, "PATCH", subject.path + query, json.dumps(change).encode(), form)
 
 
-async def update(one: Subject) -> None:
+async def update(subject: Subject) -> None:
     while True:
-        found = json.loads(await one.expect(200, "GET", one.path))
-        found["metadata"].setdefault("labels", {})["update"] = "done"
-        body, form = one.encode(found, one.number + 1)
-        status, text = await one.send("PUT", one.path, body, form)
+        obj = json.loads(await subject.expect(200, "GET", subject.path))
+        obj["metadata"].setdefault("labels", {})["update"] = "done"
+        body, form = subject.encode(obj, subject.number + 1)
+        status, text = await subject.send("PUT", subject.path, body, form)
         if status != 409:
-            assert status == 200, (one.path, text[:500])
+            assert status == 200, (subject.path, text[:500])
             return
 
 
-async def generate_name(one: Subject) -> None:
-    if not one.generates:
+async def generate_name(subject: Subject) -> None:
+    if not subject.generates:
         return
-    body = one.body | {"metadata": {"generateName": f"{one.name}-"}}
-    sent, form = one.encode(body, one.number)
-    one.generated = json.loads(await one.expect(201, "POST", one.collection, sent, form))["metadata"]["name"]
-    await one.expect(201, "POST", one.collection + "?dryRun=All", sent, form)
+    body = subject.body | {"metadata": {"generateName": f"{subject.name}-"}}
+    sent, form = subject.encode(body, subject.number)
+    subject.generated = json.loads(await subject.expect(201, "POST", subject.collection, sent, form))[
+        "metadata"
+    ]["name"]
+    await subject.expect(201, "POST", subject.collection + "?dryRun=All", sent, form)
 
 
 STEPS: tuple[Callable[[Subject], Awaitable[None]], ...] = (
@@ -186,34 +188,34 @@ STEPS: tuple[Callable[[Subject], Awaitable[None]], ...] = (
 )
 
 
-async def delete(one: Subject) -> None:
+async def delete(subject: Subject) -> None:
     """Delete the object with the generated name; a finalizer may keep it for a while."""
-    if one.generated:
-        path = f"{one.collection}/{one.generated}"
-        status, body = await one.send("DELETE", path)
+    if subject.generated:
+        path = f"{subject.collection}/{subject.generated}"
+        status, body = await subject.send("DELETE", path)
         assert status in (200, 202), (path, body[:500])
-        status, body = await one.send("GET", path)
+        status, body = await subject.send("GET", path)
         assert status == 404 or "deletionTimestamp" in json.loads(body)["metadata"], (path, status)
 
 
-async def is_as_written(one: Subject) -> None:
+async def is_as_written(subject: Subject) -> None:
     """The stored object has what every request wrote."""
-    found = json.loads(await one.expect(200, "GET", one.path))
-    verbs = ["merge", "apply", "update"] + ([] if one.custom else ["strategic"])
-    assert {verb: found["metadata"]["labels"].get(verb) for verb in verbs} == dict.fromkeys(verbs, "done")
-    assert found["metadata"]["annotations"]["json-patch"] == "done", one.path
+    obj = json.loads(await subject.expect(200, "GET", subject.path))
+    verbs = ["merge", "apply", "update"] + ([] if subject.custom else ["strategic"])
+    assert {verb: obj["metadata"]["labels"].get(verb) for verb in verbs} == dict.fromkeys(verbs, "done")
+    assert obj["metadata"]["annotations"]["json-patch"] == "done", subject.path
     for field in ("spec", "data", "rules", "webhooks"):
-        expected = one.body.get(field, {})
-        assert not expected or contains(found[field], expected), (one.path, field, found[field])
+        expected = subject.body.get(field, {})
+        assert not expected or contains(obj[field], expected), (subject.path, field, obj[field])
 
 
-def contains(found: Any, expected: Any) -> bool:
+def contains(actual: Any, expected: Any) -> bool:
     """Whether all that is expected is there, beside defaults."""
     if isinstance(expected, dict):
-        return all(key in found and contains(found[key], value) for key, value in expected.items())
+        return all(key in actual and contains(actual[key], value) for key, value in expected.items())
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(contains, found, expected))
-    return bool(found == expected)
+        return len(actual) == len(expected) and all(map(contains, actual, expected))
+    return bool(actual == expected)
 
 
 async def subjects(server: Server) -> list[Subject]:
@@ -247,14 +249,14 @@ async def test_every_verb_is_first_used_by_several_connections(
             for step in STEPS:
                 await asyncio.gather(*map(step, every))
         else:
-            await asyncio.gather(*(run(one, number) for number, one in enumerate(every)))
+            await asyncio.gather(*(run(subject, number) for number, subject in enumerate(every)))
         await asyncio.gather(*map(delete, every))
         await asyncio.gather(*map(is_as_written, every))
         assert server.process is not None
         assert server.process.poll() is None
 
 
-async def run(one: Subject, first: int) -> None:
+async def run(subject: Subject, first: int) -> None:
     """All steps one after the other, beginning with a step of its own."""
     for number in range(len(STEPS)):
-        await STEPS[(first + number) % len(STEPS)](one)
+        await STEPS[(first + number) % len(STEPS)](subject)

@@ -56,12 +56,16 @@ async def create_first_objects_of_new_kinds(server: Server) -> None:
 async def resources_of(server: Server, group: str) -> dict[str, dict[str, Any]]:
     """The resources of a group that can be created, by plural."""
     document = (await server.ask("GET", root_of(group))).json
-    found = [one for one in document["resources"] if "create" in one["verbs"] and "/" not in one["name"]]
-    return {one["name"]: one for one in found}
+    found = [
+        resource
+        for resource in document["resources"]
+        if "create" in resource["verbs"] and "/" not in resource["name"]
+    ]
+    return {resource["name"]: resource for resource in found}
 
 
 async def served(server: Server) -> set[tuple[str, str]]:
     """Everything that the server lets clients create."""
-    groups = [one["name"] for one in (await server.ask("GET", "/apis")).json["groups"]]
+    groups = [group["name"] for group in (await server.ask("GET", "/apis")).json["groups"]]
     known = [group for group in ("", *groups) if group != "test.dev"]
     return {(group, plural) for group in known for plural in await resources_of(server, group)}

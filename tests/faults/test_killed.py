@@ -101,17 +101,17 @@ class Load:
         self.counted[name] = self.unsure_counts[name] = 0
         path = f"{CONFIG_MAPS}/{name}"
         while not self.stopped:
-            found = await self.ask("GET", path)
-            if found is None:
+            response = await self.ask("GET", path)
+            if response is None:
                 continue
-            if found.status == 404:
+            if response.status == 404:
                 await self.ask("POST", CONFIG_MAPS, config_map(name, n="0"))
                 continue
-            revision, value = found.json["metadata"]["resourceVersion"], int(found.json["data"]["n"])
+            revision, value = response.json["metadata"]["resourceVersion"], int(response.json["data"]["n"])
             low = self.counted[name]
             assert low <= value <= low + self.unsure_counts[name], "a write is lost, or was made twice"
-            wanted = config_map(name, revision=revision, n=str(value + 1))
-            answer = await self.ask("PUT", path, wanted)
+            update = config_map(name, revision=revision, n=str(value + 1))
+            answer = await self.ask("PUT", path, update)
             if answer is None:
                 self.unsure_counts[name] += 1
             else:
@@ -148,9 +148,9 @@ class Watcher:
         if answer.status != 200:
             await self._wait(answer.status)
             return
-        found, before = answer.json, self.known
-        self.known = {item["metadata"]["name"]: _seen(item) for item in found["items"]}
-        revision = int(found["metadata"]["resourceVersion"])
+        listed, before = answer.json, self.known
+        self.known = {item["metadata"]["name"]: _seen(item) for item in listed["items"]}
+        revision = int(listed["metadata"]["resourceVersion"])
         newest = max((seen[0] for seen in before.values()), default=0)
         assert revision >= newest, "the list is older than what was watched"
         for name, (seen, _) in before.items():
@@ -256,16 +256,16 @@ async def bear(server: Server, deaths: int, *others: Blow) -> None:
         task.cancel()
     results = await asyncio.gather(*watching, return_exceptions=True)
     assert all(isinstance(result, asyncio.CancelledError) for result in results), results
-    told = [watcher.events for watcher in watchers]
+    event_lists = [watcher.events for watcher in watchers]
     lists = [watcher.lists for watcher in watchers]
-    print(f"{len(load.uids)} acknowledged, {len(load.unsure)} unsure; events {told}, lists {lists}")
+    print(f"{len(load.uids)} acknowledged, {len(load.unsure)} unsure; events {event_lists}, lists {lists}")
 
 
 async def compare(load: Load, watchers: list[Watcher]) -> None:
     """What the writers were told, what is there, and what the watchers know."""
-    found = (await load.server.ask("GET", CONFIG_MAPS)).json
-    there = {item["metadata"]["name"]: item for item in found["items"]}
-    assert len(there) == len(found["items"])
+    listed = (await load.server.ask("GET", CONFIG_MAPS)).json
+    there = {item["metadata"]["name"]: item for item in listed["items"]}
+    assert len(there) == len(listed["items"])
     for name, uid in load.uids.items():
         if name in load.deleted:
             assert name not in there, f"{name} came back"
@@ -275,10 +275,10 @@ async def compare(load: Load, watchers: list[Watcher]) -> None:
     assert ours <= load.uids.keys() | load.unsure
     for name, low in load.counted.items():
         assert low <= int(there[name]["data"]["n"]) <= low + load.unsure_counts[name]
-    wanted = {name: _seen(item) for name, item in there.items()}
+    expected = {name: _seen(item) for name, item in there.items()}
     async with asyncio.timeout(_WITHIN_S):
         for watcher in watchers:
-            while watcher.known != wanted:  # noqa: ASYNC110 - a bound is set around it
+            while watcher.known != expected:  # noqa: ASYNC110 - a bound is set around it
                 await asyncio.sleep(0.02)
 
 

@@ -288,10 +288,10 @@ def wide(count: int, field: dict[str, Any]) -> dict[str, Any]:
 
 def nested(depth: int, word: str) -> dict[str, Any]:
     """Schemas in schemas."""
-    found: dict[str, Any] = {"type": "string"}
+    schema: dict[str, Any] = {"type": "string"}
     for _ in range(depth):
-        found = {"type": "array", "items": found} if word == "items" else an_object(a=found)
-    return an_object(a=found)
+        schema = {"type": "array", "items": schema} if word == "items" else an_object(a=schema)
+    return an_object(a=schema)
 
 
 TEXT = {"type": "string", "maxLength": 10}

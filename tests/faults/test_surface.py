@@ -57,9 +57,9 @@ def check_answer(status: int, body: bytes, what: str) -> None:
     text = body.decode(errors="replace")
     assert status < 500 or status == 503 or is_as_kubernetes(status, text), f"{what}: {status} {text[:500]}"
     if status >= 400 and text.startswith("{"):
-        found = json.loads(body)
-        assert (found["kind"], found["code"]) == ("Status", status), f"{what}: {text[:500]}"
-        assert found["message"], what
+        document = json.loads(body)
+        assert (document["kind"], document["code"]) == ("Status", status), f"{what}: {text[:500]}"
+        assert document["message"], what
 
 
 _AS_KUBERNETES = {
@@ -76,9 +76,9 @@ _AS_KUBERNETES = {
 
 def is_as_kubernetes(status: int, text: str) -> bool:
     """Whether the real server gives the same 5xx."""
-    found = json.loads(text)
+    document = json.loads(text)
     texts = _AS_KUBERNETES.get(status)
-    return texts is not None and bool(texts.fullmatch(found["message"]))
+    return texts is not None and bool(texts.fullmatch(document["message"]))
 
 
 def check_memory(server: Server) -> None:
@@ -107,12 +107,12 @@ def ask_all(documents: list[dict[str, Any]], url: str, token: str, ca: str) -> i
     with requests.Session() as session:
         session.trust_env = False
         session.headers["authorization"] = f"Bearer {token}"
-        found = (
+        operations = (
             one
             for document in documents
             for one in schemathesis.openapi.from_dict(document).get_all_operations()
         )
-        for number, result in enumerate(found):
+        for number, result in enumerate(operations):
             if number % _EVERY:
                 continue
             assert isinstance(result, Ok), result
