@@ -144,7 +144,7 @@ class Host:
         """Those of the unit on the page about Deliveries. Its roots exist, and its hooks find `systemctl`."""
         page = self.translated((FOLDER / "deliveries.md").read_text())
         words = shlex.split(page.partition("ExecStart=/")[2].splitlines()[0])
-        found = []
+        options = []
         for flag, value in itertools.pairwise(words):
             if flag == "--delivery-root":
                 Path(value.partition("=")[2]).mkdir(parents=True)
@@ -153,8 +153,8 @@ class Host:
                 value = f'{name}=PATH="{self.root}/bin:$PATH"; {command}'
             elif flag != "--deployed-check-allow":
                 continue
-            found += [flag, value]
-        return found
+            options += [flag, value]
+        return options
 
     def install(self, program: Path) -> None:
         """Make a program available to the commands of a page."""
@@ -163,9 +163,9 @@ class Host:
     def started(self, pid: int, line: str) -> None:
         """certwright runs as that process and has printed that line."""
         (self._run / "certwright").write_text(str(pid))
-        found = re.search(r"https://127\.0\.0\.1:(\d+)", line)
-        assert found, line
-        self.api_port = int(found[1])
+        match = re.search(r"https://127\.0\.0\.1:(\d+)", line)
+        assert match, line
+        self.api_port = int(match[1])
 
     def environment(self) -> dict[str, str]:
         """Of the commands of a page."""
@@ -178,8 +178,8 @@ class Host:
         """Write the files of the page and run its commands. Raises `CalledProcessError`."""
         folder = self.root / "pages" / page.stem
         folder.mkdir(parents=True)
-        if found := _ON_CHANGE.search(page.read_text()):
-            self._write("on-change", f'#!/bin/sh\nPATH="{self.root}/bin:$PATH"\n{found[1]}\n')
+        if match := _ON_CHANGE.search(page.read_text()):
+            self._write("on-change", f'#!/bin/sh\nPATH="{self.root}/bin:$PATH"\n{match[1]}\n')
         needed: set[str] = set()
         for block in blocks(page):
             needed |= set(_EXPORTED.findall(block.text))
