@@ -23,8 +23,8 @@ from support.openbao import Bao, app_role, openbao
 @pytest.fixture(scope="module")
 def bao() -> Iterator[Bao]:
     """A server that no test leaves sealed."""
-    with openbao() as found:
-        yield found
+    with openbao() as server:
+        yield server
 
 
 @dataclass
@@ -97,13 +97,13 @@ async def make(bao: Bao) -> AsyncIterator[MakeSetup]:
             ref = SecretKeySelector(name="app-role", key="secretId")
             auth = VaultAuth(app_role=VaultAppRole(path="approle", role_id=role, secret_ref=ref))
         spec = VaultIssuer(auth=auth, server=bao.url, path=path, ca_bundle=bao.ca_pem, namespace=namespace)
-        found = VaultSetup(Vault(), view_of(spec), {"app-role": {"secretId": f"{secret}\n".encode()}})
-        made.append(found)
-        return found
+        setup = VaultSetup(Vault(), view_of(spec), {"app-role": {"secretId": f"{secret}\n".encode()}})
+        made.append(setup)
+        return setup
 
     yield make_one
-    for one in made:
-        for client in one.clients:
+    for instance in made:
+        for client in instance.clients:
             await client.close()
 
 

@@ -116,7 +116,7 @@ async def test_a_lifetime_that_the_role_shortens_is_warned_about(make: MakeSetup
     setup.now = datetime.now(UTC)
     outcome = await setup.sign(lasting(setup, "48h"))
     assert isinstance(outcome, Signed)
-    assert [one.reason for one in outcome.warnings] == ["BadConfig"]
+    assert [event.reason for event in outcome.warnings] == ["BadConfig"]
     assert "change spec.duration, or max_ttl of the role" in outcome.warnings[0].message
     exact = await setup.sign(lasting(setup, "24h"))
     assert isinstance(exact, Signed)

@@ -126,8 +126,8 @@ async def test_a_request_of_kubernetes_is_signed_for_the_time_that_it_names(bao:
     async with live_world(enabled=ENABLED) as world:
         await add_issuer(world, bao)
         await approved(world, request_for("mine.example.org"))
-        found = await until(world, lambda one: bool(one.status.certificate))
-        (leaf,) = read_chain(found.status.certificate)
+        request = await until(world, lambda obj: bool(obj.status.certificate))
+        (leaf,) = read_chain(request.status.certificate)
         assert leaf.dns_names == ("mine.example.org",)
         assert 3600 <= (leaf.not_after - leaf.not_before).total_seconds() <= 3660
 
@@ -138,8 +138,8 @@ async def test_a_request_of_kubernetes_that_the_role_forbids_fails_with_cert_man
     async with live_world(enabled=ENABLED) as world:
         await add_issuer(world, bao)
         await approved(world, request_for("mine.example.com"))
-        found = await until(world, lambda one: one.status.has("Failed"))
-        (failed,) = [one for one in found.status.conditions if one.type == "Failed"]
+        request = await until(world, lambda obj: obj.status.has("Failed"))
+        (failed,) = [condition for condition in request.status.conditions if condition.type == "Failed"]
         assert failed.reason == "ErrorSigning"
         assert "mine.example.com not allowed by this role" in failed.message
 
@@ -155,13 +155,13 @@ async def test_a_request_of_kubernetes_waits_while_the_server_is_sealed(bao: Bao
                 return any(one.reason == "ErrorSigning" for one in await world.events())
 
             await eventually(is_reported)
-            (event,) = [one for one in await world.events() if one.reason == "ErrorSigning"]
+            (event,) = [event for event in await world.events() if event.reason == "ErrorSigning"]
             assert "sealed" in event.message
             assert not (await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")).status.has("Failed")
         finally:
             bao.unseal()
         await world.start_controllers(enabled=ENABLED)
-        await until(world, lambda one: bool(one.status.certificate))
+        await until(world, lambda request: bool(request.status.certificate))
 
 
 async def test_the_chain_of_an_intermediate_ca_is_sorted_and_ends_below_the_root(bao: Bao) -> None:
@@ -181,7 +181,7 @@ async def test_the_chain_of_an_intermediate_ca_is_sorted_and_ends_below_the_root
         await want(world, "web")
         await eventually(lambda: world.has_issued("web"))
         secret = await world.secret("web")
-        names = [one.common_name for one in read_chain(secret.data["tls.crt"])]
+        names = [certificate.common_name for certificate in read_chain(secret.data["tls.crt"])]
         assert names[1:] == ["below"]
         assert read_certificate(secret.data["ca.crt"]).common_name == "bao root"
 
@@ -192,7 +192,7 @@ async def test_the_check_is_repeated_when_a_secret_of_the_issuer_changes(bao: Ba
         await world.client.patch(SECRETS, "app-role", "default", {"data": {"secretId": "d3Jvbmc="}})
 
         async def is_refused() -> bool:
-            found = conditions.find((await world.get(ISSUERS, "vault")).status.conditions, "Ready")
-            return found is not None and "invalid role or secret ID" in found.message
+            condition = conditions.find((await world.get(ISSUERS, "vault")).status.conditions, "Ready")
+            return condition is not None and "invalid role or secret ID" in condition.message
 
         await eventually(is_refused)

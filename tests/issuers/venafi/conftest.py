@@ -31,8 +31,8 @@ PLAN = CsrPlan(common_name="web.example.org", dns_names=("web.example.org", "exa
 @pytest.fixture
 def fake() -> Iterator[FakeVenafi]:
     """A server without orders."""
-    with fake_venafi() as found:
-        yield found
+    with fake_venafi() as venafi:
+        yield venafi
 
 
 @dataclass
@@ -162,35 +162,35 @@ PRODUCTS = ("tpp", "tpp by token", "cloud", "ngts")
 def make_setup(product: str, fake: FakeVenafi) -> VenafiSetup:
     """An issuer of that product."""
     issuer = replace(view(IssuerSpec(venafi=spec_of(product, fake))), name="venafi", uid=f"uid-{product}")
-    found = VenafiSetup(Venafi(), issuer, {"login": secret_of(product, fake)}, fake=fake)
-    fake.state.now = found.now
-    return found
+    created = VenafiSetup(Venafi(), issuer, {"login": secret_of(product, fake)}, fake=fake)
+    fake.state.now = created.now
+    return created
 
 
 @pytest.fixture(params=PRODUCTS)
 async def setup(request: pytest.FixtureRequest, fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
     """An issuer of each product."""
-    found = make_setup(str(request.param), fake)
-    yield found
-    for client in found.clients:
+    created = make_setup(str(request.param), fake)
+    yield created
+    for client in created.clients:
         await client.close()
 
 
 @pytest.fixture
 async def tpp(fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
     """An issuer of TPP by user and password."""
-    found = make_setup("tpp", fake)
-    yield found
-    for client in found.clients:
+    created = make_setup("tpp", fake)
+    yield created
+    for client in created.clients:
         await client.close()
 
 
 @pytest.fixture
 async def cloud(fake: FakeVenafi) -> AsyncIterator[VenafiSetup]:
     """An issuer of SaaS."""
-    found = make_setup("cloud", fake)
-    yield found
-    for client in found.clients:
+    created = make_setup("cloud", fake)
+    yield created
+    for client in created.clients:
         await client.close()
 
 

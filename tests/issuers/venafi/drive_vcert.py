@@ -59,8 +59,8 @@ def main() -> None:
     request.use_legacy_pem = True
     if not given.get("id"):
         connection.request_cert(request, given["zone"])
-    found = connection.retrieve_cert(request)
-    print(f"\n{json.dumps({'id': request.id, 'chain': [found.cert, *found.chain]})}")
+    certificate = connection.retrieve_cert(request)
+    print(f"\n{json.dumps({'id': request.id, 'chain': [certificate.cert, *certificate.chain]})}")
 
 
 main()

@@ -56,10 +56,10 @@ class Live(World):
     async def has_issued(self, name: str) -> bool:
         """Whether the Certificate is Ready."""
         try:
-            found = await self.certificate(name)
+            certificate = await self.certificate(name)
         except NotFound:
             return False
-        return conditions.is_true(found.status.conditions, "Ready")
+        return conditions.is_true(certificate.status.conditions, "Ready")
 
 
 @asynccontextmanager

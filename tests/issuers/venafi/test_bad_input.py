@@ -213,8 +213,8 @@ async def test_a_server_that_is_away_is_no_matter_of_the_zone(tpp: VenafiSetup) 
 
 
 async def test_a_pickup_id_that_is_no_name_is_not_saved(tpp: VenafiSetup) -> None:
-    for found in ("x" * 100_000, "a\nb"):
-        body = json.dumps({"CertificateDN": found}).encode()
+    for text in ("x" * 100_000, "a\nb"):
+        body = json.dumps({"CertificateDN": text}).encode()
         tpp.fake.state.answers[PATHS["uid-tpp"]] = (200, JSON, body)
         signing, outcome = await tpp.process(tpp.request())
         assert isinstance(outcome, Pending)

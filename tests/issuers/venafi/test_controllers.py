@@ -48,7 +48,7 @@ async def test_a_certificate_is_issued_and_its_request_names_the_order(
         assert request.metadata.annotations[VENAFI_PICKUP_ID] == fake.state.placed[0]
         assert read_chain((await world.secret("web")).data["tls.crt"])[0].common_name == "web.example.com"
         assert len(fake.state.placed) == 1
-        assert "Ready" in [one.reason for one in await world.events()]
+        assert "Ready" in [event.reason for event in await world.events()]
 
 
 @pytest.mark.usefixtures("trusted")
@@ -99,7 +99,7 @@ async def test_after_a_crash_at_any_write_nothing_is_ordered_twice(
         await until(lambda: has_got_to(world, cut))
         await world.stop_controllers()
         requests = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
-        is_saved = any(VENAFI_PICKUP_ID in one.metadata.annotations for one in requests)
+        is_saved = any(VENAFI_PICKUP_ID in request.metadata.annotations for request in requests)
         world.recording.handler = world.server.handle
         await world.start_controllers()
         await until(lambda: world.has_issued("web"))
@@ -154,7 +154,7 @@ async def test_custom_fields_of_the_issuer_and_of_the_certificate_are_merged(fak
         )
         await until(lambda: world.has_issued("web"))
         (order,) = fake.state.orders.values()
-        assert sorted(order.body["CustomFields"], key=lambda one: str(one["Name"])) == [
+        assert sorted(order.body["CustomFields"], key=lambda field: str(field["Name"])) == [
             {"Name": "Cost", "Values": ["7", "8"]},
             {"Name": "Owner", "Values": ["web team"]},
             {"Name": "Tier", "Values": ["1"]},
@@ -213,8 +213,8 @@ async def test_a_signing_request_of_kubernetes_names_its_order(fake: FakeVenafi)
             subresource="approval",
         )
         await until(lambda: is_signed(world))
-        found = await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")
-        pickup_id = found.metadata.annotations["venafi.experimental.cert-manager.io/pickup-id"]
+        obj = await world.get(CERTIFICATE_SIGNING_REQUESTS, "mine")
+        pickup_id = obj.metadata.annotations["venafi.experimental.cert-manager.io/pickup-id"]
         assert fake.state.placed == [pickup_id]
         assert fake.state.orders[pickup_id].body["CustomFields"] == [{"Name": "Owner", "Values": ["me"]}]
 
@@ -231,15 +231,18 @@ async def is_ready(world: Live) -> bool:
 
 async def are_issued(world: Live, number: int) -> bool:
     """Whether so many Certificates are Ready."""
-    found = (await world.client.list(CERTIFICATES, "default")).items
-    return sum(conditions.is_true(one.status.conditions, "Ready") for one in found) == number
+    certificates = (await world.client.list(CERTIFICATES, "default")).items
+    return (
+        sum(conditions.is_true(certificate.status.conditions, "Ready") for certificate in certificates)
+        == number
+    )
 
 
 async def is_pending(world: Live) -> bool:
     """Whether a request waits for its order."""
-    found = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
-    ready = [conditions.find(one.status.conditions, "Ready") for one in found]
-    return any(one is not None and one.reason == "Pending" for one in ready)
+    requests = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
+    ready = [conditions.find(request.status.conditions, "Ready") for request in requests]
+    return any(condition is not None and condition.reason == "Pending" for condition in ready)
 
 
 async def has_failed(world: Live) -> bool:

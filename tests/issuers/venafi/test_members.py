@@ -48,8 +48,8 @@ async def add(world: Live, name: str = "web", **spec: Any) -> None:
 
 async def request(world: Live) -> CertificateRequest:
     """Its request."""
-    (found,) = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
-    return found
+    (only_request,) = (await world.client.list(CERTIFICATE_REQUESTS, "default")).items
+    return only_request
 
 
 async def member(world: Live) -> str:

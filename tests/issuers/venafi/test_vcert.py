@@ -50,32 +50,32 @@ async def vcert(setup: VenafiSetup, folder: Path, **given: str) -> dict[str, Any
     )
     answer, complaints = await process.communicate(json.dumps(settings).encode())
     assert process.returncode == 0, complaints.decode()
-    found: dict[str, Any] = json.loads(answer.splitlines()[-1])
-    return found
+    document: dict[str, Any] = json.loads(answer.splitlines()[-1])
+    return document
 
 
 async def test_both_get_the_same_certificate_for_an_order_of_vcert(
     setup: VenafiSetup, tmp_path: Path
 ) -> None:
     signing = setup.request(PLAN)
-    found = await vcert(setup, tmp_path, csr=signing.request.spec.request.decode())
-    ours = await setup.sign(annotated(signing, {VENAFI_PICKUP_ID: found["id"]}))
+    result = await vcert(setup, tmp_path, csr=signing.request.spec.request.decode())
+    ours = await setup.sign(annotated(signing, {VENAFI_PICKUP_ID: result["id"]}))
     assert isinstance(ours, Signed)
     assert len(setup.fake.state.placed) == 1
-    theirs = read_chain("\n".join(found["chain"]).encode())
+    theirs = read_chain("\n".join(result["chain"]).encode())
     assert read_chain(ours.chain_pem + ours.ca_pem) == theirs
 
 
 async def test_both_get_the_same_certificate_for_an_order_of_ours(setup: VenafiSetup, tmp_path: Path) -> None:
     ours = await setup.issue()
     (pickup_id,) = setup.fake.state.placed
-    found = await vcert(setup, tmp_path, id=pickup_id)
-    assert read_chain("\n".join(found["chain"]).encode()) == read_chain(ours.chain_pem + ours.ca_pem)
+    result = await vcert(setup, tmp_path, id=pickup_id)
+    assert read_chain("\n".join(result["chain"]).encode()) == read_chain(ours.chain_pem + ours.ca_pem)
 
 
 @pytest.mark.parametrize("setup", ["tpp", "cloud", "ngts"], indirect=True)
 async def test_vcert_accepts_a_pending_order(setup: VenafiSetup, tmp_path: Path) -> None:
     setup.fake.state.polls = 1
     signing = setup.request(PLAN)
-    found = await vcert(setup, tmp_path, csr=signing.request.spec.request.decode())
-    assert len(found["chain"]) == 3
+    result = await vcert(setup, tmp_path, csr=signing.request.spec.request.decode())
+    assert len(result["chain"]) == 3
