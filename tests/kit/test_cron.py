@@ -16,8 +16,8 @@ BERLIN = ZoneInfo("Europe/Berlin")
 def moments(text: str, begin: str, count: int, zone: str = "UTC") -> list[str]:
     """The next moments as text in UTC, without year and seconds."""
     start = datetime.fromisoformat(begin).replace(tzinfo=UTC)
-    found = islice(moments_after(text, start, ZoneInfo(zone)), count)
-    return [f"{moment:%m-%d %H:%M}" for moment in found]
+    fire_times = islice(moments_after(text, start, ZoneInfo(zone)), count)
+    return [f"{moment:%m-%d %H:%M}" for moment in fire_times]
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,22 @@ def test_the_zone_counts_in_summer_and_winter() -> None:
 
 def test_an_hour_that_is_skipped_in_spring_is_not_lost() -> None:
     # Clocks go from 02:00 to 03:00 on 2026-03-29 (01:00 UTC).
-    found = moments("30 2 * * *", "2026-03-28T00:00", 3, "Europe/Berlin")
-    assert found == ["03-28 01:30", "03-29 01:00", "03-30 00:30"]
+    fire_times = moments("30 2 * * *", "2026-03-28T00:00", 3, "Europe/Berlin")
+    assert fire_times == ["03-28 01:30", "03-29 01:00", "03-30 00:30"]
 
 
 def test_an_hour_that_comes_twice_in_autumn_counts_once() -> None:
     # Clocks go from 03:00 back to 02:00 on 2026-10-25 (01:00 UTC).
-    found = moments("30 2 * * *", "2026-10-24T00:00", 3, "Europe/Berlin")
-    assert found == ["10-24 00:30", "10-25 00:30", "10-26 01:30"]
+    fire_times = moments("30 2 * * *", "2026-10-24T00:00", 3, "Europe/Berlin")
+    assert fire_times == ["10-24 00:30", "10-25 00:30", "10-26 01:30"]
     assert moments("30 2 * * *", "2026-10-25T00:45", 1, "Europe/Berlin") == ["10-26 01:30"]
     assert moments("30 2 * * *", "2026-10-25T01:15", 1, "Europe/Berlin") == ["10-26 01:30"]
 
 
 def test_every_hour_means_every_hour_that_passes() -> None:
     begin = datetime(2026, 10, 24, 23, 30, tzinfo=UTC)
-    found = list(islice(moments_after("0 * * * *", begin, BERLIN), 5))
-    assert [b - a for a, b in pairwise(found)] == [timedelta(hours=1)] * 4
+    fire_times = list(islice(moments_after("0 * * * *", begin, BERLIN), 5))
+    assert [b - a for a, b in pairwise(fire_times)] == [timedelta(hours=1)] * 4
 
 
 @pytest.mark.parametrize("text", ["0 0 30 2 *", "0 0 31 4,6,9,11 *"])

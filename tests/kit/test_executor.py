@@ -192,17 +192,17 @@ def test_each_loop_gets_its_own_answers(executor: Threads) -> None:
     async def ask(begin: int) -> list[int]:
         return await asyncio.gather(*(executor.run(partial(int, n)) for n in range(begin, begin + 200)))
 
-    found: dict[int, list[int]] = {}
+    numbers: dict[int, list[int]] = {}
 
     def be_a_loop(begin: int) -> None:
-        found[begin] = asyncio.run(ask(begin))
+        numbers[begin] = asyncio.run(ask(begin))
 
     loops = [threading.Thread(target=be_a_loop, args=(begin,)) for begin in (0, 1000, 2000)]
     for loop in loops:
         loop.start()
     for loop in loops:
         loop.join(_PATIENCE_S)
-    assert found == {n: list(range(n, n + 200)) for n in (0, 1000, 2000)}
+    assert numbers == {n: list(range(n, n + 200)) for n in (0, 1000, 2000)}
 
 
 async def test_what_was_worked_on_is_held_by_nobody_afterwards(executor: Threads) -> None:

@@ -40,10 +40,10 @@ def test_an_event_has_its_values_in_both_forms(capsys: pytest.CaptureFixture[str
         "INFO x: failed nextAttempt=2026-01-02T03:04:05Z issuer=Issuer/default/ca "
         'cause="it said \\"no\\"" attempts=2'
     )
-    found = json.loads(line)
-    assert (found["msg"], found["level"], found["attempts"]) == ("failed", "info", 2)
-    assert (found["nextAttempt"], found["cause"]) == ("2026-01-02T03:04:05Z", 'it said "no"')
-    assert "missing" not in found
+    document = json.loads(line)
+    assert (document["msg"], document["level"], document["attempts"]) == ("failed", "info", 2)
+    assert (document["nextAttempt"], document["cause"]) == ("2026-01-02T03:04:05Z", 'it said "no"')
+    assert "missing" not in document
 
 
 def test_the_text_of_a_remote_server_cannot_forge_a_line(capsys: pytest.CaptureFixture[str]) -> None:

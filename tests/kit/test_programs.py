@@ -91,4 +91,4 @@ async def test_what_has_left_its_group_is_waited_for_by_nobody(
     assert runs(left)
     os.kill(left, signal.SIGKILL)
     # Whoever listens to it still is done before the loop is closed.
-    await until(lambda: all(one.name != "program" for one in threading.enumerate()))
+    await until(lambda: all(thread.name != "program" for thread in threading.enumerate()))

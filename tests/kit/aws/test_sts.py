@@ -30,11 +30,14 @@ def keys(credentials: AwsCredentials) -> StaticKeys:
 
 async def test_a_role_is_assumed_for_an_hour(aws: Aws, tools: AwsTools) -> None:
     user, role = aws.make_user("assumes", "sts:AssumeRole"), aws.make_role("assumed", "route53:*")
-    found = await AssumedRole(role=role, base=keys(user), endpoint=endpoint(aws)).fetch(tools)
-    assert found.session_token
-    assert found.expires_at is not None
-    assert timedelta(minutes=50) < found.expires_at - tools.now() <= timedelta(hours=1)
-    assert await identity_of(aws, tools, found) == f"arn:aws:sts::{ACCOUNT}:assumed-role/assumed/certwright"
+    credentials = await AssumedRole(role=role, base=keys(user), endpoint=endpoint(aws)).fetch(tools)
+    assert credentials.session_token
+    assert credentials.expires_at is not None
+    assert timedelta(minutes=50) < credentials.expires_at - tools.now() <= timedelta(hours=1)
+    assert (
+        await identity_of(aws, tools, credentials)
+        == f"arn:aws:sts::{ACCOUNT}:assumed-role/assumed/certwright"
+    )
 
 
 async def test_a_role_is_assumed_by_a_session(aws: Aws, tools: AwsTools) -> None:
@@ -42,8 +45,8 @@ async def test_a_role_is_assumed_by_a_session(aws: Aws, tools: AwsTools) -> None
     user, first = aws.make_user("chains", "sts:AssumeRole"), aws.make_role("first", "sts:AssumeRole")
     base = AssumedRole(role=first, base=keys(user), endpoint=endpoint(aws))
     second = AssumedRole(role=aws.make_role("second"), base=base, endpoint=endpoint(aws))
-    found = await second.fetch(tools)
-    assert (await identity_of(aws, tools, found)).endswith("assumed-role/second/certwright")
+    credentials = await second.fetch(tools)
+    assert (await identity_of(aws, tools, credentials)).endswith("assumed-role/second/certwright")
 
 
 @pytest.mark.parametrize(
@@ -100,8 +103,11 @@ async def test_a_token_is_exchanged_for_the_role_that_trusts_its_subject(aws: Aw
         source = WebIdentity(role=role, identity=subject, get_token=get_token, endpoint=endpoint(aws))
         return await source.fetch(tools)
 
-    found = await fetch("system:serviceaccount:default:right")
-    assert await identity_of(aws, tools, found) == f"arn:aws:sts::{ACCOUNT}:assumed-role/federated/certwright"
+    credentials = await fetch("system:serviceaccount:default:right")
+    assert (
+        await identity_of(aws, tools, credentials)
+        == f"arn:aws:sts::{ACCOUNT}:assumed-role/federated/certwright"
+    )
     with pytest.raises(AwsDenied, match="AccessDenied"):
         await fetch("system:serviceaccount:default:another")
 
@@ -154,5 +160,5 @@ def token_of(subject: str) -> str:
             "exp": int(datetime.now(UTC).timestamp()) + 600,
         },
     ]
-    encoded = [base64.urlsafe_b64encode(json.dumps(one).encode()).rstrip(b"=").decode() for one in parts]
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
     return ".".join([*encoded, "c2lnbmF0dXJl"])
