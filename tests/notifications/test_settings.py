@@ -19,10 +19,10 @@ def read(tmp_path: Path, text: str) -> object:
 
 def test_a_short_file_is_enough(tmp_path: Path) -> None:
     (tmp_path / "n.yaml").write_text(f"destinations: [{MAIL}]\nexpiresWithin: 72h\n")
-    found = read_settings(tmp_path / "n.yaml")
-    assert found.destinations[0].smtp is not None
-    assert found.destinations[0].smtp.tls == "starttls"
-    assert (found.failed_attempts, found.expires_within) == (2, timedelta(hours=72))
+    settings = read_settings(tmp_path / "n.yaml")
+    assert settings.destinations[0].smtp is not None
+    assert settings.destinations[0].smtp.tls == "starttls"
+    assert (settings.failed_attempts, settings.expires_within) == (2, timedelta(hours=72))
 
 
 @pytest.mark.parametrize(

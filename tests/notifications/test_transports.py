@@ -214,13 +214,13 @@ async def test_a_webhook_gets_json_with_a_token(
     await webhook.send(DIGEST)
     ((path, headers, body),) = hook.posts
     assert (path, headers["authorization"]) == ("/secret-path?x=1", "Bearer hunter2")
-    found = json.loads(body)
-    assert found["counts"] == {"new": 1, "remaining": 0, "resolved": 1}
-    assert found["new"][0]["object"] == "Certificate shop/wéb"
-    assert (found["new"][0]["nextAttempt"], found["new"][0]["attempts"]) == ("2026-01-02T03:04:05Z", 3)
-    assert found["resolved"] == [{"problem": "issuerFailing", "object": "Issuer shop/ca"}]
+    payload = json.loads(body)
+    assert payload["counts"] == {"new": 1, "remaining": 0, "resolved": 1}
+    assert payload["new"][0]["object"] == "Certificate shop/wéb"
+    assert (payload["new"][0]["nextAttempt"], payload["new"][0]["attempts"]) == ("2026-01-02T03:04:05Z", 3)
+    assert payload["resolved"] == [{"problem": "issuerFailing", "object": "Issuer shop/ca"}]
     # Slack, Mattermost and others show this.
-    assert found["text"].startswith("certwright: problems: 1 new, 1 resolved")
+    assert payload["text"].startswith("certwright: problems: 1 new, 1 resolved")
     # A redirect is not followed, and the path of the URL is in no error.
     hook.status = 307
     with pytest.raises(SendError) as refused:
