@@ -62,18 +62,18 @@ def test_certificates_are_put_in_order_whatever_order_they_came_in() -> None:
 
 
 def test_the_root_is_the_ca_and_is_not_served(openssl: Callable[..., str]) -> None:
-    found = chain.bundle(WHOLE)
-    assert found.chain_pem == chain.pem_of(WHOLE[:3])
-    assert found.ca_pem == TOP.certificate.pem
+    certificates = chain.bundle(WHOLE)
+    assert certificates.chain_pem == chain.pem_of(WHOLE[:3])
+    assert certificates.ca_pem == TOP.certificate.pem
     at = ("-attime", str(int(NOW.timestamp())))
     arguments = ("verify", *at, "-x509_strict", "-CAfile", "ca", "-untrusted", "chain", "chain")
-    assert "OK" in openssl(*arguments, ca=found.ca_pem, chain=found.chain_pem)
+    assert "OK" in openssl(*arguments, ca=certificates.ca_pem, chain=certificates.chain_pem)
 
 
 def test_without_a_root_the_highest_certificate_is_the_ca_and_is_served() -> None:
-    found = chain.bundle(WHOLE[:3])
-    assert found.chain_pem == chain.pem_of(WHOLE[:3])
-    assert found.ca_pem == UPPER.certificate.pem
+    certificates = chain.bundle(WHOLE[:3])
+    assert certificates.chain_pem == chain.pem_of(WHOLE[:3])
+    assert certificates.ca_pem == UPPER.certificate.pem
 
 
 def test_a_root_alone_is_served_and_its_own_ca() -> None:
@@ -111,8 +111,8 @@ def test_cas_that_signed_each_other_are_refused_and_not_followed_for_ever() -> N
     leaf = issued("leaf", a_by_b, is_ca=False)
     with pytest.raises(BadChain):
         chain.in_order([a_by_b.certificate, b_by_a.certificate])
-    found = chain.in_order([leaf.certificate, b_by_a.certificate, a_by_b.certificate])
-    assert names(found) == ["leaf", "A", "B"]
+    certificates = chain.in_order([leaf.certificate, b_by_a.certificate, a_by_b.certificate])
+    assert names(certificates) == ["leaf", "A", "B"]
 
 
 def test_a_name_alone_makes_no_issuer() -> None:

@@ -69,14 +69,14 @@ def use_csr(pem: bytes) -> None:
 
 
 def use_chain(pem: bytes) -> None:
-    found = certificates.read_chain(pem)
-    assert isinstance(found[0].subject_text, str)
-    assert isinstance(found[0].pem, bytes)
-    assert isinstance(found[0].issuer_text, str)
-    chain.bundle(found)
+    ordered = certificates.read_chain(pem)
+    assert isinstance(ordered[0].subject_text, str)
+    assert isinstance(ordered[0].pem, bytes)
+    assert isinstance(ordered[0].issuer_text, str)
+    chain.bundle(ordered)
     signing.sign(
         CSRS[1],
-        ca_cert=found[0],
+        ca_cert=ordered[0],
         ca_key=KEYS[1],
         duration=timedelta(days=1),
         is_ca=True,

@@ -151,10 +151,10 @@ def test_keytool_reads_the_java_key_store_and_gives_the_key_back(
         "changeit",
     )
     run(keytool, "-importkeystore", "-noprompt", *source, *target)
-    found, _, _ = reader.load_key_and_certificates((tmp_path / "k.p12").read_bytes(), b"changeit")
-    assert found is not None
+    private_key, _, _ = reader.load_key_and_certificates((tmp_path / "k.p12").read_bytes(), b"changeit")
+    assert private_key is not None
     assert (
-        found.private_bytes(
+        private_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
         == key
@@ -183,7 +183,7 @@ def test_all_certificates_of_the_ca_are_in_the_trust_stores(tmp_path: Path) -> N
     _, pkcs12_trust = keystores.pkcs12_files(contents, profile="")
     assert pkcs12_trust is not None
     trusted = reader.load_pkcs12(pkcs12_trust, b"changeit").additional_certs
-    assert [one.certificate for one in trusted] == [read_certificate(pem).parsed for pem in (ca, other)]
+    assert [entry.certificate for entry in trusted] == [read_certificate(pem).parsed for pem in (ca, other)]
     _, jks_trust = keystores.jks_files(contents, alias="", now=NOW)
     assert jks_trust is not None
     (tmp_path / "t.jks").write_bytes(jks_trust)

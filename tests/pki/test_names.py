@@ -168,9 +168,9 @@ def test_all_kinds_of_alternative_names_are_found_again() -> None:
 
 
 def test_a_name_given_twice_is_written_once() -> None:
-    found = sans.extension(AltNames(dns_names=("a", "a"), ip_addresses=("::1", "0::1")))
-    assert found is not None
-    assert len(found) == 2
+    extension = sans.extension(AltNames(dns_names=("a", "a"), ip_addresses=("::1", "0::1")))
+    assert extension is not None
+    assert len(extension) == 2
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_it_is_the_form_in_which_keys_and_requests_are_written() -> None:
         (build_csr(CsrPlan(dns_names=("web.example.com",)), key), b"CERTIFICATE REQUEST"),
         (GOOD, b"CERTIFICATE"),
     ):
-        assert [found for found, _ in pem.blocks(text)] == [label]
+        assert [block_label for block_label, _ in pem.blocks(text)] == [label]
         assert pem.blocks(text + GOOD) == [*pem.blocks(text), *pem.blocks(GOOD)]
 
 
@@ -70,5 +70,5 @@ def test_blocks_are_found_only_where_the_very_same_text_can_be_made_of_them(
     at: int, other: bytes, left_out: int
 ) -> None:
     changed = GOOD[:at] + other + GOOD[at + left_out :]
-    found = pem.blocks(changed)
-    assert found == [] or pem.join(found) == changed
+    blocks = pem.blocks(changed)
+    assert blocks == [] or pem.join(blocks) == changed

@@ -33,8 +33,8 @@ def test_the_time_of_renewal(
     lifetime_h: int, before_h: int | None, percentage: int | None, expected_h: int
 ) -> None:
     before = None if before_h is None else before_h * HOUR
-    found = renewal_time(BEGIN, BEGIN + lifetime_h * HOUR, before, percentage)
-    assert found == BEGIN + expected_h * HOUR
+    moment = renewal_time(BEGIN, BEGIN + lifetime_h * HOUR, before, percentage)
+    assert moment == BEGIN + expected_h * HOUR
 
 
 def test_it_has_whole_seconds() -> None:
@@ -110,5 +110,5 @@ def test_seeds_are_spread_evenly_and_for_ever_the_same() -> None:
     shares = sorted(share(f"{number}/1") for number in range(1000))
     assert all(abs(found - number / 1000) < 0.05 for number, found in enumerate(shares))
     # Written down, since another function would move every renewal.
-    found = put_off(BEGIN, HOUR, "0ea80ad8-5243-4b07-a97f-6821ca000000/1")
-    assert found == BEGIN + timedelta(minutes=23, seconds=44)
+    moment = put_off(BEGIN, HOUR, "0ea80ad8-5243-4b07-a97f-6821ca000000/1")
+    assert moment == BEGIN + timedelta(minutes=23, seconds=44)

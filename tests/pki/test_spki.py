@@ -30,8 +30,8 @@ def certificate_of(key: PrivateKey) -> bytes:
 def with_another_point(pem: bytes) -> bytes:
     """The text with a public key that is not on its curve, in place of the one that is there."""
     (label, content), *_ = blocks(pem)
-    found = spki.of_certificate(content) if label == b"CERTIFICATE" else spki.of_request(content)
-    return join([(label, content.replace(found, found[:-64] + b"\x01" * 64))])
+    encoded = spki.of_certificate(content) if label == b"CERTIFICATE" else spki.of_request(content)
+    return join([(label, content.replace(encoded, encoded[:-64] + b"\x01" * 64))])
 
 
 def test_the_key_is_found_where_it_stands(key: PrivateKey) -> None:
@@ -54,9 +54,9 @@ def test_the_kind_of_key_is_told(key: PrivateKey) -> None:
     ids=["RSA 1024", "secp256k1", "Brainpool"],
 )
 def test_a_kind_that_we_would_not_make_is_none(make: Callable[[], PrivateKey]) -> None:
-    found = public_key_der(make())
-    assert spki.plan_of(found) is None
-    assert spki.canonical(found) == found
+    encoded = public_key_der(make())
+    assert spki.plan_of(encoded) is None
+    assert spki.canonical(encoded) == encoded
 
 
 def test_a_compressed_point_is_the_same_key() -> None:
@@ -72,10 +72,10 @@ def test_a_compressed_point_is_the_same_key() -> None:
 def test_an_rsa_key_without_the_null_of_its_algorithm_is_the_same_key(
     keys: Callable[[str], PrivateKey],
 ) -> None:
-    whole = public_key_der(keys("RSA 2048"))
-    _, bits = der.read(der.read(whole)[0].content)
+    encoded = public_key_der(keys("RSA 2048"))
+    _, bits = der.read(der.read(encoded)[0].content)
     bare = der.sequence(der.sequence(der.oid("1.2.840.113549.1.1.1")), bits.encoded)
-    assert spki.canonical(bare) == whole != bare
+    assert spki.canonical(bare) == encoded != bare
     assert spki.plan_of(bare) == KeyPlan.of("RSA", 2048)
 
 
@@ -91,14 +91,14 @@ def test_a_key_that_is_none_is_refused_unless_it_is_known_to_be_one() -> None:
 
 
 def test_keys_of_other_algorithms_are_keys_too() -> None:
-    found = (
+    encoded = (
         dsa.generate_private_key(1024)  # noqa: S505 - the larger take their time
         .public_key()
         .public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     )
-    spki.check(found)
+    spki.check(encoded)
     with pytest.raises(BadKey, match="another algorithm"):
-        spki.plan_of(found)
+        spki.plan_of(encoded)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x30", b"\x30\x80", b"\x30\x05\x01", b"\x04\x00", bytes(40)])

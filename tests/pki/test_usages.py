@@ -17,10 +17,10 @@ def test_the_table_has_every_usage_that_a_spec_can_name() -> None:
 @pytest.mark.parametrize("name", KEY_USAGES)
 def test_each_usage_is_found_again_under_its_own_or_its_first_name(name: str) -> None:
     with_needed = (name, "key agreement") if name.endswith("cipher only") else (name,)
-    found = usages.names_of(*usages.extensions(with_needed))
-    assert frozenset(found) == usages.canonical(with_needed)
+    names = usages.names_of(*usages.extensions(with_needed))
+    assert frozenset(names) == usages.canonical(with_needed)
     first = {"signing": "digital signature", "s/mime": "email protection"}.get(name, name)
-    assert first in found
+    assert first in names
 
 
 def test_without_usages_the_default_ones_are_meant_and_a_ca_signs_certificates() -> None:

@@ -61,13 +61,13 @@ def at(text: str) -> datetime:
     ],
 )
 def test_a_moment_in_a_window(windows: list[Window], moment: str, expected: Slot | None) -> None:
-    found = slot(tuple(windows), at(moment), END)
+    start = slot(tuple(windows), at(moment), END)
     if expected is None:
-        assert found is not None
-        assert found.moment == at(moment)
-        assert found.room > timedelta(0)
+        assert start is not None
+        assert start.moment == at(moment)
+        assert start.room > timedelta(0)
     else:
-        assert found == expected
+        assert start == expected
 
 
 def test_none_opens_before_the_end() -> None:
@@ -110,10 +110,10 @@ def test_the_answer_is_that_of_counting_all_openings(cron: str, length: int, zon
     begin = moment - timedelta(days=2)
     openings = moments_after(cron, begin, ZoneInfo(zone))
     past = list(takewhile(lambda opening: opening <= moment, openings))
-    found = slot((window,), moment, moment + timedelta(days=40))
+    start = slot((window,), moment, moment + timedelta(days=40))
     if past and past[-1] + window.length > moment:
-        assert found == Slot(moment, past[-1] + window.length - moment)
+        assert start == Slot(moment, past[-1] + window.length - moment)
     else:
-        assert found is not None
-        assert found.moment > moment
-        assert found.room == window.length
+        assert start is not None
+        assert start.moment > moment
+        assert start.room == window.length
