@@ -41,8 +41,8 @@ def of(**spec: Any) -> list[str]:
     ],
 )
 def test_what_looks_wrong_is_warned_of(spec: dict[str, Any], sentence: str) -> None:
-    (found,) = of(**spec)
-    assert sentence in found
+    (warning,) = of(**spec)
+    assert sentence in warning
 
 
 @pytest.mark.parametrize("name", ["a.com", "*.a.com", "A.COM", "_acme.a.com", "localhost", "1.a.com"])
@@ -51,5 +51,5 @@ def test_ordinary_names_are_not_warned_of(name: str) -> None:
 
 
 def test_no_more_than_ten_warnings_are_given() -> None:
-    found = of(dnsNames=[f"a..{number}" for number in range(50)])
-    assert (len(found), found[-1]) == (11, "and 40 more warnings")
+    messages = of(dnsNames=[f"a..{number}" for number in range(50)])
+    assert (len(messages), messages[-1]) == (11, "and 40 more warnings")

@@ -82,7 +82,7 @@ def test_our_own_keywords_do_not_leak_into_the_schema() -> None:
 
 
 def test_names_and_scope_are_those_of_cert_manager() -> None:
-    found = {
+    columns = {
         crd["metadata"]["name"]: (
             crd["spec"]["scope"],
             crd["spec"]["names"].get("shortNames", []),
@@ -91,7 +91,7 @@ def test_names_and_scope_are_those_of_cert_manager() -> None:
         for crd in CRDS.values()
     }
     ours, acme = ["cert-manager"], ["cert-manager", "cert-manager-acme"]
-    assert found == {
+    assert columns == {
         "certificates.cert-manager.io": ("Namespaced", ["cert", "certs"], ours),
         "certificaterequests.cert-manager.io": ("Namespaced", ["cr", "crs"], ours),
         "issuers.cert-manager.io": ("Namespaced", ["iss"], ours),

@@ -56,25 +56,25 @@ def test_each_option_of_the_library_is_known_to_be_safe_or_the_operators() -> No
     spec = find_spec("lexicon")
     assert spec is not None
     assert spec.submodule_search_locations
-    found: set[str] = set()
+    names: set[str] = set()
     for path in (Path(spec.submodule_search_locations[0]) / "_private" / "providers").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
                 case ast.Call(
                     func=ast.Attribute(attr="_get_provider_option"), args=[ast.Constant(str(name))]
                 ):
-                    found.add(name)
-    safe = {name for name in found if not option_problem("p", name, "value")}
-    assert found - safe == OF_THE_OPERATOR
+                    names.add(name)
+    safe = {name for name in names if not option_problem("p", name, "value")}
+    assert names - safe == OF_THE_OPERATOR
     assert len(safe) > 40
 
 
 @pytest.mark.parametrize("name", [*sorted(OF_THE_OPERATOR), "new_in_a_later_version"])
 def test_options_of_the_operator_name_the_flag(name: str) -> None:
     field = f"spec.acme.solvers[0].dns01.lexicon.options.{name}"
-    found = told({"lexicon": {"provider": "p", "options": {name: "value"}}})
-    assert f"{field}: Forbidden: only the operator may set this option" in found
-    assert f"--dns01-lexicon-option p.{name}=VALUE" in found
+    message = told({"lexicon": {"provider": "p", "options": {name: "value"}}})
+    assert f"{field}: Forbidden: only the operator may set this option" in message
+    assert f"--dns01-lexicon-option p.{name}=VALUE" in message
 
 
 @pytest.mark.parametrize(
@@ -102,17 +102,17 @@ def test_values_that_reach_elsewhere(name: str, value: str) -> None:
 def test_a_provider_needs_the_operators_flag() -> None:
     spec = {"lexicon": {"provider": "hetzner", "credentialsSecretRef": {"name": "dns"}}}
     assert told(spec, OperatorPolicy(lexicon_providers=("hetzner",))) == ""
-    found = told(spec, OperatorPolicy(lexicon_providers=("ovh",)))
-    assert "dns01.lexicon.provider" in found
-    assert "(allowed: ovh); have certwright started with --dns01-lexicon hetzner" in found
+    message = told(spec, OperatorPolicy(lexicon_providers=("ovh",)))
+    assert "dns01.lexicon.provider" in message
+    assert "(allowed: ovh); have certwright started with --dns01-lexicon hetzner" in message
 
 
 def test_a_plugin_needs_the_operators_flag() -> None:
     spec = {"plugin": {"name": "mine", "secretRefs": {"token": {"name": "dns", "key": "token"}}}}
     assert told(spec, OperatorPolicy(plugins=("mine",))) == ""
-    found = told(spec, OperatorPolicy())
-    assert "dns01.plugin.name" in found
-    assert "--dns01-plugin mine" in found
+    message = told(spec, OperatorPolicy())
+    assert "dns01.plugin.name" in message
+    assert "--dns01-plugin mine" in message
 
 
 @pytest.mark.parametrize("name", lexicon.FORBIDDEN_PROVIDERS)

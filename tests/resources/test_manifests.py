@@ -25,15 +25,15 @@ HEAD = "apiVersion: v1\nkind: T\n"
 
 
 def _documents(text: str | bytes) -> list[dict[str, Any]]:
-    found = list(read_documents(text, source="f.yaml"))
-    assert all(isinstance(item, Document) for item in found), found
-    return [item.content for item in found if isinstance(item, Document)]
+    documents = list(read_documents(text, source="f.yaml"))
+    assert all(isinstance(item, Document) for item in documents), documents
+    return [item.content for item in documents if isinstance(item, Document)]
 
 
 def _error(text: str | bytes) -> DocumentError:
-    (found,) = read_documents(text, source="f.yaml")
-    assert isinstance(found, DocumentError), found
-    return found
+    (document,) = read_documents(text, source="f.yaml")
+    assert isinstance(document, DocumentError), document
+    return document
 
 
 def _value(text: str) -> Any:
@@ -120,8 +120,8 @@ def test_a_plain_scalar_has_the_value_of_yaml_1_1(text: str, value: object) -> N
 
 def test_documents_are_numbered_and_know_their_line() -> None:
     text = f"# top\n---\n{HEAD}---\n\n---\n# nothing\n---\n{HEAD}v: 2\n"
-    found = list(read_documents(text, source="f.yaml"))
-    assert [(d.index, d.line) for d in found] == [(1, 3), (2, 10)]
+    documents = list(read_documents(text, source="f.yaml"))
+    assert [(d.index, d.line) for d in documents] == [(1, 3), (2, 10)]
 
 
 def test_a_broken_document_does_not_spoil_the_others() -> None:
@@ -357,8 +357,8 @@ def test_only_json_values_can_be_written() -> None:
     | st.text("ab:-[]{}&*!|>'\"#,? \n\t%@\u00e9\ufeff\x00\u2028012.<").map(lambda text: text.encode())
 )
 def test_no_bytes_make_the_reader_raise(raw: bytes) -> None:
-    for found in read_documents(raw, source="f"):
-        assert isinstance(found, DocumentError) or "kind" in found.content
+    for document in read_documents(raw, source="f"):
+        assert isinstance(document, DocumentError) or "kind" in document.content
 
 
 def test_words_after_json_are_a_broken_document() -> None:
@@ -372,8 +372,8 @@ def test_words_after_json_are_a_broken_document() -> None:
 def test_json_and_yaml_may_be_nested_equally_deep(depth: int, fits: bool) -> None:
     deep = "[" * depth + "]" * depth
     for text in (f'{{"apiVersion": "v1", "kind": "T", "v": {deep}}}', f"{HEAD}v: {deep}\n"):
-        (found,) = read_documents(text, source="f")
-        assert isinstance(found, Document) == fits, found
+        (document,) = read_documents(text, source="f")
+        assert isinstance(document, Document) == fits, document
 
 
 _TEXTS = st.text('ab":\\é/<\n', max_size=3)
@@ -388,13 +388,13 @@ _JSON = st.recursive(
 @given(st.dictionaries(_TEXTS, _JSON, max_size=3), st.sampled_from(["", " "]))
 def test_what_programs_write_is_read_as_with_spaces(content: dict[str, Any], space: str) -> None:
     compact = json.dumps(content, separators=(",", ":" + space), ensure_ascii=False)
-    found, repeats = read_first(compact.encode())
+    document, repeats = read_first(compact.encode())
     assert repeats == []
-    assert json.dumps(found) == json.dumps(read_value(json.dumps(content, indent=1)))
+    assert json.dumps(document) == json.dumps(read_value(json.dumps(content, indent=1)))
 
 
 @pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"b":{"a":1,"\\u0061":2}}', '{"a" :1,"a":"\\u0022:"}'])
 def test_keys_that_are_there_twice_are_told_however_they_are_written(text: str) -> None:
-    found, repeats = read_first(text.encode())
+    document, repeats = read_first(text.encode())
     assert [repeat.key for repeat in repeats] == ["a"]
-    assert found in ({"a": 2}, {"b": {"a": 2}}, {"a": '":'})
+    assert document in ({"a": 2}, {"b": {"a": 2}}, {"a": '":'})

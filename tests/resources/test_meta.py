@@ -85,8 +85,8 @@ def test_an_answer_that_is_no_status_is_still_an_error() -> None:
 
 
 def test_an_invalid_object_names_all_fields() -> None:
-    found = [errors.required("spec.a", "say it"), errors.not_supported("spec.b", "x", ("y",))]
-    error = errors.invalid_object("cert-manager.io", "Certificate", "web", found)
+    field_errors = [errors.required("spec.a", "say it"), errors.not_supported("spec.b", "x", ("y",))]
+    error = errors.invalid_object("cert-manager.io", "Certificate", "web", field_errors)
     assert error.message == (
         'Certificate.cert-manager.io "web" is invalid: [spec.a: Required value: say it, '
         'spec.b: Unsupported value: "x": supported values: "y"]'
