@@ -76,8 +76,8 @@ class User:
 
     async def list(self, kind: str) -> list[Json]:
         """The objects of a kind in the user's namespace. Raises `ApiError`."""
-        found: list[Json] = (await self._send("GET", path_of(kind, self.namespace)))["items"]
-        return found
+        items: list[Json] = (await self._send("GET", path_of(kind, self.namespace)))["items"]
+        return items
 
     async def delete(self, kind: str, name: str) -> None:
         """Delete an object. Raises `ApiError`."""
@@ -111,14 +111,14 @@ class User:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         data = json.dumps(body).encode() if body is not None else b""
         response = await self.client.raw(method, path, body=data, headers={"content-type": kind})
-        found: Json = json.loads(await whole_body(response))
-        return found
+        document: Json = json.loads(await whole_body(response))
+        return document
 
 
 def ready(obj: Json) -> Json:
     """The condition Ready of an object; empty where there is none."""
     conditions = obj.get("status", {}).get("conditions", [])
-    return next((one for one in conditions if one["type"] == "Ready"), {})
+    return next((condition for condition in conditions if condition["type"] == "Ready"), {})
 
 
 def acme(server: str, ca_bundle: bytes = b"", *solvers: Json) -> Json:

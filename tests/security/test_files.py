@@ -19,13 +19,13 @@ def mode(path: Path) -> int:
 
 async def test_only_the_servers_user_reads_what_the_data_directory_holds(server: Server) -> None:
     data = server.folder / "data"
-    found = {str(one.relative_to(data)): one for one in data.rglob("*")}
+    files = {str(file.relative_to(data)): file for file in data.rglob("*")}
     assert mode(data) == 0o700
-    for name, path in found.items():
+    for name, path in files.items():
         assert mode(path) & 0o077 == 0 or name.endswith(".crt"), name
-    held = set(found)
+    names = set(files)
     for name in ("pki/admin.token", "encryption.key", "kubeconfig", "store.sqlite"):
-        assert name in held
+        assert name in names
 
 
 async def test_secrets_are_encrypted_in_the_store(server: Server) -> None:

@@ -140,5 +140,5 @@ async def test_forged_orders_are_no_attempts_of_an_issuer() -> None:
         await fake.world.advance(MINUTE)
         assert await fake.world.is_ready("web")
         # An issuer that may have been sent attempts in vain has each further one recorded.
-        writes = [one.path for one in fake.world.recording.object_writes()]
+        writes = [write.path for write in fake.world.recording.object_writes()]
         assert not [path for path in writes if path.endswith("/clusterissuers/acme")]

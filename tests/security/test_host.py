@@ -62,13 +62,13 @@ def challenge(solver: Json, **spec: str) -> Json:
 def issuer_object(solver: Json) -> ClusterIssuer:
     """A ClusterIssuer with that solver."""
     spec = acme("https://ca.invalid/dir", b"", solver)
-    whole = {
+    manifest = {
         "apiVersion": "cert-manager.io/v1",
         "kind": "ClusterIssuer",
         "metadata": {"name": "le"},
         "spec": spec,
     }
-    return codec.from_dict(CLUSTER_ISSUERS, whole)
+    return codec.from_dict(CLUSTER_ISSUERS, manifest)
 
 
 async def post_challenge(world: AcmeWorld, spec: Json) -> None:
@@ -87,26 +87,28 @@ async def until_gone(world: AcmeWorld) -> None:
 async def page_in(folder: Path) -> Path:
     """The first page that is written below the web root."""
     async with asyncio.timeout(60):
-        while not (found := shown(folder)):  # noqa: ASYNC110 - see `until_gone`
+        while not (output := shown(folder)):  # noqa: ASYNC110 - see `until_gone`
             await asyncio.sleep(0.02)
-    return found[0]
+    return output[0]
 
 
 async def test_a_tenants_issuer_runs_no_program(server: Server, tmp_path: Path) -> None:
-    told = await refusal(
+    refusal_text = await refusal(
         server.tenant().create("Issuer", "evil", spec=acme("https://ca.invalid/dir", b"", program(tmp_path)))
     )
-    assert "spec.acme.solvers[0].exec.command" in told
-    assert f"id > {tmp_path}/out" in told
-    assert "--exec-solver NAME=" in told
+    assert "spec.acme.solvers[0].exec.command" in refusal_text
+    assert f"id > {tmp_path}/out" in refusal_text
+    assert "--exec-solver NAME=" in refusal_text
     assert not (tmp_path / "out").exists()
 
 
 async def test_a_tenants_challenge_runs_no_program(server: Server, tmp_path: Path) -> None:
     await server.allow_challenges()
-    told = await refusal(server.tenant().create("Challenge", "evil", spec=challenge(program(tmp_path))))
-    assert "spec.solver.exec.command" in told
-    assert "--exec-solver" in told
+    refusal_text = await refusal(
+        server.tenant().create("Challenge", "evil", spec=challenge(program(tmp_path)))
+    )
+    assert "spec.solver.exec.command" in refusal_text
+    assert "--exec-solver" in refusal_text
 
 
 async def test_a_tenant_writes_no_file(server: Server, tmp_path: Path) -> None:
@@ -116,10 +118,10 @@ async def test_a_tenant_writes_no_file(server: Server, tmp_path: Path) -> None:
         ("Issuer", acme("https://ca.invalid/dir", b"", solver)),
         ("Challenge", challenge(solver)),
     ):
-        told = await refusal(server.tenant().create(kind, "evil", spec=spec))
-        assert "http01.webroot.path" in told
-        assert str(tmp_path / "new") in told
-        assert "--webroot" in told
+        refusal_text = await refusal(server.tenant().create(kind, "evil", spec=spec))
+        assert "http01.webroot.path" in refusal_text
+        assert str(tmp_path / "new") in refusal_text
+        assert "--webroot" in refusal_text
     assert not (tmp_path / "new").exists()
 
 
@@ -157,8 +159,8 @@ async def test_what_is_not_allowed_is_in_the_condition_where_the_api_server_does
     async with make_world() as world:
         await world.client.create(CLUSTER_ISSUERS, issuer_object(program(tmp_path)))
         await world.settle()
-        found = await world.client.get(CLUSTER_ISSUERS, "le", "")
-        (condition,) = found.status.conditions
+        issuer = await world.client.get(CLUSTER_ISSUERS, "le", "")
+        (condition,) = issuer.status.conditions
         assert (condition.status, condition.reason) == ("False", "NotAllowed")
         assert condition.message.startswith("spec.acme.solvers[0].exec.command: `/bin/sh -c ")
         assert "--exec-solver NAME=" in condition.message
@@ -181,10 +183,10 @@ async def test_no_solver_is_made_that_the_flags_do_not_allow(tmp_path: Path, kin
     webroot: Json = {"http01": {"webroot": {"path": str(tmp_path / "www")}}}
     spec = challenge(program(tmp_path) if kind == "exec" else webroot)
     meta = {"name": "evil", "namespace": "default"}
-    whole = {"apiVersion": CHALLENGES.api_version, "kind": "Challenge", "metadata": meta, "spec": spec}
-    one = codec.from_dict(CHALLENGES, whole)
+    manifest = {"apiVersion": CHALLENGES.api_version, "kind": "Challenge", "metadata": meta, "spec": spec}
+    obj = codec.from_dict(CHALLENGES, manifest)
     flag = "--exec-solver" if kind == "exec" else "--webroot"
-    solver = one.spec.solver
+    solver = obj.spec.solver
     use = SolverUse(solver=solver, issuer_kind="Issuer", get_secret=_no_secret, secrets_in="default")
     surroundings = solver_factory.Surroundings(hosts=_no_hosts(), now=lambda: datetime.now(UTC))
     with pytest.raises(SolverNotAllowed, match=flag):
@@ -200,8 +202,8 @@ async def test_a_challenge_that_admission_has_let_in_does_nothing_and_can_be_del
         await world.issuer("le")
         await world.until(CLUSTER_ISSUERS, "le", lambda i: i.status.conditions[:1] != ())
         await post_challenge(world, challenge(program(tmp_path) if kind == "exec" else webroot))
-        held = await world.until(CHALLENGES, "evil", lambda c: bool(c.status.reason))
-        assert not held.status.presented
+        challenge_after = await world.until(CHALLENGES, "evil", lambda c: bool(c.status.reason))
+        assert not challenge_after.status.presented
         await world.client.delete(CHALLENGES, "evil", "default")
         await until_gone(world)
     assert not (tmp_path / "out").exists()
@@ -234,10 +236,10 @@ async def test_a_program_finds_nothing_of_the_servers_environment(
         await world.issuer("hook", solvers=[{"exec": {"command": ["hook"]}, "waitInsteadOfSelfCheck": "0s"}])
         await world.certificate("env", "env.example.org", issuer="hook")
         await world.chain_of("env")
-    found = eval((tmp_path / "out").read_text())  # noqa: S307 - written by the program above
-    found.pop("LC_CTYPE", None)  # Python's own
-    assert os.environ["PATH"] != found["PATH"]
-    assert set(found) == {
+    variables = eval((tmp_path / "out").read_text())  # noqa: S307 - written by the program above
+    variables.pop("LC_CTYPE", None)  # Python's own
+    assert os.environ["PATH"] != variables["PATH"]
+    assert set(variables) == {
         "PATH",
         "ZONE",
         *(f"ACME_{name}" for name in ("TYPE", "NAME", "WILDCARD", "TOKEN", "VALUE", "UID", "RECORD")),

@@ -46,9 +46,9 @@ async def warnings(world: World, reason: str) -> list[str]:
     """The messages of the Warning Events with that reason."""
     assert world.controllers is not None
     await world.controllers.flush()
-    found = [event for event in await world.events() if event.reason == reason]
-    assert all(event.type == "Warning" for event in found)
-    return [f"{event.message} x{event.count}" for event in found]
+    events = [event for event in await world.events() if event.reason == reason]
+    assert all(event.type == "Warning" for event in events)
+    return [f"{event.message} x{event.count}" for event in events]
 
 
 @pytest.mark.parametrize("type_", sorted(RESERVED_TYPES))
@@ -65,8 +65,8 @@ async def test_secrets_of_reserved_types_are_never_written(type_: str) -> None:
             before = await make_secret(world, type_, _DATA.get(type_, {"tls.key": b"MY OWN KEY"}))
         await attack(world)
         assert await world.secret("victim") == before
-        held = (await world.certificate("evil")).status.conditions
-        ready = conditions.find(held, "Ready")
+        current_conditions = (await world.certificate("evil")).status.conditions
+        ready = conditions.find(current_conditions, "Ready")
         assert ready is not None
         assert (ready.status, ready.reason) == ("False", "ReservedSecret")
         assert type_ in ready.message
@@ -86,9 +86,9 @@ async def test_a_reserved_secret_is_not_written_where_a_client_starts_the_issuan
         await world.client.raw("PATCH", path, body=body, headers=headers)
         await world.settle()
         assert await world.secret("victim") == before
-        found = conditions.find((await world.certificate("evil")).status.conditions, "Issuing")
-        assert found is not None
-        assert "kubernetes.io/basic-auth" in found.message
+        condition = conditions.find((await world.certificate("evil")).status.conditions, "Issuing")
+        assert condition is not None
+        assert "kubernetes.io/basic-auth" in condition.message
 
 
 async def test_adopting_a_secret_of_somebody_else_is_a_warning_once() -> None:

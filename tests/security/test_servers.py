@@ -78,10 +78,10 @@ async def internal_server(said: bytes) -> AsyncIterator[tuple[int, list[bytes]]]
 
 async def test_http_servers_and_urls_of_no_server_are_refused_at_admission(server: Server) -> None:
     tenant = server.tenant()
-    told = await refusal(tenant.create("Issuer", "i", spec=acme("http://127.0.0.1:1/page")))
-    assert "spec.acme.server" in told
-    assert '"http://127.0.0.1:1/page"' in told
-    assert "--allow-http-servers" in told
+    refusal_text = await refusal(tenant.create("Issuer", "i", spec=acme("http://127.0.0.1:1/page")))
+    assert "spec.acme.server" in refusal_text
+    assert '"http://127.0.0.1:1/page"' in refusal_text
+    assert "--allow-http-servers" in refusal_text
     for url in (
         "file:///etc/passwd",
         "https://a\r\nX: y/",
@@ -115,9 +115,9 @@ async def test_the_condition_of_an_issuer_shows_no_page(tmp_path: Path) -> None:
     ):
         tenant = server.tenant()
         await tenant.create("Issuer", "i", spec=acme(f"http://127.0.0.1:{port}/page"))
-        found = await tenant.until("Issuer", "i", lambda one: ready(one).get("status") == "False")
-        assert SECRET not in str(found)
-        assert "answered HTTP status 200 with text/html instead of an ACME directory" in str(found)
+        issuer = await tenant.until("Issuer", "i", lambda obj: ready(obj).get("status") == "False")
+        assert SECRET not in str(issuer)
+        assert "answered HTTP status 200 with text/html instead of an ACME directory" in str(issuer)
         assert SECRET not in str(await tenant.list("Event"))
     assert asked
 
@@ -139,9 +139,9 @@ async def test_a_redirect_to_another_host_is_not_followed() -> None:
 async def test_the_self_check_quotes_no_page(said: bytes) -> None:
     task = Task(type="http-01", identifier="127.0.0.1", token="t", key="t.k", uid="u")
     async with internal_server(said) as (port, _):
-        found = await HttpCheck(port=port).check(task)
-    assert isinstance(found, NotYet)
-    assert SECRET not in found.reason
+        verdict = await HttpCheck(port=port).check(task)
+    assert isinstance(verdict, NotYet)
+    assert SECRET not in verdict.reason
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ async def fill(tenant: User) -> None:
     await tenant.create("Issuer", THEIRS, spec={"ca": {"secretName": "ca"}})
     spec = issued | {"secretName": THEIRS, "dnsNames": ["b.example.com"], "issuerRef": {"name": THEIRS}}
     await tenant.create("Certificate", THEIRS, spec=spec)
-    await tenant.until("Certificate", THEIRS, lambda one: ready(one).get("status") == "True")
+    await tenant.until("Certificate", THEIRS, lambda certificate: ready(certificate).get("status") == "True")
     await tenant.create("ConfigMap", THEIRS, data={"a": "b"})
 
 
@@ -102,9 +102,9 @@ async def test_what_exists_and_what_does_not_are_refused_alike(
     server: Server, attempt: Attempt, kind: str
 ) -> None:
     tenant = server.tenant("team-a")
-    found = [await answer(tenant, attempt, kind, name) for name in (THEIRS, ABSENT)]
-    assert found[0] == found[1]
-    assert found[0][0] == 403, found
+    answers = [await answer(tenant, attempt, kind, name) for name in (THEIRS, ABSENT)]
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 403, answers
 
 
 async def test_a_refused_request_changes_nothing(server: Server) -> None:
@@ -152,7 +152,7 @@ async def test_an_issuer_of_the_other_is_one_that_does_not_exist(server: Server,
     tenant = server.tenant("team-a")
     spec = {"secretName": name, "dnsNames": ["a.example.com"], "issuerRef": {"name": name}}
     await tenant.create("Certificate", f"by-{name}", spec=spec)
-    request = await tenant.until("CertificateRequest", f"by-{name}-1", lambda one: bool(ready(one)))
+    request = await tenant.until("CertificateRequest", f"by-{name}-1", lambda request: bool(ready(request)))
     assert ready(request)["reason"] == "Pending"
     assert "not found" in ready(request)["message"] or "does not exist" in ready(request)["message"]
 
@@ -162,7 +162,7 @@ async def test_a_ca_key_of_the_other_is_a_secret_that_does_not_exist(server: Ser
     found = []
     for name in ("ca", ABSENT):
         await tenant.create("Issuer", f"with-{name}", spec={"ca": {"secretName": name}})
-        made = await tenant.until("Issuer", f"with-{name}", lambda one: bool(ready(one)))
+        made = await tenant.until("Issuer", f"with-{name}", lambda issuer: bool(ready(issuer)))
         found.append((ready(made)["status"], ready(made)["reason"], ready(made)["message"]))
     assert found[0][0] == "False"
     assert [text.replace(f'"{name}"', "NAME") for text, name in zip(found[0], ("ca",) * 3, strict=True)] == [
@@ -224,6 +224,6 @@ async def test_marks_of_the_controllers_reach_no_object_of_the_other(server: Ser
         await tenant.create("ConfigMap", name, metadata=meta, data={"state.json": "[", "limits.json": "["})
     # Once a Certificate made later is Ready, the controllers have processed all of these.
     await owner.create("Certificate", "later", spec=certificate["spec"] | {"secretName": "later"})
-    await owner.until("Certificate", "later", lambda one: ready(one).get("status") == "True")
+    await owner.until("Certificate", "later", lambda obj: ready(obj).get("status") == "True")
     assert await owner.get("Certificate", THEIRS) == certificate
     assert await owner.get("Secret", THEIRS) == secret

@@ -44,7 +44,7 @@ def test_every_flag_that_opens_something_has_a_row() -> None:
     def nothing() -> None: ...
 
     command = click.command()(
-        functools.reduce(lambda found, option: option(found), policy_flags.OPTIONS, nothing)
+        functools.reduce(lambda policy, option: option(policy), policy_flags.OPTIONS, nothing)
     )
     flags = [flag for param in command.params for flag in param.opts]
     assert len(flags) == len(policy_flags.OPTIONS)
@@ -53,4 +53,4 @@ def test_every_flag_that_opens_something_has_a_row() -> None:
 
 def test_the_documentation_names_every_type_of_secret_that_is_never_written() -> None:
     page = (ROOT / "docs" / "secrets.md").read_text()
-    assert all(f"`{one}`" in page for one in RESERVED_TYPES)
+    assert all(f"`{secret_type}`" in page for secret_type in RESERVED_TYPES)

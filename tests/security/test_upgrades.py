@@ -28,15 +28,15 @@ async def test_issuers_of_before_stay_writable_and_the_log_names_their_flags(tmp
         await server.start("--log-level", "warning")
         tenant, admin = server.tenant(), server.admin("team-a")
         for name, (_, flag) in issuers.items():
-            held = await tenant.until("Issuer", name, lambda one: ready(one).get("reason") == "NotAllowed")
-            assert flag in ready(held)["message"]
+            issuer = await tenant.until("Issuer", name, lambda obj: ready(obj).get("reason") == "NotAllowed")
+            assert flag in ready(issuer)["message"]
             await tenant.patch("Issuer", name, {"metadata": {"labels": {"a": "b"}}})
             await tenant.patch("Issuer", name, {"spec": {"acme": {"email": "a@example.com"}}})
             await admin.patch("Issuer", name, {"status": {"acme": {"uri": "x"}}}, part="status")
             assert flag in await refusal(tenant.create("Issuer", "new", spec=issuers[name][0]))
         log = await server.stop()
         for name, (_, flag) in issuers.items():
-            (line,) = [one for one in log.splitlines() if f"Issuer team-a/{name} is not Ready" in one]
+            (line,) = [line for line in log.splitlines() if f"Issuer team-a/{name} is not Ready" in line]
             assert flag in line
         await server.start(*flags)
         await _all_allowed(server, issuers)
@@ -45,7 +45,9 @@ async def test_issuers_of_before_stay_writable_and_the_log_names_their_flags(tmp
 async def _all_allowed(server: Server, issuers: dict[str, tuple[Json, str]]) -> None:
     tenant = server.tenant()
     for name in issuers:
-        await tenant.until("Issuer", name, lambda one: ready(one).get("reason") not in ("NotAllowed", None))
+        await tenant.until(
+            "Issuer", name, lambda issuer: ready(issuer).get("reason") not in ("NotAllowed", None)
+        )
 
 
 async def test_a_backup_with_such_issuers_is_restored(tmp_path: Path) -> None:
@@ -61,7 +63,9 @@ async def test_a_backup_with_such_issuers_is_restored(tmp_path: Path) -> None:
         await _run(tmp_path, "restore", "copy.backup", "--data-dir", "data")
         await server.start("--log-level", "error")
         for name in ISSUERS:
-            await server.tenant().until("Issuer", name, lambda one: ready(one).get("reason") == "NotAllowed")
+            await server.tenant().until(
+                "Issuer", name, lambda issuer: ready(issuer).get("reason") == "NotAllowed"
+            )
 
 
 async def test_a_server_without_controllers_leaves_it_to_the_flags_of_the_controllers(tmp_path: Path) -> None:
@@ -72,10 +76,10 @@ async def test_a_server_without_controllers_leaves_it_to_the_flags_of_the_contro
         process = Process(*words, "--exec-solver", "hook=/bin/true", cwd=tmp_path)
         try:
             await server.tenant().until(
-                "Issuer", "plain", lambda one: ready(one).get("reason") == "NotAllowed"
+                "Issuer", "plain", lambda issuer: ready(issuer).get("reason") == "NotAllowed"
             )
             await server.tenant().until(
-                "Issuer", "program", lambda one: ready(one).get("reason") not in ("NotAllowed", None)
+                "Issuer", "program", lambda issuer: ready(issuer).get("reason") not in ("NotAllowed", None)
             )
         finally:
             process.close()
