@@ -114,8 +114,8 @@ class AcmeWorld:
 
     async def create(self, kind: Kind[T], obj: dict[str, Any]) -> T:
         """Create an object as the administrator."""
-        whole = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
-        return await self.client.create(kind, codec.from_dict(kind, whole))
+        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+        return await self.client.create(kind, codec.from_dict(kind, manifest))
 
     async def until(
         self, kind: Kind[T], name: str, true_of: Callable[[T], bool], *, within_s: float = _WITHIN_S
@@ -143,9 +143,9 @@ class AcmeWorld:
     async def chain_of(self, name: str, *, within_s: float = _WITHIN_S) -> tuple[CertificateFacts, ...]:
         """The chain of a Certificate that is Ready: it belongs to the key beside it, no Challenge is left."""
         await self.ready(name, within_s=within_s)
-        held = await self.client.get(SECRETS, name, "default")
-        chain = read_chain(held.data["tls.crt"])
-        assert public_key_der(load_private_key(held.data["tls.key"])) == chain[0].public_key_der
+        secret = await self.client.get(SECRETS, name, "default")
+        chain = read_chain(secret.data["tls.crt"])
+        assert public_key_der(load_private_key(secret.data["tls.key"])) == chain[0].public_key_der
         await self.settled(name)
         return chain
 
@@ -156,13 +156,13 @@ class AcmeWorld:
                 await asyncio.sleep(0.01)
 
     async def _challenges_of(self, name: str) -> list[Challenge]:
-        found = (await self.client.list(CHALLENGES)).items
-        return [one for one in found if one.metadata.name.startswith(name)]
+        challenges = (await self.client.list(CHALLENGES)).items
+        return [challenge for challenge in challenges if challenge.metadata.name.startswith(name)]
 
     async def secret(self, name: str, data: Mapping[str, bytes], namespace: str = "default") -> None:
         """Make a Secret."""
-        held = {key: _base64(value) for key, value in data.items()}
-        await self.create(SECRETS, {"metadata": {"name": name, "namespace": namespace}, "data": held})
+        encoded = {key: _base64(value) for key, value in data.items()}
+        await self.create(SECRETS, {"metadata": {"name": name, "namespace": namespace}, "data": encoded})
 
     @property
     def object_writes(self) -> list[str]:

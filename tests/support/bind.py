@@ -59,13 +59,13 @@ class Bind:
 
 def named() -> str:
     """The program. Without it the test is skipped, or fails where CI demands it."""
-    found = shutil.which("named") or shutil.which("named", path="/usr/sbin")
-    if found is None:
+    path = shutil.which("named") or shutil.which("named", path="/usr/sbin")
+    if path is None:
         reason = "named is not installed (Debian: bind9)"
         if os.environ.get("CERTWRIGHT_REQUIRE_REAL") == "1":
             pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
         pytest.skip(reason)
-    return found
+    return path
 
 
 @contextlib.contextmanager

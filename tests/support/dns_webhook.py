@@ -46,30 +46,30 @@ class DnsWebhook:
     async def handle(self, request: web.Request) -> web.Response:
         """Answer one payload."""
         payload = await request.json()
-        wanted = payload["request"]
-        self.asked.append(wanted)
+        request_body = payload["request"]
+        self.asked.append(request_body)
         self.users.append(request.headers.get("x-remote-user", ""))
-        response: Json = {"uid": wanted["uid"], "success": not self.refuses}
+        response: Json = {"uid": request_body["uid"], "success": not self.refuses}
         if self.refuses:
             response["status"] = {"message": self.refuses, "reason": "InternalError", "code": 500}
         elif self.waits_for is None:
-            await self._obey(wanted)
+            await self._obey(request_body)
         else:
-            task = asyncio.create_task(self._obey_later(wanted, self.waits_for))
+            task = asyncio.create_task(self._obey_later(request_body, self.waits_for))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
         return web.json_response({"apiVersion": _VERSION, "kind": "ChallengePayload", "response": response})
 
-    async def _obey_later(self, wanted: Json, moment: asyncio.Event) -> None:
+    async def _obey_later(self, challenge: Json, moment: asyncio.Event) -> None:
         await moment.wait()
-        await self._obey(wanted)
+        await self._obey(challenge)
 
-    async def _obey(self, wanted: Json) -> None:
-        record, value = wanted["resolvedFQDN"], wanted["key"]
+    async def _obey(self, challenge: Json) -> None:
+        record, value = challenge["resolvedFQDN"], challenge["key"]
         key = "hmacsha256"
         ring = dns.tsigkeyring.from_text({key: self.bind.secrets[key]})
-        update = dns.update.UpdateMessage(wanted["resolvedZone"], keyring=ring, keyalgorithm="hmac-sha256")
-        if wanted["action"] == "Present":
+        update = dns.update.UpdateMessage(challenge["resolvedZone"], keyring=ring, keyalgorithm="hmac-sha256")
+        if challenge["action"] == "Present":
             update.add(record, 60, "TXT", value)
             self.shown.add((record, value))
         else:

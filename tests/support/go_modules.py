@@ -17,7 +17,7 @@ def folder_of(module: str) -> Path:
     done = subprocess.run(
         ["go", "mod", "download", "-json", module], capture_output=True, text=True, check=False
     )
-    found = json.loads(done.stdout or "{}")
-    if not found.get("Dir"):
-        raise RuntimeError(f"{module} cannot be downloaded: {found.get('Error') or done.stderr}")
-    return Path(found["Dir"])
+    document = json.loads(done.stdout or "{}")
+    if not document.get("Dir"):
+        raise RuntimeError(f"{module} cannot be downloaded: {document.get('Error') or done.stderr}")
+    return Path(document["Dir"])

@@ -105,12 +105,12 @@ class LimitedCa:
 
     def _whose(self, account: str, names: tuple[str, ...]) -> list[tuple[str, str]]:
         domains = {".".join(name.split(".")[-2:]) for name in names}
-        found = [
+        scopes = [
             ("orders", account),
-            *(("domain", one) for one in sorted(domains)),
+            *(("domain", domain) for domain in sorted(domains)),
             ("set", repr(sorted(names))),
         ]
-        return [one for one in found if one[0] in self._counters]
+        return [scope for scope in scopes if scope[0] in self._counters]
 
     def order(self, account: str, names: tuple[str, ...], now: datetime) -> None:
         """Make an order. Raises `Refusal`."""
@@ -118,8 +118,8 @@ class LimitedCa:
             until = self._counters[name].refused_until(whose, now)
             if until is not None:
                 count, window = self._rates[name]
-                told = f"{until + timedelta(seconds=1):%Y-%m-%d %H:%M:%S} UTC"
-                text = NAMES[name].format(n=count, w=window, whose=whose, until=told)
+                moment = f"{until + timedelta(seconds=1):%Y-%m-%d %H:%M:%S} UTC"
+                text = NAMES[name].format(n=count, w=window, whose=whose, until=moment)
                 self.refusals.append((now, text))
                 raise Refusal(text, until)
         for name, whose in self._whose(account, names):
@@ -330,8 +330,8 @@ class Cluster:
         if self.ledger.is_changed:
             self.saves += 1
             self.ledger.is_changed = False
-            held = _Saved(state(self.ledger, self._timeline.now), self._revision)
-            self._saved = msgspec.json.encode(held)
+            saved = _Saved(state(self.ledger, self._timeline.now), self._revision)
+            self._saved = msgspec.json.encode(saved)
 
     def crash(self) -> None:
         """All that is not written down is lost; the next process begins at once."""
@@ -344,8 +344,8 @@ class Cluster:
         saved = msgspec.json.decode(self._saved, type=_Saved) if self._saved else _Saved()
         restore(self.ledger, saved.ledger, now)
         seen = [
-            recovery.Seen(one.asking, one.revision > saved.revision, bool(one.url), one.end, now, now)
-            for one in self.orders.values()
+            recovery.Seen(order.asking, order.revision > saved.revision, bool(order.url), order.end, now, now)
+            for order in self.orders.values()
         ]
         recovery.catch_up(self.ledger, seen, now)
         order_of_asking = list(self.orders)
@@ -370,8 +370,8 @@ def rates_of(limits: CaLimits) -> dict[str, tuple[int, timedelta]]:
 def windows_of(limits: CaLimits) -> CaLimits:
     """The same counts within sliding windows, without refill."""
     changed = {
-        name: Limit(Rate(one.rate.count, one.rate.window, refills=False))
-        for name, one in limits.limits.items()
+        name: Limit(Rate(limit.rate.count, limit.rate.window, refills=False))
+        for name, limit in limits.limits.items()
     }
     return CaLimits(name=limits.name, limits=changed)
 

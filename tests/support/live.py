@@ -37,15 +37,18 @@ class LiveWorld(World):
     async def has_issued(self, name: str) -> bool:
         """Whether the Certificate is Ready."""
         try:
-            found = await self.certificate(name)
+            certificate = await self.certificate(name)
         except NotFound:
             return False
-        return conditions.is_true(found.status.conditions, "Ready")
+        return conditions.is_true(certificate.status.conditions, "Ready")
 
     async def have_issued(self, number: int) -> bool:
         """Whether so many Certificates are Ready."""
-        found = (await self.client.list(CERTIFICATES, "default")).items
-        return sum(conditions.is_true(one.status.conditions, "Ready") for one in found) == number
+        certificates = (await self.client.list(CERTIFICATES, "default")).items
+        return (
+            sum(conditions.is_true(certificate.status.conditions, "Ready") for certificate in certificates)
+            == number
+        )
 
 
 async def eventually(true: Callable[[], Awaitable[bool]], *, within_s: float = 60.0) -> None:

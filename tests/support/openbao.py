@@ -65,8 +65,8 @@ class Bao:
         except urllib.error.HTTPError as error:
             with error:
                 raise RuntimeError(f"{method} {path}: {error.code} {error.read()!r}") from None
-        found: dict[str, Any] = json.loads(content) if content else {}
-        return found
+        document: dict[str, Any] = json.loads(content) if content else {}
+        return document
 
     def start(self) -> None:
         """Start the server, sealed (or not initialized, the first time)."""
@@ -82,8 +82,8 @@ class Bao:
 
     def initialize(self) -> None:
         """Initialize the server with one unseal key, and unseal it."""
-        found = self.call("PUT", "sys/init", {"secret_shares": 1, "secret_threshold": 1})
-        self.unseal_key, self.root_token = found["keys"][0], found["root_token"]
+        response = self.call("PUT", "sys/init", {"secret_shares": 1, "secret_threshold": 1})
+        self.unseal_key, self.root_token = response["keys"][0], response["root_token"]
         self.unseal()
 
     def unseal(self) -> None:
@@ -100,7 +100,9 @@ class Bao:
         """How many requests of the audit log have a path that begins with `what`."""
         lines = (self.folder / "audit.log").read_text().splitlines()
         entries = [json.loads(line) for line in lines]
-        return sum(one["type"] == "request" and one["request"]["path"].startswith(what) for one in entries)
+        return sum(
+            entry["type"] == "request" and entry["request"]["path"].startswith(what) for entry in entries
+        )
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError):
@@ -135,8 +137,8 @@ def openbao(*, on_disk: bool = False) -> Iterator[Bao]:
         folder, port, authority = Path(name), free_port(), trustme.CA()
         served = authority.issue_cert("127.0.0.1", "bao.example.org")
         served.private_key_pem.write_to_path(folder / "tls.key")
-        for number, one in enumerate(served.cert_chain_pems):
-            one.write_to_path(folder / "tls.crt", append=number > 0)
+        for number, certificate in enumerate(served.cert_chain_pems):
+            certificate.write_to_path(folder / "tls.crt", append=number > 0)
         options, storage = "", "inmem"
         if on_disk:
             (folder / "data").mkdir()

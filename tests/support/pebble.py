@@ -75,8 +75,8 @@ class Pebble:
 
     def status_of(self, serial_hex: str) -> dict[str, Any]:
         """What Pebble knows of a certificate: `Status` is Valid or Revoked."""
-        found: dict[str, Any] = json.loads(self._get(f"cert-status-by-serial/{serial_hex}"))
-        return found
+        document: dict[str, Any] = json.loads(self._get(f"cert-status-by-serial/{serial_hex}"))
+        return document
 
     def set_renewal_info(self, certificate_pem: bytes, answer: Mapping[str, Any]) -> None:
         """Let RFC 9773 answer this for the certificate."""
@@ -179,8 +179,8 @@ def running_pebble(
         process = spawn(command, out, env={"PEBBLE_VA_NOSLEEP": "1", **(environment or {})})
         stack.callback(stop, process)
         # It begins to listen at both by itself, in any order.
-        for one in (port, management):
-            wait_for_port(one, process, log)
+        for listener in (port, management):
+            wait_for_port(listener, process, log)
         tls = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
         yield Pebble(
             directory=f"https://localhost:{port}/dir",

@@ -51,7 +51,7 @@ def free_port() -> int:
     """A port that nobody has at any address of this machine, and that nobody gets before it is used, however
     much later that is: it lies below those that the system hands out, in this process's own block."""
     ports = _ports_of(os.getpid())
-    return next((one for one in itertools.islice(ports, _BLOCK) if _is_free(one)), None) or _handed_out()
+    return next((port for port in itertools.islice(ports, _BLOCK) if _is_free(port)), None) or _handed_out()
 
 
 @functools.cache

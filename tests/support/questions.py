@@ -12,7 +12,7 @@ def answers(port: int, name: str, kind: str) -> bool:
     question = dns.message.make_query(name, kind)
     try:
         # By TCP first: where nobody listens yet, that is told at once.
-        found = [ask(question, "127.0.0.1", 2.0, port) for ask in (dns.query.tcp, dns.query.udp)]
+        replies = [ask(question, "127.0.0.1", 2.0, port) for ask in (dns.query.tcp, dns.query.udp)]
     except (OSError, EOFError, dns.exception.DNSException):
         return False
-    return all(one.answer for one in found)
+    return all(reply.answer for reply in replies)

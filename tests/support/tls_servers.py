@@ -118,10 +118,10 @@ def running_postgres(folder: Path, port: int, tls: Path) -> Iterator[None]:
 
 def _postgres_programs() -> Path:
     """Debian keeps them off the PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    if not found:
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not programs:
         missing("PostgreSQL is not installed here (Debian: postgresql)")
-    return found[-1].parent
+    return programs[-1].parent
 
 
 @contextmanager

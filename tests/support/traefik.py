@@ -91,9 +91,11 @@ async def define_kinds(client: Client) -> None:
 async def _are_established(client: Client, names: Sequence[str]) -> bool:
     """Whether the server serves these definitions."""
     for name in names:
-        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
-        conditions = found.get("status", {}).get("conditions", [])
-        if not any(one["type"] == "Established" and one["status"] == "True" for one in conditions):
+        definition = await client.get(CUSTOM_RESOURCE_DEFINITIONS, name)
+        conditions = definition.get("status", {}).get("conditions", [])
+        if not any(
+            condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
+        ):
             return False
     return True
 

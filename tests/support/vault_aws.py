@@ -81,14 +81,14 @@ class VaultWithAws:
         request = Request(f"{self.sts_url}{path}", body, dict(headers), method="POST")  # noqa: S310
         try:
             with urlopen(request, timeout=30) as answer:  # noqa: S310
-                found = ElementTree.fromstring(answer.read())  # noqa: S314
+                document = ElementTree.fromstring(answer.read())  # noqa: S314
         except HTTPError as error:
             with error:
                 code = ElementTree.fromstring(error.read()).findtext("{*}Error/{*}Code")  # noqa: S314
             raise _Refused(
                 f"error making upstream request: received error code {error.code} from STS: {code}"
             ) from None
-        return found.findtext("{*}GetCallerIdentityResult/{*}Arn") or ""
+        return document.findtext("{*}GetCallerIdentityResult/{*}Arn") or ""
 
     def forward(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         """OpenBao's answer."""
@@ -114,15 +114,15 @@ def _handler(server: VaultWithAws) -> type[BaseHTTPRequestHandler]:
         def _answer(self, body: bytes) -> None:
             if self.path == "/v1/auth/aws/login":
                 try:
-                    status, found = 200, json.dumps(server.log_in(json.loads(body))).encode()
+                    status, content = 200, json.dumps(server.log_in(json.loads(body))).encode()
                 except _Refused as refused:
-                    status, found = refused.status, json.dumps({"errors": [str(refused)]}).encode()
+                    status, content = refused.status, json.dumps({"errors": [str(refused)]}).encode()
             else:
-                status, found = server.forward(self.command, self.path, dict(self.headers), body)
+                status, content = server.forward(self.command, self.path, dict(self.headers), body)
             self.send_response(status)
-            self.send_header("content-length", str(len(found)))
+            self.send_header("content-length", str(len(content)))
             self.end_headers()
-            self.wfile.write(found)
+            self.wfile.write(content)
 
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
@@ -133,16 +133,16 @@ def _handler(server: VaultWithAws) -> type[BaseHTTPRequestHandler]:
 @contextlib.contextmanager
 def vault_with_aws(bao: Bao, sts_url: str, roles: dict[str, str]) -> Iterator[VaultWithAws]:
     """A server in front of `bao`, with a certificate of the same CA."""
-    found = VaultWithAws("", bao, sts_url, roles)
-    listener = ThreadingHTTPServer(("127.0.0.1", 0), _handler(found))
+    vault = VaultWithAws("", bao, sts_url, roles)
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), _handler(vault))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     bao.authority.issue_cert("127.0.0.1").configure_cert(context)
     listener.socket = context.wrap_socket(listener.socket, server_side=True)
-    found.url = f"https://127.0.0.1:{listener.server_address[1]}"
+    vault.url = f"https://127.0.0.1:{listener.server_address[1]}"
     thread = threading.Thread(target=listener.serve_forever, daemon=True)
     thread.start()
     try:
-        yield found
+        yield vault
     finally:
         listener.shutdown()
         listener.server_close()

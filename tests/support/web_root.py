@@ -26,7 +26,7 @@ def serving(folder: Path, host: str, port: int) -> Iterator[None]:
 
 def shown(folder: Path) -> list[Path]:
     """The pages in a web root."""
-    return [one for one in folder.rglob("*") if one.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 class _Quiet(SimpleHTTPRequestHandler):

@@ -72,10 +72,10 @@ class FakeAkamai(FakeHost):
         return zone.records
 
     async def _read(self, request: web.Request) -> web.Response:
-        found = (await self._values(request)).get(request.match_info["name"])
-        if not found:
+        texts = (await self._values(request)).get(request.match_info["name"])
+        if not texts:
             return _missing()
-        rdata = [f'"{value}"' for value in found.values()]
+        rdata = [f'"{value}"' for value in texts.values()]
         return web.json_response(
             {"name": request.match_info["name"], "type": "TXT", "ttl": 300, "rdata": rdata}
         )
@@ -98,8 +98,8 @@ class FakeAkamai(FakeHost):
         return web.json_response(body, status=status)
 
     async def _delete(self, request: web.Request) -> web.Response:
-        found = (await self._values(request)).pop(request.match_info["name"], None)
-        return web.Response(status=204) if found else _missing()
+        texts = (await self._values(request)).pop(request.match_info["name"], None)
+        return web.Response(status=204) if texts else _missing()
 
 
 def _parsed(request: web.Request) -> re.Match[str] | None:

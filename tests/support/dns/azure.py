@@ -96,16 +96,16 @@ class FakeAzure(FakeHost):
     async def _read(self, request: web.Request) -> web.Response:
         if self._found(request) is None:
             return _failure(404, "ParentResourceNotFound", "The zone does not exist.")
-        found = self.sets.get(self._key(request))
-        if found is None:
+        record_set = self.sets.get(self._key(request))
+        if record_set is None:
             return _failure(404, "NotFound", "The resource record does not exist.")
-        return web.json_response({"etag": found[0], "properties": found[1]})
+        return web.json_response({"etag": record_set[0], "properties": record_set[1]})
 
     def _conflict(self, request: web.Request) -> web.Response | None:
-        found = self.sets.get(self._key(request))
+        record_set = self.sets.get(self._key(request))
         given, absent = request.headers.get("If-Match"), request.headers.get("If-None-Match")
-        if (given is not None and (found is None or found[0] != given)) or (
-            absent == "*" and found is not None
+        if (given is not None and (record_set is None or record_set[0] != given)) or (
+            absent == "*" and record_set is not None
         ):
             return _failure(412, "PreconditionFailed", "The condition set for this operation is not met.")
         return None

@@ -143,8 +143,11 @@ async def _acmedns() -> AsyncIterator[Case]:
     numbers = range(200)
     fake = FakeAcmeDns(*(f"sub-{number}" for number in numbers))
     accounts = tuple(
-        (f"n{one}.{ZONE}", Account(acmedns.USER, acmedns.PASSWORD, f"sub-{one}.auth.test", f"sub-{one}"))
-        for one in numbers
+        (
+            f"n{number}.{ZONE}",
+            Account(acmedns.USER, acmedns.PASSWORD, f"sub-{number}.auth.test", f"sub-{number}"),
+        )
+        for number in numbers
     )
     async with fake.running() as url:
         yield Case(fake, {}, AcmeDnsSettings(endpoint=Endpoint(url, HTTP), accounts=accounts))

@@ -90,11 +90,11 @@ class FakeCloudDns(FakeHost):
 
     async def _list(self, request: web.Request) -> web.Response:
         name = request.query.get("dnsName", "").rstrip(".")
-        found = [zone for zone in self.zones.values() if name in ("", zone.name)]
-        shown = [{"name": zone.id, "dnsName": f"{zone.name}.", "visibility": "public"} for zone in found]
+        zones = [zone for zone in self.zones.values() if name in ("", zone.name)]
+        shown = [{"name": zone.id, "dnsName": f"{zone.name}.", "visibility": "public"} for zone in zones]
         private = [
-            {"name": f"private-{one['name']}", "dnsName": one["dnsName"], "visibility": "private"}
-            for one in shown
+            {"name": f"private-{zone['name']}", "dnsName": zone["dnsName"], "visibility": "private"}
+            for zone in shown
         ]
         return web.json_response({"managedZones": [*private, *shown]} if shown else {})
 
@@ -109,35 +109,36 @@ class FakeCloudDns(FakeHost):
 
     async def _record_sets(self, request: web.Request) -> web.Response:
         zone, wanted = self._zone(request), request.query.get("name")
-        found = [
-            one for (owner, name), one in self.sets.items() if owner == zone.id and wanted in (None, name)
+        rrsets = [
+            rrset for (owner, name), rrset in self.sets.items() if owner == zone.id and wanted in (None, name)
         ]
-        return web.json_response({"rrsets": found})
+        return web.json_response({"rrsets": rrsets})
 
     async def _change(self, request: web.Request) -> web.Response:
         zone, change = self._zone(request), await request.json()
         kept = dict(self.sets)
-        for number, one in enumerate(change.get("deletions", [])):
+        for number, rrset in enumerate(change.get("deletions", [])):
             where = f"'entity.change.deletions[{number}]'"
-            there = kept.pop((zone.id, one["name"]), None)
+            there = kept.pop((zone.id, rrset["name"]), None)
             if there is None:
-                return _failure(404, f"The {where} resource named '{one['name']} (TXT)' does not exist.")
+                return _failure(404, f"The {where} resource named '{rrset['name']} (TXT)' does not exist.")
             # Their client writes numbers as strings.
-            if (int(there["ttl"]), sorted(there["rrdatas"])) != (int(one["ttl"]), sorted(one["rrdatas"])):
+            if (int(there["ttl"]), sorted(there["rrdatas"])) != (int(rrset["ttl"]), sorted(rrset["rrdatas"])):
                 return _failure(412, f"Precondition not met for {where}")
-        for number, one in enumerate(change.get("additions", [])):
-            if (zone.id, one["name"]) in kept:
+        for number, rrset in enumerate(change.get("additions", [])):
+            if (zone.id, rrset["name"]) in kept:
                 return _failure(
                     409,
-                    f"The 'entity.change.additions[{number}]' resource named '{one['name']}' already exists",
+                    f"The 'entity.change.additions[{number}]' resource named "
+                    f"'{rrset['name']}' already exists",
                 )
-            if not one["name"].endswith(f".{zone.name}.") or not one["rrdatas"]:
+            if not rrset["name"].endswith(f".{zone.name}.") or not rrset["rrdatas"]:
                 return _failure(400, f"Invalid value for 'entity.change.additions[{number}].name'")
-            kept[zone.id, one["name"]] = {**one, "type": "TXT"}
+            kept[zone.id, rrset["name"]] = {**rrset, "type": "TXT"}
         self.sets = kept
-        for (owner, name), one in kept.items():
+        for (owner, name), rrset in kept.items():
             if owner == zone.id:
-                values = [value.strip('"') for value in one["rrdatas"]]
+                values = [value.strip('"') for value in rrset["rrdatas"]]
                 zone.records[name.rstrip(".")] = {str(number): value for number, value in enumerate(values)}
         for name in list(zone.records):
             if (zone.id, f"{name}.") not in kept:
@@ -154,8 +155,8 @@ class FakeCloudDns(FakeHost):
     def add(self, zone: str, name: str, value: str) -> None:
         """A record set of another client."""
         owner = self.zones[zone]
-        one = {"name": f"{name}.", "type": "TXT", "ttl": 300, "rrdatas": [f'"{value}"']}
-        self.sets[owner.id, f"{name}."] = one
+        rrset = {"name": f"{name}.", "type": "TXT", "ttl": 300, "rrdatas": [f'"{value}"']}
+        self.sets[owner.id, f"{name}."] = rrset
         owner.records[name] = {"0": value}
 
 

@@ -37,10 +37,10 @@ class FakeCloudflare(FakeHost):
 
     async def _zones(self, request: web.Request) -> web.Response:
         name = request.query.get("name")
-        found = [zone for zone in self.zones.values() if name is None or zone.name == name]
+        zones = [zone for zone in self.zones.values() if name is None or zone.name == name]
         if request.query.get("page", "1") != "1":
-            found = []
-        return _success([{"id": zone.id, "name": zone.name} for zone in found])
+            zones = []
+        return _success([{"id": zone.id, "name": zone.name} for zone in zones])
 
     def _zone(self, request: web.Request) -> FakeZone:
         for zone in self.zones.values():
@@ -58,11 +58,14 @@ class FakeCloudflare(FakeHost):
         size = min(int(query.get("per_page", "100")), self.page)
         # Their client filters by `name.exact`, of which `name` is the short form.
         name = query["name"] if "name" in query else query["name.exact"]
-        found = list(zone.records.get(name, {}).items())
-        shown = found[(number - 1) * size : number * size]
+        records = list(zone.records.get(name, {}).items())
+        shown = records[(number - 1) * size : number * size]
         return _success(
-            [{"id": one, "type": "TXT", "name": name, "content": f'"{value}"'} for one, value in shown],
-            pages=max(1, -(-len(found) // size)),
+            [
+                {"id": identifier, "type": "TXT", "name": name, "content": f'"{value}"'}
+                for identifier, value in shown
+            ],
+            pages=max(1, -(-len(records) // size)),
         )
 
     async def _create(self, request: web.Request) -> web.Response:

@@ -48,16 +48,19 @@ class FakeDigitalOcean(FakeHost):
             return _missing()
         # Without a filter the real list is paged and easily incomplete.
         assert query["type"] == "TXT"
-        found = list(zone.records.get(query["name"], {}).items())
+        entries = list(zone.records.get(query["name"], {}).items())
         number, size = int(query.get("page", "1")), min(int(query.get("per_page", "20")), self.page)
-        shown = found[(number - 1) * size : number * size]
+        shown = entries[(number - 1) * size : number * size]
         pages = (
             {"next": f"{self.url}/v2/domains/x/records?page={number + 1}"}
-            if number * size < len(found)
+            if number * size < len(entries)
             else {}
         )
         relative = query["name"].removesuffix(f".{zone.name}")
-        records = [{"id": int(one), "type": "TXT", "name": relative, "data": value} for one, value in shown]
+        records = [
+            {"id": int(identifier), "type": "TXT", "name": relative, "data": value}
+            for identifier, value in shown
+        ]
         return web.json_response({"domain_records": records, "links": {"pages": pages}})
 
     async def _create(self, request: web.Request) -> web.Response:

@@ -50,8 +50,8 @@ class PowerDnsServer:
         """The names with TXT records in a zone."""
         url = f"{self.url}/api/v1/servers/localhost/zones/{zone}."
         async with aiohttp.request("GET", url, headers={"x-api-key": KEY}) as answer:
-            found = (await answer.json())["rrsets"]
-        return {one["name"].rstrip(".") for one in found if one["type"] == "TXT"}
+            rrsets = (await answer.json())["rrsets"]
+        return {rrset["name"].rstrip(".") for rrset in rrsets if rrset["type"] == "TXT"}
 
     async def create_zone(self, zone: str) -> None:
         """Create a zone by the API."""
@@ -134,8 +134,8 @@ def served(server: PowerDnsServer, name: str) -> set[str]:
     """The TXT values that the name server answers with."""
     question = dns.message.make_query(name, "TXT")
     reply = dns.query.tcp(question, "127.0.0.1", 10, server.port)
-    found = [rrset for rrset in reply.answer if rrset.rdtype == dns.rdatatype.TXT]
-    return {b"".join(item.strings).decode() for rrset in found for item in rrset}
+    rrsets = [rrset for rrset in reply.answer if rrset.rdtype == dns.rdatatype.TXT]
+    return {b"".join(item.strings).decode() for rrset in rrsets for item in rrset}
 
 
 async def set_records(

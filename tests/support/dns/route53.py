@@ -55,7 +55,7 @@ class StrictRoute53(FakeHost):
             )
 
     async def _change(self, request: web.Request) -> web.Response:
-        zone = next((one for one in self.zones.values() if one.id == request.match_info["zone"]), None)
+        zone = next((zone for zone in self.zones.values() if zone.id == request.match_info["zone"]), None)
         if zone is None:
             return await self._pass_on(request)
         records = {name: dict(values) for name, values in zone.records.items()}
@@ -72,29 +72,29 @@ class StrictRoute53(FakeHost):
                 kind = "multivalue answer" if identifier else "simple"
                 return _invalid(f"{name}. TXT cannot be {kind}: a record of another kind exists")
             values = change.iterfind("{*}ResourceRecordSet/{*}ResourceRecords/{*}ResourceRecord/{*}Value")
-            there[identifier] = " ".join((one.text or "") for one in values)
+            there[identifier] = " ".join((value.text or "") for value in values)
         answer = await self._pass_on(request)
         if answer.status == 200:
             before, zone.records = zone.records, records
-            for name in [one for one in records if records[one] != before.get(one)]:
+            for name in [key for key in records if records[key] != before.get(key)]:
                 if self.publish is not None:
                     await self.publish(name, list(records[name].values()))
         return answer
 
     def values(self, name: str) -> set[str]:
         """The TXT values in ministack."""
-        found: set[str] = set()
+        texts: set[str] = set()
         for zone in self.zones.values():
             path = f"/2013-04-01/hostedzone/{zone.id}/rrset?name={name}.&type=TXT"
             for record in self.aws.call("route53", "GET", path).iterfind(".//{*}ResourceRecordSet"):
                 if record.findtext("{*}Name") == f"{name}." and record.findtext("{*}Type") == "TXT":
-                    found |= {(one.text or "").strip('"') for one in record.iterfind(".//{*}Value")}
-        return found
+                    texts |= {(value.text or "").strip('"') for value in record.iterfind(".//{*}Value")}
+        return texts
 
     def write(self, zone: str, name: str, *values: str, action: str = "CREATE", policy: str = "") -> None:
         """A record of another client, simple unless its elements of a routing policy are given."""
         owner = self.zones[zone]
-        content = "".join(f'<ResourceRecord><Value>"{one}"</Value></ResourceRecord>' for one in values)
+        content = "".join(f'<ResourceRecord><Value>"{value}"</Value></ResourceRecord>' for value in values)
         body = (
             f'<ChangeResourceRecordSetsRequest xmlns="{_NAMESPACE}"><ChangeBatch><Changes><Change>'
             f"<Action>{action}</Action><ResourceRecordSet><Name>{name}.</Name><Type>TXT</Type>{policy}"

@@ -33,7 +33,7 @@ def log_in(state: State, authorization: str, form: bytes) -> Reply:
 
 def answer(state: State, method: str, path: str, body: Mapping[str, Any], *, is_ngts: bool) -> Reply:
     """The status and JSON value (or text) for a call with valid credentials."""
-    parts = [unquote(one) for one in path.split("/")]
+    parts = [unquote(part) for part in path.split("/")]
     match (method, parts):
         case "GET", ["v1", "useraccounts"]:
             return 200, {"user": {"id": "1"}, "company": {"id": "company"}}
@@ -41,8 +41,12 @@ def answer(state: State, method: str, path: str, body: Mapping[str, Any], *, is_
             return 200, {"certificateIssuingTemplates": [state.template]}
         case "GET", ["outagedetection", "v1", "applications", "name", name] if not is_ngts:
             aliases = {state.template["name"]: state.template["id"]}
-            found = {"id": _APPLICATION_ID, "name": name, "certificateIssuingTemplateAliasIdMap": aliases}
-            return (200, found) if name == _APPLICATION else _error(404, "application not found")
+            application = {
+                "id": _APPLICATION_ID,
+                "name": name,
+                "certificateIssuingTemplateAliasIdMap": aliases,
+            }
+            return (200, application) if name == _APPLICATION else _error(404, "application not found")
         case "GET", ["outagedetection", "v1", "applications", name, "certificateissuingtemplates", alias]:
             is_known = name in (_APPLICATION, _APPLICATION_ID) and alias == state.template["name"]
             return (200, state.template) if is_known else _error(404, "issuing template not found")
@@ -75,20 +79,20 @@ def _request(state: State, body: Mapping[str, Any], *, is_ngts: bool) -> Reply:
 
 
 def _duration(body: Mapping[str, Any]) -> timedelta:
-    found = re.fullmatch(r"P(?:(\d+)D)?(?:T(\d+)H)?", str(body.get("validityPeriod", "P90D")))
-    assert found is not None, body
-    return timedelta(days=int(found[1] or 0), hours=int(found[2] or 0))
+    match = re.fullmatch(r"P(?:(\d+)D)?(?:T(\d+)H)?", str(body.get("validityPeriod", "P90D")))
+    assert match is not None, body
+    return timedelta(days=int(match[1] or 0), hours=int(match[2] or 0))
 
 
 def _status(state: State, key: str) -> Reply:
     order = state.orders.get(key)
     if order is None:
         return _error(404, "certificate request not found")
-    found = {"id": key, "subjectDN": "CN=web", "status": "PENDING", "certificateIds": []}
+    certificate_request = {"id": key, "subjectDN": "CN=web", "status": "PENDING", "certificateIds": []}
     if order.polls > 0:
         order.polls -= 1
-        return 200, found
-    return 200, found | {"status": "ISSUED", "certificateIds": [order.certificate_id]}
+        return 200, certificate_request
+    return 200, certificate_request | {"status": "ISSUED", "certificateIds": [order.certificate_id]}
 
 
 def _contents(state: State, key: str) -> Reply:

@@ -60,11 +60,11 @@ class _Handler(BaseHTTPRequestHandler):
             status, headers, body = state.answers[path]
             self._reply(status, headers, body)
             return
-        status, found = self._answer(state, path, content)
-        if isinstance(found, str):
-            self._reply(status, {"Content-Type": "text/plain"}, found.encode())
+        status, response = self._answer(state, path, content)
+        if isinstance(response, str):
+            self._reply(status, {"Content-Type": "text/plain"}, response.encode())
         else:
-            self._reply(status, {"Content-Type": "application/json"}, json.dumps(found).encode())
+            self._reply(status, {"Content-Type": "application/json"}, json.dumps(response).encode())
 
     def _answer(self, state: State, path: str, content: bytes) -> tuple[int, Any]:
         authorization = self.headers.get("authorization") or ""
@@ -100,12 +100,12 @@ def fake_venafi() -> Iterator[FakeVenafi]:
     authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
     server = _Server(("127.0.0.1", 0), _Handler)
     server.socket = context.wrap_socket(server.socket, server_side=True)
-    found = FakeVenafi(f"https://127.0.0.1:{server.server_address[1]}", authority.cert_pem.bytes())
-    server.state = found.state
+    fake = FakeVenafi(f"https://127.0.0.1:{server.server_address[1]}", authority.cert_pem.bytes())
+    server.state = fake.state
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield found
+        yield fake
     finally:
         server.shutdown()
         server.server_close()

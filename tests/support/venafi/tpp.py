@@ -104,9 +104,9 @@ def _request(state: State, body: Body) -> Reply:
 
 
 def _duration(state: State, body: Body) -> timedelta:
-    for one in body.get("CASpecificAttributes") or ():
-        if one["Name"] == "Specific End Date":
-            return datetime.fromisoformat(one["Value"]) - state.now
+    for attribute in body.get("CASpecificAttributes") or ():
+        if attribute["Name"] == "Specific End Date":
+            return datetime.fromisoformat(attribute["Value"]) - state.now
     return timedelta(days=90)
 
 
