@@ -114,7 +114,7 @@ def with_all_outputs() -> Issued:
         serialization.NoEncryption(),
     )
     template = {"labels": {"team": "web"}, "annotations": {"reflector.example.org/allowed": "true"}}
-    found = replace(
+    renewal = replace(
         plain,
         spec={
             "secretTemplate": template,
@@ -133,8 +133,8 @@ def with_all_outputs() -> Issued:
         },
     )
     # The same certificate, not another one for the same key.
-    found.__dict__["chain"] = plain.chain
-    return found
+    renewal.__dict__["chain"] = plain.chain
+    return renewal
 
 
 def every_name() -> Issued:
@@ -365,9 +365,9 @@ def shop() -> Json:
 
 def settled() -> list[Json]:
     """Everything that is at rest, as a current cert-manager leaves it."""
-    found = [shop(), *issuers(), *issuer_secrets(), *with_history()]
+    objects = [shop(), *issuers(), *issuer_secrets(), *with_history()]
     for made in plain():
-        found += made.all()
+        objects += made.all()
         if made.name == "by-acme":
-            found.append(order_of(made))
-    return found
+            objects.append(order_of(made))
+    return objects

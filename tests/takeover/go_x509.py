@@ -81,11 +81,11 @@ class Names:
     @property
     def alternative(self) -> x509.SubjectAlternativeName | None:
         """The alternative names."""
-        found: list[x509.GeneralName] = [x509.DNSName(one) for one in self.dns]
-        found += [x509.RFC822Name(one) for one in self.emails]
-        found += [x509.IPAddress(ip_address(one)) for one in self.ips]
-        found += [x509.UniformResourceIdentifier(one) for one in self.uris]
-        return x509.SubjectAlternativeName(found) if found else None
+        general_names: list[x509.GeneralName] = [x509.DNSName(name) for name in self.dns]
+        general_names += [x509.RFC822Name(email) for email in self.emails]
+        general_names += [x509.IPAddress(ip_address(address)) for address in self.ips]
+        general_names += [x509.UniformResourceIdentifier(uri) for uri in self.uris]
+        return x509.SubjectAlternativeName(general_names) if general_names else None
 
 
 def _usages(*, is_ca: bool) -> x509.KeyUsage:

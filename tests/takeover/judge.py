@@ -40,8 +40,8 @@ _SUBJECT = {
 
 def _public(key: Any) -> bytes:
     form = serialization.PublicFormat.SubjectPublicKeyInfo
-    found: bytes = key.public_bytes(serialization.Encoding.DER, form)
-    return found
+    encoded: bytes = key.public_bytes(serialization.Encoding.DER, form)
+    return encoded
 
 
 def _kind_or(kind: str) -> str:
@@ -52,8 +52,8 @@ def _group_or(group: str) -> str:
     return group or "cert-manager.io"
 
 
-def _texts(found: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
-    return [str(one.value) for one in found.get_attributes_for_oid(oid)]
+def _texts(name: x509.Name, oid: x509.ObjectIdentifier) -> list[str]:
+    return [str(attribute.value) for attribute in name.get_attributes_for_oid(oid)]
 
 
 @dataclass
@@ -77,15 +77,15 @@ class _Names:
 
 def _names(parsed: x509.Certificate | x509.CertificateSigningRequest) -> _Names:
     try:
-        held = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alt_names = parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         return _Names(parsed.subject)
     return _Names(
         parsed.subject,
-        held.get_values_for_type(x509.DNSName),
-        [str(one) for one in held.get_values_for_type(x509.IPAddress)],
-        held.get_values_for_type(x509.UniformResourceIdentifier),
-        held.get_values_for_type(x509.RFC822Name),
+        alt_names.get_values_for_type(x509.DNSName),
+        [str(address) for address in alt_names.get_values_for_type(x509.IPAddress)],
+        alt_names.get_values_for_type(x509.UniformResourceIdentifier),
+        alt_names.get_values_for_type(x509.RFC822Name),
     )
 
 
@@ -101,14 +101,14 @@ class Case:
     @property
     def spec(self) -> Json:
         """The Certificate's spec."""
-        found: Json = self.certificate["spec"]
-        return found
+        body: Json = self.certificate["spec"]
+        return body
 
     @property
     def status(self) -> Json:
         """The Certificate's status."""
-        found: Json = self.certificate.get("status", {})
-        return found
+        body: Json = self.certificate.get("status", {})
+        return body
 
     def data(self, entry: str) -> bytes:
         """An entry of the Secret."""
@@ -134,36 +134,36 @@ class Case:
 
     def of_revision(self, revision: int) -> list[Json]:
         """The requests that the gatherer takes for that revision."""
-        wanted = str(revision)
+        text = str(revision)
         return [
-            one
-            for one in self.requests
-            if one["metadata"]["annotations"].get(f"{PREFIX}certificate-revision") == wanted
+            request
+            for request in self.requests
+            if request["metadata"]["annotations"].get(f"{PREFIX}certificate-revision") == text
         ]
 
     @property
     def current(self) -> Json | None:
         """The request of the current revision. The gatherer gives an error where there are two."""
-        found = self.of_revision(self.status.get("revision", 0))
-        assert len(found) <= 1, "more than one request of the current revision"
+        request = self.of_revision(self.status.get("revision", 0))
+        assert len(request) <= 1, "more than one request of the current revision"
         assert len(self.of_revision(self.status.get("revision", 0) + 1)) <= 1, "more than one of the next"
-        return found[0] if found else None
+        return request[0] if request else None
 
 
 def trigger(case: Case) -> list[str]:
     """Why a new certificate would be issued; the first reason counts."""
-    found = _shared(case)
-    if not found and case.now >= renewal_time(case):
-        found.append("Renewing")
-    return found
+    violations = _shared(case)
+    if not violations and case.now >= renewal_time(case):
+        violations.append("Renewing")
+    return violations
 
 
 def readiness(case: Case) -> list[str]:
     """Why it would not be called ready."""
-    found = _shared(case)
-    if not found and case.now > case.leaf.not_valid_after_utc:
-        found.append("Expired")
-    return found
+    violations = _shared(case)
+    if not violations and case.now > case.leaf.not_valid_after_utc:
+        violations.append("Expired")
+    return violations
 
 
 def _shared(case: Case) -> list[str]:
@@ -173,32 +173,34 @@ def _shared(case: Case) -> list[str]:
         return ["MissingData"]
     if _public(case.key.public_key()) != _public(case.leaf.public_key()):
         return ["InvalidKeyPair"]
-    found = _wrong_owner(case) + [f"SecretMismatch: {one}" for one in _wrong_key(case)]
+    violations = _wrong_owner(case) + [f"SecretMismatch: {violation}" for violation in _wrong_key(case)]
     current = case.current
     if current is None:
-        return found + [f"SecretMismatch: {one}" for one in _loosely(case)]
+        return violations + [f"SecretMismatch: {violation}" for violation in _loosely(case)]
     csr = x509.load_pem_x509_csr(base64.b64decode(current["spec"]["request"]))
     if _public(csr.public_key()) != _public(case.key.public_key()):
-        found.append("SecretMismatch: key of the request")
-    return found + [f"RequestChanged: {one}" for one in request_violations(current, case.spec)]
+        violations.append("SecretMismatch: key of the request")
+    return violations + [
+        f"RequestChanged: {violation}" for violation in request_violations(current, case.spec)
+    ]
 
 
 def _wrong_owner(case: Case) -> list[str]:
-    notes, wanted = case.notes, case.spec["issuerRef"]
+    notes, reference = case.notes, case.spec["issuerRef"]
     was = [notes.get(f"{PREFIX}issuer-{one}") for one in ("name", "kind", "group")]
     is_same = (
-        was[0] == wanted["name"]
-        and _kind_or(was[1] or "") == _kind_or(wanted.get("kind", ""))
-        and _group_or(was[2] or "") == _group_or(wanted.get("group", ""))
+        was[0] == reference["name"]
+        and _kind_or(was[1] or "") == _kind_or(reference.get("kind", ""))
+        and _group_or(was[2] or "") == _group_or(reference.get("group", ""))
     )
-    found = [] if is_same or was == [None, None, None] else ["IncorrectIssuer"]
+    violations = [] if is_same or was == [None, None, None] else ["IncorrectIssuer"]
     name = notes.get(f"{PREFIX}certificate-name", case.certificate["metadata"]["name"])
-    return found + (["IncorrectCertificate"] if name != case.certificate["metadata"]["name"] else [])
+    return violations + (["IncorrectCertificate"] if name != case.certificate["metadata"]["name"] else [])
 
 
 def _wrong_key(case: Case) -> list[str]:
-    wanted = case.spec.get("privateKey", {})
-    algorithm, size, key = wanted.get("algorithm", "RSA"), wanted.get("size", 0), case.key
+    desired = case.spec.get("privateKey", {})
+    algorithm, size, key = desired.get("algorithm", "RSA"), desired.get("size", 0), case.key
     if isinstance(key, rsa.RSAPrivateKey):
         held, bits, default = "RSA", key.key_size, 2048
     elif isinstance(key, ec.EllipticCurvePrivateKey):
@@ -210,42 +212,42 @@ def _wrong_key(case: Case) -> list[str]:
     return ["spec.privateKey.size"] if bits != (size or default) else []
 
 
-def _unequal(found: Iterable[str], wanted: Iterable[str]) -> bool:
-    return sorted(found) != sorted(wanted)
+def _unequal(actual: Iterable[str], expected: Iterable[str]) -> bool:
+    return sorted(actual) != sorted(expected)
 
 
 def _address_violations(names: _Names, spec: Json) -> list[str]:
     lists = {"ipAddresses": names.ips, "uris": names.uris, "emailAddresses": names.emails}
-    return [f"spec.{entry}" for entry, held in lists.items() if _unequal(held, spec.get(entry, []))]
+    return [f"spec.{entry}" for entry, values in lists.items() if _unequal(values, spec.get(entry, []))]
 
 
 def request_violations(request: Json, spec: Json) -> list[str]:
     """Where a request is not what the spec asks for."""
     names = _names(x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"])))
-    found = _address_violations(names, spec)
+    violations = _address_violations(names, spec)
     if _unequal(names.dns, spec.get("dnsNames", [])):
-        found.append("spec.dnsNames")
+        violations.append("spec.dnsNames")
     if not spec.get("literalSubject"):
         subject = spec.get("subject", {})
-        found += ["spec.commonName"] if names.common_name != spec.get("commonName", "") else []
-        found += ["spec.subject"] if names.serial_number != subject.get("serialNumber", "") else []
+        violations += ["spec.commonName"] if names.common_name != spec.get("commonName", "") else []
+        violations += ["spec.subject"] if names.serial_number != subject.get("serialNumber", "") else []
         for entry, (oid, _) in _SUBJECT.items():
             if _unequal(_texts(names.subject, oid), subject.get(entry, [])):
-                found.append(f"spec.subject.{entry}")
+                violations.append(f"spec.subject.{entry}")
     asked = request["spec"]
-    found += ["spec.isCA"] if asked.get("isCA", False) != spec.get("isCA", False) else []
-    found += ["spec.usages"] if _unequal(asked.get("usages", []), spec.get("usages", [])) else []
+    violations += ["spec.isCA"] if asked.get("isCA", False) != spec.get("isCA", False) else []
+    violations += ["spec.usages"] if _unequal(asked.get("usages", []), spec.get("usages", [])) else []
     both = asked.get("duration") and spec.get("duration")
-    found += ["spec.duration"] if both and _duration(asked["duration"]) != _duration(both) else []
+    violations += ["spec.duration"] if both and _duration(asked["duration"]) != _duration(both) else []
     # To the letter: a default that is written out is another reference.
-    return found + (["spec.issuerRef"] if asked["issuerRef"] != spec["issuerRef"] else [])
+    return violations + (["spec.issuerRef"] if asked["issuerRef"] != spec["issuerRef"] else [])
 
 
 def _loosely(case: Case) -> list[str]:
     names, spec = _names(case.leaf), case.spec
-    held = {*names.dns, names.common_name} - {""}
-    wanted = {*spec.get("dnsNames", []), spec.get("commonName", "")} - {""}
-    return _address_violations(names, spec) + (["spec.dnsNames"] if held != wanted else [])
+    actual = {*names.dns, names.common_name} - {""}
+    expected = {*spec.get("dnsNames", []), spec.get("commonName", "")} - {""}
+    return _address_violations(names, spec) + (["spec.dnsNames"] if actual != expected else [])
 
 
 def renewal_time(case: Case) -> datetime:
@@ -280,13 +282,13 @@ def after_issuance(case: Case, *, owner_references: bool = False) -> list[str]:
 def _managed(case: Case, *path: str) -> set[str]:
     """The names below a path that the issuing controller manages."""
     assert case.secret is not None
-    found: set[str] = set()
+    fields: set[str] = set()
     for entry in case.secret["metadata"].get("managedFields", []):
         tree = entry["fieldsV1"] if entry["manager"] == MANAGER else {}
         for step in path:
             tree = tree.get(f"f:{step}", {})
-        found |= {one[2:] for one in tree if one != "."}
-    return found
+        fields |= {one[2:] for one in tree if one != "."}
+    return fields
 
 
 def _is_own(key: str) -> bool:
@@ -310,52 +312,52 @@ def _expected_notes(case: Case) -> dict[str, str]:
 def _metadata_mismatch(case: Case) -> list[str]:
     assert case.secret is not None
     expected = _expected_notes(case)
-    found = [] if case.secret["metadata"].get("labels", {}).get(FAO) == "true" else ["label"]
+    violations = [] if case.secret["metadata"].get("labels", {}).get(FAO) == "true" else ["label"]
     if {key for key in _managed(case, "metadata", "labels") if _is_own(key)} != {FAO}:
-        found.append("managed labels")
+        violations.append("managed labels")
     managed = {key for key in _managed(case, "metadata", "annotations") if _is_own(key)}
-    if managed - {f"{PREFIX}{one}" for one in _ISSUER_NOTES} != set(expected):
-        found.append("managed annotations")
-    return found + [key for key, value in expected.items() if case.notes.get(key) != value]
+    if managed - {f"{PREFIX}{note}" for note in _ISSUER_NOTES} != set(expected):
+        violations.append("managed annotations")
+    return violations + [key for key, value in expected.items() if case.notes.get(key) != value]
 
 
 def _template_mismatch(case: Case) -> list[str]:
     assert case.secret is not None
-    template, found = case.spec.get("secretTemplate", {}), []
+    template, violations = case.spec.get("secretTemplate", {}), []
     for section in ("labels", "annotations"):
-        wanted, held = template.get(section, {}), case.secret["metadata"].get(section, {})
-        if any(held.get(key) != value for key, value in wanted.items()):
-            found.append(f"template's {section}")
-        if {key for key in _managed(case, "metadata", section) if not _is_own(key)} != set(wanted):
-            found.append(f"managed {section} of the template")
-    return found
+        expected, actual = template.get(section, {}), case.secret["metadata"].get(section, {})
+        if any(actual.get(key) != value for key, value in expected.items()):
+            violations.append(f"template's {section}")
+        if {key for key in _managed(case, "metadata", section) if not _is_own(key)} != set(expected):
+            violations.append(f"managed {section} of the template")
+    return violations
 
 
 def _format_mismatch(case: Case) -> list[str]:
-    wanted = {one["type"] for one in case.spec.get("additionalOutputFormats", [])}
+    expected = {output_format["type"] for output_format in case.spec.get("additionalOutputFormats", [])}
     managed = _managed(case, "data")
-    found = []
-    if ("CombinedPEM" in wanted) != ("tls-combined.pem" in managed):
-        found.append("managed tls-combined.pem")
-    if ("DER" in wanted) != ("key.der" in managed):
-        found.append("managed key.der")
-    if "CombinedPEM" in wanted and case.data("tls-combined.pem") != case.data("tls.key") + b"\n" + case.data(
-        "tls.crt"
-    ):
-        found.append("tls-combined.pem")
+    violations = []
+    if ("CombinedPEM" in expected) != ("tls-combined.pem" in managed):
+        violations.append("managed tls-combined.pem")
+    if ("DER" in expected) != ("key.der" in managed):
+        violations.append("managed key.der")
+    if "CombinedPEM" in expected and case.data("tls-combined.pem") != case.data(
+        "tls.key"
+    ) + b"\n" + case.data("tls.crt"):
+        violations.append("tls-combined.pem")
     block = b"".join(line for line in case.data("tls.key").splitlines() if not line.startswith(b"-----"))
-    if "DER" in wanted and case.data("key.der") != base64.b64decode(block):
-        found.append("key.der")
-    return found
+    if "DER" in expected and case.data("key.der") != base64.b64decode(block):
+        violations.append("key.der")
+    return violations
 
 
 def _keystore_mismatch(case: Case) -> list[str]:
     asked, has_ca = case.spec.get("keystores", {}), bool(case.data("ca.crt"))
-    wanted = set()
+    expected = set()
     for kind, ending in (("jks", "jks"), ("pkcs12", "p12")):
         if asked.get(kind, {}).get("create"):
-            wanted |= {f"keystore.{ending}"} | ({f"truststore.{ending}"} if has_ca else set())
-    return [one for one in _STORES if bool(case.data(one)) != (one in wanted)]
+            expected |= {f"keystore.{ending}"} | ({f"truststore.{ending}"} if has_ca else set())
+    return [entry for entry in _STORES if bool(case.data(entry)) != (entry in expected)]
 
 
 def _owner_mismatch(case: Case, *, is_wanted: bool) -> list[str]:
@@ -364,31 +366,41 @@ def _owner_mismatch(case: Case, *, is_wanted: bool) -> list[str]:
     key = json.dumps({"uid": uid}, separators=(",", ":"))
     # `k:{…}` in place of `f:…`.
     is_managed = key in _managed(case, "metadata", "ownerReferences")
-    held = [one for one in case.secret["metadata"].get("ownerReferences", []) if one["uid"] == uid]
+    references = [
+        reference
+        for reference in case.secret["metadata"].get("ownerReferences", [])
+        if reference["uid"] == uid
+    ]
     if is_managed != is_wanted:
         return ["managed owner reference"]
-    return [] if not is_wanted or (held and held[0].get("controller") is True) else ["owner reference"]
+    return (
+        []
+        if not is_wanted or (references and references[0].get("controller") is True)
+        else ["owner reference"]
+    )
 
 
 def goes_on_with(case: Case, next_keys: list[Json]) -> list[str]:
     """Why the key manager and the request manager would throw away what has been begun."""
     name = case.status.get("nextPrivateKeySecretName")
-    found = [] if [one["metadata"]["name"] for one in next_keys] == [name] else ["next-key Secrets"]
+    violations = (
+        [] if [secret["metadata"]["name"] for secret in next_keys] == [name] else ["next-key Secrets"]
+    )
     for one in next_keys:
         meta = one["metadata"]
         if meta.get("labels", {}).get(f"{PREFIX}next-private-key") != "true":
-            found.append("label of the next key")
+            violations.append("label of the next key")
         if meta["ownerReferences"][0]["uid"] != case.certificate["metadata"]["uid"]:
-            found.append("owner of the next key")
+            violations.append("owner of the next key")
         key = serialization.load_pem_private_key(base64.b64decode(one["data"]["tls.key"]), None)
         for request in case.of_revision(case.status.get("revision", 0) + 1):
             csr = x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"]))
             if _public(csr.public_key()) != _public(key.public_key()):
-                found.append("key of the request")
+                violations.append("key of the request")
             if request["metadata"]["annotations"].get(f"{PREFIX}private-key-secret-name") != name:
-                found.append("name of the key's Secret")
-            found += request_violations(request, case.spec)
-    return found
+                violations.append("name of the key's Secret")
+            violations += request_violations(request, case.spec)
+    return violations
 
 
 def order_name(request: str, spec: Json) -> str:
@@ -406,21 +418,21 @@ def order_name(request: str, spec: Json) -> str:
 def account_needs_the_server(issuer: Json, account_key: bytes) -> list[str]:
     """Why the ACME account would be registered or looked up again."""
     spec, status = issuer["spec"]["acme"], issuer["status"].get("acme", {})
-    ready = next(one for one in issuer["status"]["conditions"] if one["type"] == "Ready")
+    ready = next(condition for condition in issuer["status"]["conditions"] if condition["type"] == "Ready")
     form = serialization.PrivateFormat.TraditionalOpenSSL
     key = serialization.load_pem_private_key(account_key, None)
     assert isinstance(key, rsa.RSAPrivateKey), "cert-manager takes RSA keys only"
     der = key.private_bytes(serialization.Encoding.DER, form, serialization.NoEncryption())
-    found = []
+    violations = []
     if ready["status"] != "True" or ready.get("observedGeneration") != issuer["metadata"]["generation"]:
-        found.append("not ready at this generation")
+        violations.append("not ready at this generation")
     if status.get("uri", "").split("/")[2:3] != spec["server"].split("/")[2:3]:
-        found.append("another server")
+        violations.append("another server")
     if status.get("lastRegisteredEmail", "") != spec.get("email", ""):
-        found.append("another address")
+        violations.append("another address")
     if status.get("lastPrivateKeyHash") != base64.b64encode(hashlib.sha256(der).digest()).decode():
-        found.append("another key")
-    return found
+        violations.append("another key")
+    return violations
 
 
 def parse_time(text: str) -> datetime:

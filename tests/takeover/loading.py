@@ -24,7 +24,7 @@ async def store_of(objects: Iterable[Json]) -> MemoryStore:
         obj = deepcopy(one)
         group = obj["apiVersion"].rpartition("/")[0]
         plural = _IRREGULAR.get(obj["kind"], f"{obj['kind'].lower()}s")
-        found = obj["metadata"]
-        key = Key(f"{group}/{plural}" if group else plural, found.get("namespace", ""), found["name"])
+        metadata = obj["metadata"]
+        key = Key(f"{group}/{plural}" if group else plural, metadata.get("namespace", ""), metadata["name"])
         await store.put(key, columns(obj), expect=0)
     return store

@@ -97,9 +97,9 @@ def managed(manager: str, fields: Json, *, operation: str = "Apply", subresource
     return found | {"subresource": subresource} if subresource else found
 
 
-def keys_of(found: Mapping[str, Any]) -> Json:
+def keys_of(encoded: Mapping[str, Any]) -> Json:
     """The keys of a map as managed fields have them."""
-    return {f"f:{key}": {} for key in found}
+    return {f"f:{key}": {} for key in encoded}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,16 +257,16 @@ class Issued:
         name = name or f"{self.name}-{number}"
         given = {"certificate": b64(self.chain)} | ({"ca": b64(ROOT.pem)} if self.has_ca else {})
         is_done = conditions[-1]["status"] == "True" and conditions[-1]["type"] == "Ready"
-        wanted = {key: self.spec[key] for key in ("duration", "usages") if self.spec.get(key)}
+        optional = {key: self.spec[key] for key in ("duration", "usages") if self.spec.get(key)}
         if self.names.is_ca:
-            wanted["isCA"] = True
+            optional["isCA"] = True
         spec = {
             "issuerRef": dict(self.issuer),
             "request": b64(csr_pem(self.key, self.names, usages=self.usages, client=self.client)),
             "username": ACCOUNT,
             "uid": "2b7e0d3a-0000-4000-8000-000000000001",
             "groups": ["system:serviceaccounts", "system:authenticated"],
-            **wanted,
+            **optional,
             **self.request_spec,
         }
         return {

@@ -26,9 +26,9 @@ async def objects(world: World, plural: str) -> list[Json]:
     assert answer.status == 200, answer.body
     listed: Json = json.loads(answer.body)
     kind = listed["kind"].removesuffix("List")
-    return [{"apiVersion": listed["apiVersion"], "kind": kind, **one} for one in listed["items"]]
+    return [{"apiVersion": listed["apiVersion"], "kind": kind, **item} for item in listed["items"]]
 
 
 async def everything(world: World) -> list[Json]:
     """All that concerns us."""
-    return [one for plural in GROUPS for one in await objects(world, plural)]
+    return [obj for plural in GROUPS for obj in await objects(world, plural)]

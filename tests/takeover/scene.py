@@ -25,11 +25,12 @@ async def taken_over(objects: list[Json], **options: Any) -> AsyncIterator[World
 def written(world: World) -> list[str]:
     """What our controllers have written besides Events: method, kind and name."""
     return [
-        f"{one.method} {one.path.partition('/namespaces/')[2]}" for one in world.recording.object_writes()
+        f"{write.method} {write.path.partition('/namespaces/')[2]}"
+        for write in world.recording.object_writes()
     ]
 
 
 def created(world: World, plural: str) -> int:
     """How many objects of that kind our controllers have made."""
-    found = [one for one in world.recording.object_writes() if one.method == "POST"]
-    return sum(one.path.endswith(f"/{plural}") for one in found)
+    creates = [write for write in world.recording.object_writes() if write.method == "POST"]
+    return sum(create.path.endswith(f"/{plural}") for create in creates)

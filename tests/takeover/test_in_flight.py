@@ -27,10 +27,10 @@ from takeover.scene import created, taken_over
 @pytest.mark.parametrize("stage", STAGES)
 async def test_a_renewal_goes_on_where_cert_manager_has_left_it(stage: str) -> None:
     objects_of, secrets, requests = STAGES[stage]
-    found = renewal()
-    wanted = [*fleet.issuers(), *fleet.issuer_secrets(), *objects_of(found)]
-    has_key, is_signed = found.next_key in wanted, stage in ("it is signed", "it is stored")
-    async with taken_over(wanted) as world:
+    interrupted = renewal()
+    objects = [*fleet.issuers(), *fleet.issuer_secrets(), *objects_of(interrupted)]
+    has_key, is_signed = interrupted.next_key in objects, stage in ("it is signed", "it is stored")
+    async with taken_over(objects) as world:
         certificate = await world.certificate("web")
         assert await world.is_ready("web")
         assert certificate.status.revision == 2
@@ -40,40 +40,43 @@ async def test_a_renewal_goes_on_where_cert_manager_has_left_it(stage: str) -> N
         assert created(world, "certificaterequests") == requests
         secret = await world.secret("web")
         if has_key:
-            kept = public_key_der(load_private_key(key_pem(found.new.key)))
+            kept = public_key_der(load_private_key(key_pem(interrupted.new.key)))
             assert public_key_der(load_private_key(secret.data["tls.key"])) == kept
         if is_signed:
-            assert secret.data["tls.crt"] == found.new.chain
+            assert secret.data["tls.crt"] == interrupted.new.chain
         with pytest.raises(NotFound):
             await world.client.get(SECRETS, NEXT, "default")
         left = (await world.client.list(CERTIFICATE_REQUESTS)).items
-        assert [one.metadata.name for one in left] == ["web-2"]
+        assert [request.metadata.name for request in left] == ["web-2"]
 
 
 def as_cert_manager_has_it(objects: list[Json], finalizer: str) -> list[Json]:
     """The same moment, with the names and marks of cert-manager."""
-    for one in objects:
-        found, status = one["metadata"], one.get("status", {})
-        for mark in list(found.get("annotations", {})):
+    for obj in objects:
+        metadata, status = obj["metadata"], obj.get("status", {})
+        for mark in list(metadata.get("annotations", {})):
             if mark.startswith("certwright.io/"):
-                del found["annotations"][mark]
-        if one["kind"] == "Order":
-            found["name"] = "web-1-2745722290"
-        elif one["kind"] == "Challenge":
-            found["name"] = "web-1-2745722290-439160286"
-            found["finalizers"] = [finalizer]
-            found["ownerReferences"][0]["name"] = "web-1-2745722290"
-            one["status"] = {
+                del metadata["annotations"][mark]
+        if obj["kind"] == "Order":
+            metadata["name"] = "web-1-2745722290"
+        elif obj["kind"] == "Challenge":
+            metadata["name"] = "web-1-2745722290-439160286"
+            metadata["finalizers"] = [finalizer]
+            metadata["ownerReferences"][0]["name"] = "web-1-2745722290"
+            obj["status"] = {
                 "presented": True,
                 "processing": True,
                 "reason": "Waiting for HTTP-01 challenge propagation: wrong status code '404'",
                 "state": "pending",
             }
-        elif one["kind"] == "CertificateRequest":
+        elif obj["kind"] == "CertificateRequest":
             text = 'Waiting on certificate issuance from order default/web-1-2745722290: "pending"'
             ready = {"type": "Ready", "status": "False", "reason": "Pending", "message": text}
-            held = [c for c in status["conditions"] if c["type"] != "Ready"]
-            status["conditions"] = [*held, {**ready, "lastTransitionTime": "2026-01-01T00:00:02Z"}]
+            other_conditions = [c for c in status["conditions"] if c["type"] != "Ready"]
+            status["conditions"] = [
+                *other_conditions,
+                {**ready, "lastTransitionTime": "2026-01-01T00:00:02Z"},
+            ]
     return objects
 
 
@@ -84,7 +87,7 @@ async def begun() -> tuple[Any, list[Json]]:
         first.ca.sees = lambda *_: False
         first.ca.slow.add("a.example.org")
         await first.issue("web")
-        assert [one.status.state for one in await first.orders()] == ["pending"]
+        assert [order.status.state for order in await first.orders()] == ["pending"]
         assert len(await first.challenges()) == 1
         return first.ca, await everything(first.world)
 
@@ -110,9 +113,9 @@ async def test_an_order_that_waits_for_its_proof_is_finished_and_not_placed_agai
         assert await world.is_ready("web")
         actions = [action for action, _ in ca.requests]
         assert actions.count(Action.NEW_ORDER) == actions.count(Action.NEW_ACCOUNT) == 1
-        assert [one.metadata.name for one in await second.orders()] == ["web-1-2745722290"]
+        assert [order.metadata.name for order in await second.orders()] == ["web-1-2745722290"]
         assert await second.challenges() == []
-        assert [one.metadata.name for one in await second.requests()] == ["web-1"]
+        assert [request.metadata.name for request in await second.requests()] == ["web-1"]
         assert created(world, "challenges") == created(world, "orders") == 0
 
 
@@ -122,20 +125,22 @@ async def test_what_a_solver_has_left_is_not_touched_and_goes_with_its_challenge
     (proof,) = ca.authorizations.values()
     objects = as_cert_manager_has_it(objects, "acme.cert-manager.io/finalizer")
     store = await store_of(
-        [*objects, left_by_solver(next(one for one in objects if one["kind"] == "Challenge"))]
+        [*objects, left_by_solver(next(obj for obj in objects if obj["kind"] == "Challenge"))]
     )
     async with make_world(store=store, controllers=False) as world:
         second = FakeWorld(world, ca, Shown())
         ca.now = world.clock.now
         await second.start()
         await world.advance(timedelta(minutes=1))
-        assert [one.metadata.name for one in await left(world)] == ["cm-acme-http-solver-x2vdk"]
+        assert [obj.metadata.name for obj in await left(world)] == ["cm-acme-http-solver-x2vdk"]
         ca.decide(proof)
         await world.advance(timedelta(minutes=1))
         assert await world.is_ready("web")
         assert await second.challenges() == []
         assert await left(world) == []
-        assert not [one.path for one in world.recording.object_writes() if "cm-acme-http-solver" in one.path]
+        assert not [
+            write.path for write in world.recording.object_writes() if "cm-acme-http-solver" in write.path
+        ]
 
 
 def left_by_solver(challenge: Json) -> Json:

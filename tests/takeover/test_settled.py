@@ -57,8 +57,8 @@ async def test_only_the_label_is_put_back_where_only_the_label_is_missing() -> N
     made = Issued(name="web", issuer=fleet.CA, names=fleet.WEB)
     secret = made.secret()
     del secret["metadata"]["labels"]
-    wanted = [*fleet.issuers(), *fleet.issuer_secrets(), made.certificate(), made.request(), secret]
-    async with taken_over(wanted) as world:
+    objects = [*fleet.issuers(), *fleet.issuer_secrets(), made.certificate(), made.request(), secret]
+    async with taken_over(objects) as world:
         assert written(world) == ["PATCH default/secrets/web"]
         after = await world.secret("web")
         assert after.metadata.annotations == secret["metadata"]["annotations"]
@@ -66,14 +66,14 @@ async def test_only_the_label_is_put_back_where_only_the_label_is_missing() -> N
 
 async def test_owned_secrets_stay_owned_where_the_flag_is_given() -> None:
     made = Issued(name="web", issuer=fleet.CA, names=fleet.WEB, owned_secret=True)
-    wanted = [*fleet.issuers(), *fleet.issuer_secrets(), *made.all()]
-    async with taken_over(wanted, certificate_owner_references=True) as world:
+    objects = [*fleet.issuers(), *fleet.issuer_secrets(), *made.all()]
+    async with taken_over(objects, certificate_owner_references=True) as world:
         assert written(world) == []
 
 
 async def test_a_failed_issuance_goes_on_waiting_and_counting() -> None:
-    wanted = [*fleet.issuers(), *fleet.issuer_secrets(), *fleet.failed_one()]
-    async with taken_over(wanted) as world:
+    objects = [*fleet.issuers(), *fleet.issuer_secrets(), *fleet.failed_one()]
+    async with taken_over(objects) as world:
         # What it waits for is recorded and shown; nothing else changes.
         path = "PATCH default/certificates/failing"
         assert written(world) == [path, f"{path}/status"]
@@ -94,7 +94,7 @@ async def test_a_failed_issuance_goes_on_waiting_and_counting() -> None:
 async def test_a_certificate_that_is_due_is_renewed_once_with_a_key_as_the_spec_says() -> None:
     due = Issued(name="web", issuer=fleet.CA, names=fleet.WEB, begin=START - timedelta(days=70))
     async with taken_over([*fleet.issuers(), *fleet.issuer_secrets(), *due.all()]) as world:
-        names = [one.metadata.name for one in (await world.client.list(CERTIFICATE_REQUESTS)).items]
+        names = [request.metadata.name for request in (await world.client.list(CERTIFICATE_REQUESTS)).items]
         assert names == ["web-2"]
         assert (await world.secret("web")).data["tls.crt"] != due.chain
 
@@ -106,5 +106,5 @@ def history() -> list[Json]:
 
 async def test_requests_of_old_revisions_are_kept_as_long_as_the_spec_says() -> None:
     async with taken_over(history()) as world:
-        names = [one.metadata.name for one in (await world.client.list(CERTIFICATE_REQUESTS)).items]
+        names = [request.metadata.name for request in (await world.client.list(CERTIFICATE_REQUESTS)).items]
         assert sorted(names) == ["history-2", "history-3", "history-9xk2p"]

@@ -54,17 +54,23 @@ SPECS: dict[str, Json] = {
 
 async def case_of(world: World, name: str) -> Case:
     """What cert-manager would gather for a Certificate."""
-    certificate = next(one for one in await objects(world, "certificates") if one["metadata"]["name"] == name)
+    certificate = next(
+        certificate
+        for certificate in await objects(world, "certificates")
+        if certificate["metadata"]["name"] == name
+    )
     where = certificate["metadata"]["namespace"]
     secrets = {
-        one["metadata"]["name"]: one
-        for one in await objects(world, "secrets")
-        if one["metadata"]["namespace"] == where
+        secret["metadata"]["name"]: secret
+        for secret in await objects(world, "secrets")
+        if secret["metadata"]["namespace"] == where
     }
     requests = [
-        one
-        for one in await objects(world, "certificaterequests")
-        if any(o["uid"] == certificate["metadata"]["uid"] for o in one["metadata"].get("ownerReferences", []))
+        request
+        for request in await objects(world, "certificaterequests")
+        if any(
+            o["uid"] == certificate["metadata"]["uid"] for o in request["metadata"].get("ownerReferences", [])
+        )
     ]
     return Case(certificate, secrets.get(certificate["spec"]["secretName"]), requests, world.clock.now())
 
@@ -121,10 +127,10 @@ async def test_owner_references_are_as_cert_manager_wants_them() -> None:
 async def test_after_a_visit_of_ours_cert_manager_finds_everything_as_it_was() -> None:
     async with taken_over(fleet.settled()) as world:
         await world.advance(timedelta(days=1))
-        for one in fleet.plain():
-            case = await case_of(world, one.name)
-            assert judge.trigger(case) == [], one.name
-            assert judge.after_issuance(case) == [], one.name
+        for made in fleet.plain():
+            case = await case_of(world, made.name)
+            assert judge.trigger(case) == [], made.name
+            assert judge.after_issuance(case) == [], made.name
 
 
 @pytest.mark.parametrize("made", fleet.old_versions(), ids=lambda made: made.name)
@@ -141,10 +147,16 @@ async def test_an_issuance_that_we_have_begun_cert_manager_can_end() -> None:
         await issue(world, issuerRef={"name": "self"}, dnsNames=["web.example.org"])
         await world.stop_controllers()
         case = await case_of(world, "web")
-        assert [one["type"] for one in case.status["conditions"] if one["status"] == "True"] == ["Issuing"]
+        assert [
+            condition["type"] for condition in case.status["conditions"] if condition["status"] == "True"
+        ] == ["Issuing"]
         assert len(case.of_revision(1)) == 1
         label = "cert-manager.io/next-private-key"
-        keys = [one for one in await objects(world, "secrets") if label in one["metadata"].get("labels", {})]
+        keys = [
+            secret
+            for secret in await objects(world, "secrets")
+            if label in secret["metadata"].get("labels", {})
+        ]
         assert judge.goes_on_with(case, keys) == []
 
 
