@@ -24,7 +24,7 @@ def shown() -> list[str]:
 
 def record(fake: FakeWorld) -> list[str]:
     """The writes and requests from now on, as the page names them."""
-    found: list[str] = []
+    lines: list[str] = []
     handle, answer = fake.world.recording.handler, fake.ca.answer
 
     async def write(request: Request) -> Response:
@@ -33,24 +33,24 @@ def record(fake: FakeWorld) -> list[str]:
         ours = request.user == CONTROLLER and request.method != "GET"
         if ours and response.status < 400 and "events" not in path:
             short = re.sub(r"^(orders|challenges)/[^/]+", r"\1/…", path)
-            found.append(f"{request.method} {re.sub(r'^secrets/web-.*', 'secrets/…', short)}")
+            lines.append(f"{request.method} {re.sub(r'^secrets/web-.*', 'secrets/…', short)}")
         return response
 
     def ask(request: messages.Request) -> messages.Response:
-        found.append(f"CA: {request.action}")
+        lines.append(f"CA: {request.action}")
         return answer(request)
 
     fake.world.recording.handler = write
     setattr(fake.ca, "answer", ask)  # noqa: B010 - a method, for mypy
-    return found
+    return lines
 
 
 async def test_the_writes_and_requests_are_those_of_the_page() -> None:
     async with fake_world() as fake:
         await fake.issuer()
-        found = record(fake)
+        lines = record(fake)
         await fake.issue("web", "a.example.org")
         await fake.world.advance(timedelta(seconds=10))
-        assert found == shown()
+        assert lines == shown()
         assert conditions.is_true((await fake.certificate()).status.conditions, "Ready")
         assert not fake.shown.tokens, "the challenge response was not removed"

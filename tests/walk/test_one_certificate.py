@@ -70,14 +70,14 @@ class Stop:
 
     def issuing(self) -> str | None:
         """The reason of Issuing=True, None where it is not."""
-        found = conditions.find(self.certificate.status.conditions, "Issuing")
-        return found.reason if found and found.status == "True" else None
+        condition = conditions.find(self.certificate.status.conditions, "Issuing")
+        return condition.reason if condition and condition.status == "True" else None
 
     def ready(self) -> tuple[str, str]:
         """Status and reason of Ready."""
-        found = conditions.find(self.certificate.status.conditions, "Ready")
-        assert found is not None
-        return found.status, found.reason
+        condition = conditions.find(self.certificate.status.conditions, "Ready")
+        assert condition is not None
+        return condition.status, condition.reason
 
 
 @dataclass
