@@ -14,7 +14,7 @@ from certwright.controllers.cache.transforms import (
     UnsignedRequest,
     WithheldCertificate,
     WithheldKey,
-    asks_for,
+    is_for_key,
     is_complete,
     same_certificate,
     without_answer,
@@ -99,10 +99,10 @@ async def test_a_request_without_its_answer_says_the_same(scene: Scene, key: Pri
     assert after.subject_text == before.subject_text
     assert after.parsed.signature_algorithm_oid == before.parsed.signature_algorithm_oid
     assert not after.signature_valid
-    assert asks_for(bare.spec.request, before.public_key_der)
+    assert is_for_key(bare.spec.request, before.public_key_der)
     await scene.issue("other", private_key=key)
     (other,) = await scene.requests("other")
-    assert not asks_for(bare.spec.request, read_csr(other.spec.request).public_key_der)
+    assert not is_for_key(bare.spec.request, read_csr(other.spec.request).public_key_der)
     assert same_certificate(bare, request.status.certificate)
     assert not same_certificate(bare, request.status.certificate + b"\n")
     assert not same_certificate(bare, None)
@@ -121,7 +121,7 @@ async def test_what_is_withheld_is_still_so_after_packing(scene: Scene, key: Pri
     assert list(decoded.data) == list(secret.data)
     assert isinstance(asked.status.certificate, WithheldCertificate)
     assert isinstance(asked.spec.request, UnsignedRequest)
-    assert asks_for(asked.spec.request, read_csr(request.spec.request).public_key_der)
+    assert is_for_key(asked.spec.request, read_csr(request.spec.request).public_key_der)
     assert asked == without_answer(request)
     assert pack.decode(pack.encode(decoded)) == decoded
     assert requests.decode(requests.encode(asked)) == asked

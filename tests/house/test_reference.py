@@ -101,7 +101,7 @@ def test_every_reason_in_the_table_is_in_the_code() -> None:
     assert not [reason for reason, _ in EVENTS if f'"{reason}"' not in text and reason not in of_the_api]
 
 
-_VERDICTS = {"Checked": 0, "replace": None, "Trouble": 0, "_not_now": 0, "trouble_of": 1}
+_VERDICTS = {"Checked": 0, "replace": None, "AccountError": 0, "UnusablePair": 0, "_not_now": 0, "account_error": 1}
 """Calls that make the condition of an issuer: which argument is the reason, if it is no keyword."""
 
 

@@ -101,7 +101,7 @@ async def test_an_order_that_waits_for_its_server_says_so(kind: str) -> None:
 async def test_an_order_that_goes_on_is_not_told() -> None:
     outcome = await sign(OrderStatus(state="pending"))
     assert isinstance(outcome, Pending)
-    assert not outcome.is_told
+    assert not outcome.is_announced
 
 
 @pytest.mark.parametrize(

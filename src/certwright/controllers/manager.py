@@ -23,7 +23,7 @@ from certwright.kube.util.tasks import TaskSet
 
 COMPONENT = "cert-manager"
 """The reporting component of the Events."""
-_LOOK_AGAIN_S = 5.0
+_CHECK_EVERY_S = 5.0
 _SHARE = 7 / 8
 """Of the workers of a controller, for the objects of one namespace: the servers that its issuers name may
 never answer, and others' issuers must not wait for their time-outs."""
@@ -135,5 +135,5 @@ class Controllers:
     async def _give_back(self) -> None:
         """Return the memory of the first pass over all objects to the system."""
         while not self.idle:
-            await self._parts.clock.sleep(_LOOK_AGAIN_S)
+            await self._parts.clock.sleep(_CHECK_EVERY_S)
         memory.give_back()

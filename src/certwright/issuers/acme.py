@@ -163,7 +163,7 @@ def _outcome(order: Order, csr: CsrFacts) -> Outcome:
         return Failed("OrderFailed", text + why, cause=cause, advice=advice)
     text = f"Waiting on certificate issuance from order {order.metadata.namespace}/{name}"
     if not status.reason:
-        return Pending("OrderPending", text, is_told=False)
+        return Pending("OrderPending", text, is_announced=False)
     return Pending("OrderPending", f"{text}: {status.reason}")
 
 

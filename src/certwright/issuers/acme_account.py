@@ -28,8 +28,8 @@ from certwright.issuers.acme_trouble import (
     REGISTER,
     UPDATE,
     VERIFY,
-    Trouble,
-    trouble_of,
+    AccountError,
+    account_error,
 )
 from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, Tools
 from certwright.kit.outgoing import place_of, quote
@@ -45,10 +45,10 @@ def client_for(
     issuer: IssuerView, spec: ACMEIssuer, secret: Mapping[str, bytes] | None, registry: Registry
 ) -> AcmeClient:
     """The client of a registered account, for ordering. `secret` is the data of the account's Secret, None
-    if it is missing. Raises `Trouble`."""
+    if it is missing. Raises `AccountError`."""
     key = acme_account_key.read_key(spec, secret)
     if key is None:
-        raise Trouble(NOT_VERIFIED, f"{VERIFY}{acme_account_key.missing_key(spec)}")
+        raise AccountError(NOT_VERIFIED, f"{VERIFY}{acme_account_key.missing_key(spec)}")
     client = _client(spec, key, registry)
     known = issuer.account
     # The account of another server, or of a key that was replaced, must not sign here.
@@ -57,7 +57,7 @@ def client_for(
         is_same_key = known.last_private_key_hash in ("", acme_account_key.key_hash(secret, spec))
         client.kid = known.uri if is_same_key else ""
     if not client.kid:
-        raise Trouble(NOT_VERIFIED, f"{VERIFY}it has not been registered yet")
+        raise AccountError(NOT_VERIFIED, f"{VERIFY}it has not been registered yet")
     return client
 
 
@@ -79,13 +79,13 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
         secrets.append(spec.external_account_binding.key_secret_ref.name)
     try:
         verdict = await _checked(issuer, spec, tools, acme)
-    except Trouble as trouble:
+    except AccountError as error:
         return Checked(
             ready=False,
-            reason=trouble.reason,
-            message=str(trouble),
+            reason=error.reason,
+            message=str(error),
             secrets=tuple(secrets),
-            retry_after=trouble.retry_after,
+            retry_after=error.retry_after,
         )
     return Checked(
         ready=True,
@@ -117,7 +117,7 @@ async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: Acm
     _report_refusal(client, tools.now())
     contact = _contact(spec)
     if set(made.contact) != set(contact) and (contact or known is not None):
-        await _tell_contact(client, contact, spec)
+        await _update_contact(client, contact, spec)
     status = IssuerACMEStatus(
         uri=made.url,
         last_registered_email=spec.email,
@@ -139,7 +139,7 @@ def _report_refusal(client: AcmeClient, now: datetime) -> None:
     # RFC 8555 §7.3.3: "the server … MUST include an instance field", the page for the user.
     page = f" ({quote(refusal.instance)})" if refusal.instance else ""
     advice = PROBLEM_TYPES["userActionRequired"].advice
-    raise Trouble(
+    raise AccountError(
         NOT_VERIFIED, f"{VERIFY}{refusal.sentence}; {advice}{page}", retry_after=at + _AFTER_ACTION - now
     )
 
@@ -158,7 +158,7 @@ def _client(spec: ACMEIssuer, key: AccountKey, registry: Registry) -> AcmeClient
     try:
         return registry.get(spec.server, key, tls)
     except ValueError as error:
-        raise Trouble("InvalidConfig", f"spec.acme.caBundle: {error}") from error
+        raise AccountError("InvalidConfig", f"spec.acme.caBundle: {error}") from error
 
 
 def _contact(spec: ACMEIssuer) -> list[str]:
@@ -170,20 +170,20 @@ async def _register(client: AcmeClient, spec: ACMEIssuer, tools: Tools) -> Accou
     content = (spec.email, external)
     pause, now = client.pause, tools.now()
     if pause is not None and pause.content == content and now < pause.until:
-        raise Trouble(NOT_REGISTERED, pause.why, retry_after=pause.until - now)
+        raise AccountError(NOT_REGISTERED, pause.why, retry_after=pause.until - now)
     try:
         directory = await client.directory(fresh=client.is_lost)
         is_unbound = directory.external_account_required and external is None
         made = await (_find_existing(client, spec) if is_unbound else _make(client, spec, external, tools))
     except AcmeError as error:
-        trouble = trouble_of(error, NOT_REGISTERED, REGISTER, spec)
+        failure = account_error(error, NOT_REGISTERED, REGISTER, spec)
         if isinstance(error, Refused) and error.retry_after is not None:
-            client.pause = Pause(error.retry_after, content, str(trouble))
-            trouble.retry_after = max(error.retry_after - now, timedelta(seconds=1))
-        raise trouble from error
+            client.pause = Pause(error.retry_after, content, str(failure))
+            failure.retry_after = max(error.retry_after - now, timedelta(seconds=1))
+        raise failure from error
     if not made.is_usable:
         name = spec.private_key_secret_ref.name
-        raise Trouble(
+        raise AccountError(
             NOT_VERIFIED,
             f'{VERIFY}the account {place_of(made.url)} is {quote(made.status, 40)}; delete Secret "{name}" '
             "(or name another one in spec.acme.privateKeySecretRef) to have a new account made",
@@ -197,7 +197,7 @@ async def _find_existing(client: AcmeClient, spec: ACMEIssuer) -> Account:
     if spec.disable_account_key_generation:
         with suppress(AccountTrouble):
             return await client.run(account.find)
-    raise Trouble(
+    raise AccountError(
         NOT_REGISTERED,
         f"{REGISTER}the server demands an external account binding; set "
         "spec.acme.externalAccountBinding to what your CA gave you",
@@ -242,7 +242,7 @@ async def _make(
     if limit is None:
         return await client.run(account.register, _contact(spec), external=external)
     if (wait := await limit.admit(spec.server)) is not None:
-        raise Trouble(NOT_REGISTERED, f"{REGISTER}{wait[0]}", retry_after=wait[1] - tools.now())
+        raise AccountError(NOT_REGISTERED, f"{REGISTER}{wait[0]}", retry_after=wait[1] - tools.now())
     is_made = False
     try:
         made = await client.run(account.register, _contact(spec), external=external)
@@ -252,11 +252,11 @@ async def _make(
     return made
 
 
-async def _tell_contact(client: AcmeClient, contact: list[str], spec: ACMEIssuer) -> None:
+async def _update_contact(client: AcmeClient, contact: list[str], spec: ACMEIssuer) -> None:
     try:
         await client.run(account.update_contact, contact)
     except AcmeError as error:
-        raise trouble_of(error, NOT_UPDATED, UPDATE, spec) from error
+        raise account_error(error, NOT_UPDATED, UPDATE, spec) from error
 
 
 async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount | None:
@@ -268,7 +268,7 @@ async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount 
     text = (data or {}).get(reference.key, b"")
     if not text:
         what = "does not exist" if data is None else f'has no entry "{reference.key}"'
-        raise Trouble(
+        raise AccountError(
             NOT_REGISTERED,
             f'{REGISTER}Secret "{reference.name}" of spec.acme.externalAccountBinding {what}',
         )
@@ -276,4 +276,4 @@ async def _external(spec: ACMEIssuer, get_secret: GetSecret) -> ExternalAccount 
         return ExternalAccount(binding.key_id, read_mac_key(text))
     except BadKey as error:
         where = f'entry "{reference.key}" of Secret "{reference.name}"'
-        raise Trouble(NOT_REGISTERED, f"{REGISTER}{where}: {error}") from error
+        raise AccountError(NOT_REGISTERED, f"{REGISTER}{where}: {error}") from error

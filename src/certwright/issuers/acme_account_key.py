@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.acme.protocol.jws import AccountKey
-from certwright.issuers.acme_trouble import NOT_VERIFIED, VERIFY, Trouble
+from certwright.issuers.acme_trouble import NOT_VERIFIED, VERIFY, AccountError
 from certwright.issuers.contract import AcmeTools, Tools
 from certwright.pki import keys
 from certwright.pki.errors import BadKey
@@ -29,18 +29,18 @@ def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> Account
     """The account's key, registered or not; None if the Secret contains no readable key."""
     try:
         return read_key(spec, secret)
-    except Trouble:
+    except AccountError:
         return None
 
 
 async def get_or_create(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
-    """The key in the Secret, which is created unless the issuer forbids it. Raises `Trouble`."""
+    """The key in the Secret, which is created unless the issuer forbids it. Raises `AccountError`."""
     name = spec.private_key_secret_ref.name
     key = read_key(spec, await tools.get_secret(name))
     if key is not None:
         return key
     if spec.disable_account_key_generation:
-        raise Trouble(
+        raise AccountError(
             NOT_VERIFIED,
             f"{VERIFY}the ACME issuer config has 'disableAccountKeyGeneration' set to true, but the secret "
             f"was not found: {missing_key(spec)}",
@@ -51,7 +51,7 @@ async def get_or_create(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Acco
     stored = await acme.create_secret(name, {_entry(spec): pem})
     key = read_key(spec, stored)
     if key is None:
-        raise Trouble(NOT_VERIFIED, f"{VERIFY}{missing_key(spec)}")
+        raise AccountError(NOT_VERIFIED, f"{VERIFY}{missing_key(spec)}")
     return key
 
 
@@ -65,12 +65,12 @@ def missing_key(spec: ACMEIssuer) -> str:
 
 
 def read_key(spec: ACMEIssuer, data: Mapping[str, bytes] | None) -> AccountKey | None:
-    """The key in the Secret; None if there is no such Secret. Raises `Trouble` for one without a key."""
+    """The key in the Secret; None if there is no such Secret. Raises `AccountError` for one without a key."""
     if data is None:
         return None
     pem = data.get(_entry(spec))
     if not pem:
-        raise Trouble(
+        raise AccountError(
             NOT_VERIFIED,
             f"{VERIFY}{missing_key(spec)}; put the key there, or delete the Secret to have a new one made",
         )
@@ -78,7 +78,7 @@ def read_key(spec: ACMEIssuer, data: Mapping[str, bytes] | None) -> AccountKey |
         return _parsed(pem)
     except BadKey as error:
         name = spec.private_key_secret_ref.name
-        raise Trouble(NOT_VERIFIED, f'{VERIFY}the account key in Secret "{name}": {error}') from error
+        raise AccountError(NOT_VERIFIED, f'{VERIFY}the account key in Secret "{name}": {error}') from error
 
 
 def key_hash(data: Mapping[str, bytes] | None, spec: ACMEIssuer) -> str:

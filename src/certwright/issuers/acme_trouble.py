@@ -22,7 +22,7 @@ _SOON: Final = timedelta(seconds=30)
 _LATER: Final = timedelta(hours=1)
 
 
-class Trouble(Exception):
+class AccountError(Exception):
     """The account cannot be used; the text is one sentence with the fix. `retry_after` None: no retry before
     something changes."""
 
@@ -32,21 +32,21 @@ class Trouble(Exception):
         self.retry_after = retry_after
 
 
-def trouble_of(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> Trouble:
+def account_error(error: AcmeError, reason: str, prefix: str, spec: ACMEIssuer) -> AccountError:
     """Convert an error; its type decides whether and when to retry."""
     if isinstance(error, Unreachable) and not isinstance(error, Untrusted):
-        return Trouble(reason, f"{prefix}{error}", retry_after=_SOON)
+        return AccountError(reason, f"{prefix}{error}", retry_after=_SOON)
     if not isinstance(error, Refused):
-        return Trouble(reason, f"{prefix}{error}", retry_after=_LATER)
+        return AccountError(reason, f"{prefix}{error}", retry_after=_LATER)
     if error.problem.name == "about:blank" and error.reaction is not Reaction.WAIT:
         # ACME servers refuse with a problem document: this is another server, or a temporary proxy error.
         message = f"{prefix}{error}; check the URL in spec.acme.server with your CA"
-        return Trouble(reason, message, retry_after=_LATER)
+        return AccountError(reason, message, retry_after=_LATER)
     message = f"{prefix}{error}{_hint(error.problem, spec)}"
     if error.reaction is not Reaction.WAIT:
         # A retry would be refused again: the issuer or a Secret has to change first.
-        return Trouble(reason, message)
-    return Trouble(reason, message, retry_after=_SOON)
+        return AccountError(reason, message)
+    return AccountError(reason, message, retry_after=_SOON)
 
 
 def _hint(problem: Problem, spec: ACMEIssuer) -> str:

@@ -74,7 +74,7 @@ class SigningPair:
 _CONTRADICTION = "change spec.usages or spec.isCA to what the signing request says"
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class UnusablePair(msgspec.Struct, frozen=True):
     """Why there is no pair: the reasons for the issuer's condition and for the request's, and a sentence."""
 
     check_reason: str
@@ -99,7 +99,7 @@ class CA:
         name = _spec(issuer).secret_name
         now = tools.now()
         pair = self._usable(issuer, await tools.get_secret(name), tools)
-        if isinstance(pair, Trouble):
+        if isinstance(pair, UnusablePair):
             return Checked(
                 ready=False,
                 reason=pair.check_reason,
@@ -117,7 +117,7 @@ class CA:
         spec = _spec(issuer)
         now = tools.now()
         pair = self._usable(issuer, await tools.get_secret(spec.secret_name), tools)
-        if isinstance(pair, Trouble):
+        if isinstance(pair, UnusablePair):
             where = f"{issuer.namespace}/{spec.secret_name}" if issuer.namespace else spec.secret_name
             return Pending(pair.sign_reason, _pending(pair, where), secrets=(spec.secret_name,))
         request = signing.request.spec
@@ -139,22 +139,22 @@ class CA:
 
     def _usable(
         self, issuer: IssuerView, data: Mapping[str, bytes] | None, tools: Tools
-    ) -> SigningPair | Trouble:
+    ) -> SigningPair | UnusablePair:
         name = _spec(issuer).secret_name
         if data is None:
-            return Trouble(_GET, _MISSING, f'secret "{name}" not found')
+            return UnusablePair(_GET, _MISSING, f'secret "{name}" not found')
         pair = self._pair(issuer.uid, name, data)
-        if isinstance(pair, Trouble):
+        if isinstance(pair, UnusablePair):
             return pair
         if pair.certificate.is_ml_dsa and not tools.post_quantum:
-            return Trouble(NOT_ALLOWED, NOT_ALLOWED, f'the CA key in secret "{name}": {NO_POST_QUANTUM}')
+            return UnusablePair(NOT_ALLOWED, NOT_ALLOWED, f'the CA key in secret "{name}": {NO_POST_QUANTUM}')
         if pair.certificate.not_after <= tools.now():
             expired = f"{pair.certificate.not_after:%Y-%m-%dT%H:%M:%SZ}"
             text = f'the CA certificate in secret "{name}" expired at {expired}'
-            return Trouble(_INVALID, _INVALID_DATA, text)
+            return UnusablePair(_INVALID, _INVALID_DATA, text)
         return pair
 
-    def _pair(self, uid: str, name: str, data: Mapping[str, bytes]) -> SigningPair | Trouble:
+    def _pair(self, uid: str, name: str, data: Mapping[str, bytes]) -> SigningPair | UnusablePair:
         digest = _digest(data)
         cached = self._pairs.get(uid)
         if cached is not None and cached[0] == digest:
@@ -178,10 +178,10 @@ def _addresses(spec: CAIssuer) -> Addresses:
     )
 
 
-def _pending(trouble: Trouble, where: str) -> str:
-    if trouble.sign_reason == _MISSING:
+def _pending(problem: UnusablePair, where: str) -> str:
+    if problem.sign_reason == _MISSING:
         return f"Referenced secret {where} not found"
-    return f"Failed to parse signing CA keypair from secret {where}: {trouble.message}"
+    return f"Failed to parse signing CA keypair from secret {where}: {problem.message}"
 
 
 def _digest(data: Mapping[str, bytes]) -> bytes:
@@ -193,24 +193,24 @@ def _digest(data: Mapping[str, bytes]) -> bytes:
     return digest.digest()
 
 
-def _parse(name: str, data: Mapping[str, bytes]) -> SigningPair | Trouble:
+def _parse(name: str, data: Mapping[str, bytes]) -> SigningPair | UnusablePair:
     for entry in (TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY):
         if not data.get(entry):
-            return Trouble(_GET, _INVALID_DATA, f'no data for "{entry}" in secret "{name}"')
+            return UnusablePair(_GET, _INVALID_DATA, f'no data for "{entry}" in secret "{name}"')
     try:
         certificates = chain.in_order(read_chain(data[TLS_CERT_KEY]))
     except PkiError as error:
-        return Trouble(_GET, _INVALID_DATA, f'"{TLS_CERT_KEY}" in secret "{name}": {error}')
+        return UnusablePair(_GET, _INVALID_DATA, f'"{TLS_CERT_KEY}" in secret "{name}": {error}')
     try:
         key = load_private_key(data[TLS_PRIVATE_KEY_KEY])
     except PkiError as error:
-        return Trouble(_GET, _INVALID_DATA, f'"{TLS_PRIVATE_KEY_KEY}" in secret "{name}": {error}')
+        return UnusablePair(_GET, _INVALID_DATA, f'"{TLS_PRIVATE_KEY_KEY}" in secret "{name}": {error}')
     own = certificates[0]
     if own.public_key_der != public_key_der(key):
         text = f'"{TLS_PRIVATE_KEY_KEY}" in secret "{name}" is not the key of the certificate beside it'
-        return Trouble(_INVALID, _INVALID_DATA, text)
+        return UnusablePair(_INVALID, _INVALID_DATA, text)
     if not own.may_sign:
-        return Trouble(_INVALID, _INVALID_DATA, "certificate is not a CA")
+        return UnusablePair(_INVALID, _INVALID_DATA, "certificate is not a CA")
     return _pair_of(chain.extended(certificates, _further(data)), key)
 
 

@@ -178,8 +178,8 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Not yet. `secrets` names Secrets whose creation or change may help. `is_told` False: normal progress,
-    visible elsewhere (in an Order) and not worth a status write.
+    """Not yet. `secrets` names Secrets whose creation or change may help. `is_announced` False: normal
+    progress, visible elsewhere (in an Order) and not worth a status write.
 
     `annotations` are state that a crash must not lose, such as the ID of an order: they are written to the
     request before anything else happens, and `sign` is called again immediately. `is_taken`: the issuer's
@@ -193,7 +193,7 @@ class Pending:
     message: str
     secrets: tuple[str, ...] = ()
     retry_after: timedelta | None = None
-    is_told: bool = field(default=True, kw_only=True)
+    is_announced: bool = field(default=True, kw_only=True)
     cause: Cause | None = field(default=None, kw_only=True)
     not_before: datetime | None = field(default=None, kw_only=True)
     annotations: Mapping[str, str] = field(default_factory=dict, kw_only=True)

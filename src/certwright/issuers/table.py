@@ -72,7 +72,7 @@ ISSUERS: Mapping[str, Issuer] = _Made[Issuer](
 PROBED: Mapping[str, ProbedIssuer] = _Made[ProbedIssuer]({"vault": _vault, "venafi": _venafi})
 """The types whose server can be probed by this package; ACME's is probed by its controllers."""
 
-ASKED_DIRECTLY = frozenset({"vault", "venafi"})
+QUERIED_DIRECTLY = frozenset({"vault", "venafi"})
 """The types whose server is asked while a request is reconciled, if their circuit breaker admits it."""
 
 WITHOUT_TRACES = frozenset({"ca", "selfSigned"})

@@ -102,7 +102,7 @@ async def _scene(looks: int) -> AsyncIterator[tuple[Client, FakeCa]]:
             responder=responder,
             http01_check_port=port,
             http01_nameservers=(names,),
-            looks_at_once=looks,
+            concurrent_checks=looks,
         )
         theirs = Client(LocalTransport(server.handle, CONTROLLER), user_agent="certwright-controllers")
         controllers = Controllers(theirs, clock, executor, Settings(acme=options))

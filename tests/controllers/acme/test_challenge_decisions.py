@@ -29,6 +29,7 @@ from certwright.controllers.acme.challenge_state import (
 )
 from certwright.controllers.acme.challenge_steps import (
     Accept,
+    AcquireSlot,
     Admit,
     CheckAuthor,
     Compare,
@@ -49,7 +50,6 @@ from certwright.controllers.acme.challenge_steps import (
     Snapshot,
     StartCheck,
     Step,
-    TakeSlot,
 )
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
@@ -204,7 +204,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         known(READY_TO_ASK, work(SHOWING), spec=PATIENT),
         Enter(SEEN),
     ),
-    "a visible one needs a slot": (known(READY_TO_ASK, work(SEEN)), TakeSlot()),
+    "a visible one needs a slot": (known(READY_TO_ASK, work(SEEN)), AcquireSlot()),
     "a visible one without a slot waits": (
         known(replace(READY_TO_ASK, has_slot=False), work(SEEN)),
         Rest(),

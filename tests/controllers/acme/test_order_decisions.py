@@ -29,7 +29,6 @@ from certwright.controllers.acme.order_state import (
 )
 from certwright.controllers.acme.order_steps import (
     Admit,
-    AskOrder,
     CheckRequest,
     CheckServer,
     DoubtAccount,
@@ -42,6 +41,7 @@ from certwright.controllers.acme.order_steps import (
     Hold,
     Migrate,
     PlaceOrder,
+    PollOrder,
     ReadAuthorizations,
     RecordAttempt,
     RecordFailure,
@@ -338,7 +338,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "a Challenge that has failed: the CA decides": (
         placed(replace(RESUMED, challenges=FAILED, unproven=FAILED)),
-        AskOrder(),
+        PollOrder(),
     ),
     "the order has expired": (
         placed(replace(RESUMED, challenges=FAILED, unproven=FAILED, current=at_ca("expired"))),
@@ -362,7 +362,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         Fail("invalid", "no [rateLimited]"),
     ),
     # Finalizing.
-    "it is polled": (placed(RESUMED, POLLED), AskOrder()),
+    "it is polled": (placed(RESUMED, POLLED), PollOrder()),
     "it is processed": (placed(replace(RESUMED, current=VALID), POLLED), Download(VALID.certificate)),
     "it is valid without a certificate": (
         placed(replace(RESUMED, current=at_ca("valid")), POLLED),

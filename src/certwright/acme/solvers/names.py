@@ -162,7 +162,7 @@ class NameServers:
             raise LookupFailed(f"none of the name servers of {zone} has an address: {', '.join(hosts)}")
         return Zone(zone, servers)
 
-    async def ask_authority(self, server: str, name: str) -> Answer:
+    async def query_authority(self, server: str, name: str) -> Answer:
         """The TXT values at the authoritative server with this address. Aliases that leave its zones are not
         followed."""
         question = dns.message.make_query(dns.name.from_text(name), dns.rdatatype.TXT)

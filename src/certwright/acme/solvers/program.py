@@ -27,7 +27,7 @@ from certwright.kube.util.programs import last_words
 
 _LONGEST_REASON = 500
 # In UTF-8.
-_HEARD = 4 * _LONGEST_REASON
+_LONGEST_OUTPUT = 4 * _LONGEST_REASON
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -62,7 +62,7 @@ class Program:
             raise SolverError(f"{call} cannot be run: {getattr(error, 'strerror', '') or error}") from error
         assert process.stderr is not None
         try:
-            said = await last_words(process, process.stderr, most=_HEARD, timeout_s=self._timeout_s)
+            said = await last_words(process, process.stderr, most=_LONGEST_OUTPUT, timeout_s=self._timeout_s)
         except TimeoutError:
             raise SolverError(f"{call} did not end within {self._timeout_s:g} s and was killed") from None
         if process.returncode != 0:

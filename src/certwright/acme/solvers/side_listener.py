@@ -18,7 +18,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Admitted], Awaitab
 _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - a CA comes from anywhere
 _BUFFER = 64 * 1024
 _TURNS_TO_OPEN = 4
-_LOOK_AGAIN_S = 0.05
+_POLL_EVERY_S = 0.05
 # Requests for responses that do not exist must not pile up.
 _MOST_WAITING = 100
 
@@ -128,8 +128,8 @@ class Shown(Generic[T]):
             try:
                 # It is shown by another thread, whose loop cannot set an event of this one.
                 while key not in self._by_key and left_s > 0:
-                    await asyncio.sleep(_LOOK_AGAIN_S)
-                    left_s -= _LOOK_AGAIN_S
+                    await asyncio.sleep(_POLL_EVERY_S)
+                    left_s -= _POLL_EVERY_S
             finally:
                 self._waiting -= 1
         return next(iter(self._by_key.get(key, {}).values()), None)

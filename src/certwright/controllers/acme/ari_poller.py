@@ -31,7 +31,7 @@ _NOT_OFFERED = timedelta(hours=24)
 _AT_ONCE = 20
 
 
-class Heard(msgspec.Struct, frozen=True):
+class RenewalAnswer(msgspec.Struct, frozen=True):
     """The answer about one certificate. `status` None: the server offers no renewal information."""
 
     fingerprint: bytes
@@ -52,40 +52,40 @@ class RenewalOffice:
         self._find_client = find_client
         self._wake = wake
         self._now = now
-        self._heard: dict[str, Heard] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._answers: dict[str, RenewalAnswer] = {}
+        self._polls: dict[str, asyncio.Task[None]] = {}
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._not_offered: dict[str, datetime] = {}
 
     @property
     def idle(self) -> bool:
         """Whether nothing is being asked."""
-        return not self._asking
+        return not self._polls
 
-    def answer(self, uid: str, facts: CertificateFacts) -> Heard | None:
+    def answer(self, uid: str, facts: CertificateFacts) -> RenewalAnswer | None:
         """The answer about this certificate that is not known to be written yet."""
-        answer = self._heard.get(uid)
+        answer = self._answers.get(uid)
         return answer if answer is not None and answer.fingerprint == _fingerprint(facts) else None
 
-    def ask(self, certificate: Certificate, facts: CertificateFacts) -> None:
+    def start_poll(self, certificate: Certificate, facts: CertificateFacts) -> None:
         """Poll about the certificate in the Secret, unless a poll is in progress."""
         uid = certificate.metadata.uid
-        if uid not in self._asking:
+        if uid not in self._polls:
             task = asyncio.get_running_loop().create_task(self._poll(certificate, facts))
-            self._asking[uid] = task
+            self._polls[uid] = task
 
     def certificate_changed(self, old: Certificate | None, new: Certificate | None) -> None:
         """Drop the answer about a deleted Certificate."""
         if old is not None and new is None:
-            self._heard.pop(old.metadata.uid, None)
+            self._answers.pop(old.metadata.uid, None)
 
-    async def hear(self, client: AcmeClient, uid: str, facts: CertificateFacts) -> None:
+    async def poll_now(self, client: AcmeClient, uid: str, facts: CertificateFacts) -> None:
         """Poll now, and keep the answer for the Certificate's next pass."""
         await self._fetch(client, uid, facts, None)
 
     async def close(self) -> None:
         """Ask no more."""
-        tasks = list(self._asking.values())
+        tasks = list(self._polls.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -102,7 +102,7 @@ class RenewalOffice:
         except Exception:
             _log.exception("%s: renewal information could not be fetched", certificate.metadata.key)
         finally:
-            del self._asking[uid]
+            del self._polls[uid]
 
     async def _fetch(
         self, client: AcmeClient, uid: str, facts: CertificateFacts, before: ARIStatus | None
@@ -110,13 +110,13 @@ class RenewalOffice:
 
         identifier, now = certificate_id(facts), self._now().replace(microsecond=0)
         if not identifier or self._is_not_offered(client):
-            self._heard[uid] = Heard(_fingerprint(facts), None)
+            self._answers[uid] = RenewalAnswer(_fingerprint(facts), None)
             return
         try:
             directory = await client.directory()
             if not directory.renewal_info:
                 self._not_offered[client.directory_url] = now + _NOT_OFFERED
-                self._heard[uid] = Heard(_fingerprint(facts), None)
+                self._answers[uid] = RenewalAnswer(_fingerprint(facts), None)
                 return
             renewal_info = await client.drive(fetch_renewal_info(directory, identifier))
         except AcmeError as error:
@@ -135,7 +135,7 @@ class RenewalOffice:
                 last_checked=now,
                 next_check=_next_check(now, renewal_info.retry_after, _USUAL, uid),
             )
-        self._heard[uid] = Heard(_fingerprint(facts), status)
+        self._answers[uid] = RenewalAnswer(_fingerprint(facts), status)
 
     def _is_not_offered(self, client: AcmeClient) -> bool:
         until = self._not_offered.get(client.directory_url)

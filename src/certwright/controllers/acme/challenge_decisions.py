@@ -28,6 +28,7 @@ from certwright.controllers.acme.challenge_state import (
 )
 from certwright.controllers.acme.challenge_steps import (
     Accept,
+    AcquireSlot,
     Admit,
     CheckAuthor,
     Compare,
@@ -47,7 +48,6 @@ from certwright.controllers.acme.challenge_steps import (
     Snapshot,
     StartCheck,
     Step,
-    TakeSlot,
 )
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
@@ -68,7 +68,7 @@ FINALIZERS: Final = frozenset({names.ACME_FINALIZER, names.ACME_FINALIZER_LEGACY
 _FIRST_CHECK = timedelta(seconds=0.25)
 _LONGEST_POLL = timedelta(seconds=10)
 # For a name that is never proven: the CA's authorization expires some day, and the CA reports it when asked.
-_ASK_THE_SERVER = timedelta(hours=6)
+_QUERY_CA_AFTER = timedelta(hours=6)
 # A verdict that takes longer is worth four writes, because the reason is copied to four objects.
 _VERDICT_UNTOLD = timedelta(seconds=3)
 # A verdict is written if the Order, which knows it, has not ended by then. The Order may be delayed once for
@@ -189,7 +189,7 @@ def _not_visible(known: Snapshot, work: Work, stage: Presented, not_yet: NotYet)
     authorization = known.facts.authorization
     if authorization is not None and authorization.status in VERDICTS:
         return _judged(known, authorization)
-    if authorization is None and known.now - (work.asked_at or stage.presented_at) > _ASK_THE_SERVER:
+    if authorization is None and known.now - (work.asked_at or stage.presented_at) > _QUERY_CA_AFTER:
         return Poll()
     reason = f"Waiting for {known.challenge.spec.type} challenge propagation: {not_yet.reason}"
     period = max(_longest_wait(known, stage), not_yet.not_before)
@@ -232,7 +232,7 @@ def _accepted(known: Snapshot, stage: Accepted) -> Step:
 def _slot(known: Snapshot) -> Step | None:
     """None if the Challenge has a slot."""
     if known.facts.has_slot is None:
-        return TakeSlot()
+        return AcquireSlot()
     return None if known.facts.has_slot else Rest()
 
 

@@ -45,7 +45,7 @@ def needed_challenges(order: Order, solvers: Sequence[Solver], shown_for: ShownF
     ]
 
 
-def take_same(desired: Challenge, current: dict[str, Challenge], order: str) -> Challenge | None:
+def claim_same(desired: Challenge, current: dict[str, Challenge], order: str) -> Challenge | None:
     """Take the Challenge out of `current` (by name) that answers for `desired`; None if it is missing.
 
     cert-manager has made those whose name is not ours: one that answers the same challenge is kept.

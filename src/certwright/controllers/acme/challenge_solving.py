@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # A live name answers immediately. A dead one must not keep later ones waiting: the first self-check is short,
 # later ones (which queue behind every first one) take the time that they need.
-_FIRST_CHECK_TAKES_S = 1.5
+_FIRST_CHECK_TIMEOUT_S = 1.5
 
 # In place of the type of a problem document, where the CA has sent none.
 _NO_RESPONSE = "noResponse"
@@ -128,14 +128,14 @@ def self_check(key: ObjectKey, work: Work, attempt: int) -> Callable[[], Awaitab
     """The self-check as a function that never raises and, at its first attempt, ends soon."""
     check, task = work.means.check, work.task
     assert check is not None
-    timeout_s = None if attempt else _FIRST_CHECK_TAKES_S
+    timeout_s = None if attempt else _FIRST_CHECK_TIMEOUT_S
 
     async def run() -> Ready | NotYet:
         try:
             async with asyncio.timeout(timeout_s):
                 return await check.check(task)
         except TimeoutError:
-            return NotYet(f"no answer within {_FIRST_CHECK_TAKES_S:g} s")
+            return NotYet(f"no answer within {_FIRST_CHECK_TIMEOUT_S:g} s")
         except Exception as error:
             # A check must not raise; one that does must not be repeated immediately, for ever.
             _log.exception("the self-check of %s failed", key)

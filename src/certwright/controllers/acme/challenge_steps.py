@@ -106,7 +106,7 @@ class Enter(msgspec.Struct, frozen=True):
     not_yet: NotYet | None = None
 
 
-class TakeSlot(msgspec.Struct, frozen=True):
+class AcquireSlot(msgspec.Struct, frozen=True):
     """Request a slot from the scheduler."""
 
 
@@ -205,7 +205,7 @@ class RemoveFinalizer(msgspec.Struct, frozen=True):
 Request = Prepare | Compare | Present | Accept | Poll
 """Steps that the CA or a solver can refuse."""
 
-Inquiry = ResolveIssuer | Admit | Enter | TakeSlot | Fail | Refuse | CheckAuthor | RemoveProof
+Inquiry = ResolveIssuer | Admit | Enter | AcquireSlot | Fail | Refuse | CheckAuthor | RemoveProof
 """The other steps that add a fact."""
 
 Ending = Rest | StartCheck | Hold | NotifyOrder | Settle | RemoveFinalizer

@@ -114,7 +114,7 @@ class ChallengeReconciler:
             tools.wake(key)
 
         self.slots = Slots(settings.max_concurrent_challenges, granted)
-        self.checks: Checks[ObjectKey, Ready | NotYet] = Checks(settings.looks_at_once, tools.wake)
+        self.checks: Checks[ObjectKey, Ready | NotYet] = Checks(settings.concurrent_checks, tools.wake)
 
     async def close(self) -> None:
         """Cancel all self-checks."""
@@ -241,7 +241,7 @@ class ChallengeReconciler:
                 self.checks.take(key)
                 self._memories.enter(challenge, stage)
                 return replace(facts, not_yet=not_yet)
-            case steps.TakeSlot():
+            case steps.AcquireSlot():
                 return replace(facts, has_slot=self.slots.take(slot_request(challenge)))
             case steps.Fail(error=error):
                 return replace(facts, error=error)

@@ -23,7 +23,7 @@ from certwright.resources.request import CertificateRequest
 
 # How long an existing certificate waits for its server's renewal information.
 _PATIENCE_S = 1.0
-_PROBE_TAKES_S = 10.0
+_PROBE_TIMEOUT_S = 10.0
 
 
 async def probe(resolver: IssuerResolver, issuer: ObjectKey) -> str:
@@ -34,10 +34,10 @@ async def probe(resolver: IssuerResolver, issuer: ObjectKey) -> str:
     if isinstance(resolved, Wait):
         return resolved.why
     try:
-        async with asyncio.timeout(_PROBE_TAKES_S):
+        async with asyncio.timeout(_PROBE_TIMEOUT_S):
             await resolved.client.directory(fresh=True)
     except TimeoutError:
-        return f"{resolved.client.directory_url} did not answer within {_PROBE_TAKES_S:g} s"
+        return f"{resolved.client.directory_url} did not answer within {_PROBE_TIMEOUT_S:g} s"
     except AcmeError as error:
         return str(error)
     return ""
@@ -63,7 +63,7 @@ class EarlyRenewalInfo:
         self._renewals = renewals
         self._get_request = get_request
 
-    async def ask(self, order: Order, resolved: ResolvedIssuer, facts: CertificateFacts) -> None:
+    async def poll(self, order: Order, resolved: ResolvedIssuer, facts: CertificateFacts) -> None:
         """Ask about the certificate of that Order, for a second at most."""
         owner = owning_request(order)
         if owner is None or resolved.spec.renewal_information_source == "None":
@@ -74,4 +74,4 @@ class EarlyRenewalInfo:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_PATIENCE_S):
-                await self._renewals.hear(resolved.client, certificate.uid, facts)
+                await self._renewals.poll_now(resolved.client, certificate.uid, facts)

@@ -14,7 +14,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers import acme_account, acme_account_key
-from certwright.issuers.acme_trouble import Trouble
+from certwright.issuers.acme_trouble import AccountError
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
@@ -22,7 +22,7 @@ from certwright.kube.util.lru import Lru
 from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
 from certwright.resources.issuer_ref import IssuerReference
 
-_LOOK_AGAIN = timedelta(seconds=2)
+_CHECK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024
 
 
@@ -103,12 +103,12 @@ class IssuerResolver:
         data = secret.data if secret is not None else None
         try:
             client = acme_account.client_for(state.view, spec, data, self._registry)
-        except Trouble as trouble:
-            return Wait(str(trouble))
+        except AccountError as error:
+            return Wait(str(error))
         if not _is_settled(state.view, client):
             self._distrust(state.view)
             # The issuer's controller writes nothing where all is well, so that no event would wake the key.
-            return Wait(f"the account of {name} is being set up", self._now() + _LOOK_AGAIN)
+            return Wait(f"the account of {name} is being set up", self._now() + _CHECK_AGAIN)
         resolved = ResolvedIssuer(state.view, spec, client)
         self._resolutions.put(issuer.metadata.key, _Resolution(issuer, secret_key, secret, resolved))
         return resolved

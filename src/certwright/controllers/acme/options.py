@@ -42,7 +42,7 @@ class AcmeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     max_concurrent_challenges: int = 60
-    looks_at_once: int = 100
+    concurrent_checks: int = 100
     http01_check_port: int = 80
     tlsalpn01_check_port: int = 443
     http01_nameservers: tuple[str, ...] = ()

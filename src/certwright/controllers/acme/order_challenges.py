@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from certwright.controllers.acme import order_requests
-from certwright.controllers.acme.challenge_plan import needed_challenges, take_same
+from certwright.controllers.acme.challenge_plan import claim_same, needed_challenges
 from certwright.controllers.acme.order_state import Ensured, FollowFrom
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
 from certwright.kube.api.errors import AlreadyExists, NotFound
@@ -48,7 +48,7 @@ class OrderChallenges:
         shown_for = partial(order_requests.shown_for, issuer.client.key)
         needed = []
         for desired in needed_challenges(order, issuer.spec.solvers, shown_for):
-            same = take_same(desired, current, order.metadata.name)
+            same = claim_same(desired, current, order.metadata.name)
             needed.append(same if same is not None else await self._create(desired))
         for leftover in current.values():
             # A failed one is kept to be read.

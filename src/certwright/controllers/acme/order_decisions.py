@@ -8,7 +8,7 @@ deciding twice on one snapshot gives the same step. The steps of an Order that m
 | each pass | CheckRequest, ResolveIssuer, Resume | |
 | Unplaced | Admit, RecordAttempt, PlaceOrder, ReadAuthorizations | the order's URL in the status |
 | Placed | EnsureChallenges, then Hold until all are proven, Finalize | the CA has the signing request |
-| Finalizing | AskOrder, then Rest or Hold until the CA has processed it | a certificate's URL |
+| Finalizing | PollOrder, then Rest or Hold until the CA has processed it | a certificate's URL |
 | any | Download, Store | state `valid` |
 | final | Forget | |
 """
@@ -41,7 +41,6 @@ from certwright.controllers.acme.order_state import (
 )
 from certwright.controllers.acme.order_steps import (
     Admit,
-    AskOrder,
     CheckRequest,
     CheckServer,
     DoubtAccount,
@@ -53,6 +52,7 @@ from certwright.controllers.acme.order_steps import (
     Hold,
     Migrate,
     PlaceOrder,
+    PollOrder,
     ReadAuthorizations,
     RecordAttempt,
     RecordFailure,
@@ -183,7 +183,7 @@ def _placed(known: Snapshot, issuer: ResolvedIssuer) -> Step:
     if facts.challenges is None:
         return EnsureChallenges()
     if any(challenge.status.is_final and challenge.status.state != "valid" for challenge in facts.challenges):
-        return AskOrder() if facts.current is None else _unprovable(known, facts.current)
+        return PollOrder() if facts.current is None else _unprovable(known, facts.current)
     if facts.unproven:
         return Hold(replace(known.memory, announced=None), _reasons(known))
     if facts.finalized is None:
@@ -219,7 +219,7 @@ def _finalizing(known: Snapshot, issuer: ResolvedIssuer) -> Step:
     if facts.finalized is not None:
         return _answered(known, issuer, facts.finalized)
     if facts.current is None:
-        return AskOrder()
+        return PollOrder()
     if facts.current.status == "ready":
         return Finalize(known.memory.stage)
     return _answered(known, issuer, facts.current)

@@ -102,7 +102,7 @@ class ReadAuthorizations(msgspec.Struct, frozen=True):
     is_new: bool = False
 
 
-class AskOrder(msgspec.Struct, frozen=True):
+class PollOrder(msgspec.Struct, frozen=True):
     """Read the order from the CA."""
 
 
@@ -225,7 +225,7 @@ class Forget(msgspec.Struct, frozen=True):
     deletes_challenges: bool = False
 
 
-Request = CheckServer | PlaceOrder | ReadAuthorizations | AskOrder | Finalize | Download
+Request = CheckServer | PlaceOrder | ReadAuthorizations | PollOrder | Finalize | Download
 """Steps that the CA can refuse."""
 
 Inquiry = (

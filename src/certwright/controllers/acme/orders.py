@@ -159,7 +159,7 @@ class OrderReconciler:
                 return order, replace(facts, placed=await self._place(step, order, issuer))
             case steps.ReadAuthorizations():
                 return await self._describe(step, order, issuer), replace(facts, is_described=True)
-            case steps.AskOrder():
+            case steps.PollOrder():
                 return order, replace(facts, current=await order_requests.look(client, order.status.url))
             case steps.Finalize(stage=stage):
                 csr = order_requests.csr_of(order.spec)

@@ -96,7 +96,7 @@ class Preflight:
         missing = ((name, missing_listener(solver, self._options)) for name, solver in chosen)
         if problems := [_Problem(name, why) for name, why in missing if why]:
             return self._wait(problems)
-        chosen = [(name, solver) for name, solver in chosen if _takes_requests(solver)]
+        chosen = [(name, solver) for name, solver in chosen if _has_dns_updates(solver)]
         key = order.metadata.key
         passed = self._passed.get(key)
         if not chosen or (passed is not None and self._now() - passed < _PASSED_FOR):
@@ -190,7 +190,7 @@ def offered_types(name: str, *, is_address: bool) -> frozenset[str]:
     return _WILDCARD_TYPES if name.startswith("*.") else frozenset(CHALLENGE_TYPES)
 
 
-def _takes_requests(solver: Solver) -> bool:
+def _has_dns_updates(solver: Solver) -> bool:
     return solver.dns01 is not None or solver.dns_persist01 is not None
 
 

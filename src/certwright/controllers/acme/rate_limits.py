@@ -51,7 +51,7 @@ _SAVE_WITHIN: Final = timedelta(seconds=30)
 # what another shard has just learned from a refusal.
 _FRESH_S: Final = 1.0
 # How often waiting orders check whether another shard has released something.
-_LOOK_EVERY_S: Final = 15.0
+_POLL_EVERY_S: Final = 15.0
 # A reservation whose Order is missing: another shard's Order may not have arrived here yet.
 _MAY_ARRIVE: Final = timedelta(minutes=1)
 _TIDY_EVERY: Final = timedelta(minutes=10)
@@ -129,13 +129,13 @@ class Ledgers:
         self._know(book, order, asking.account)
         now = self._clock.now()
         if book.tidied_at is None or now - book.tidied_at > _TIDY_EVERY:
-            self._abandon_gone(book, RESERVED_FOR)
+            self._abandon_deleted(book, RESERVED_FOR)
         # A reservation is written before the CA receives the order, because a crash would lose it otherwise.
         answer = await book.shared.reserve(lambda ledger: ledger.admit(asking, now))
         if not isinstance(answer, WaitUntil):
             return None
         self._save_later(book)
-        self._look_later(book)
+        self._poll_later(book)
         return Wait(answer.sentence, answer.moment, names_time=True)
 
     def limit_of(self, order: Order, issuer: ResolvedIssuer, replaces: bool) -> Wait | None:
@@ -157,11 +157,11 @@ class Ledgers:
         text, until, now = str(error), error.retry_after, self._clock.now()
         concerns_others = True
 
-        def tell(ledger: Ledger) -> None:
+        def record(ledger: Ledger) -> None:
             nonlocal concerns_others
             concerns_others = ledger.told(asking, text, until, now)
 
-        book.shared.change(tell)
+        book.shared.change(record)
         _log.warning("%s has refused an order because of a limit: %s", book.shared.server, error)
         self._save_now(book)
         return concerns_others
@@ -263,7 +263,7 @@ class Ledgers:
                 seen.append(self._usage.seen(order, account, is_newer=is_newer))
         now = self._clock.now()
         book.shared.change(lambda ledger: recovery.catch_up(ledger, seen, now))
-        self._abandon_gone(book, _MAY_ARRIVE if book.shared.is_shared else timedelta(0))
+        self._abandon_deleted(book, _MAY_ARRIVE if book.shared.is_shared else timedelta(0))
         for challenge in self._caches.challenges.cache.values():
             owner = controller_of(challenge.metadata)
             revision, account = counted_to.get(owner.uid if owner else "", (sys.maxsize, ""))
@@ -273,7 +273,7 @@ class Ledgers:
         book.shared.revision = max((revision_of(resource) for resource in everything), default=0)
         book.is_loaded = True
 
-    def _abandon_gone(self, book: _Book, older_than: timedelta) -> None:
+    def _abandon_deleted(self, book: _Book, older_than: timedelta) -> None:
         """Reservations of Orders that no longer exist; and of accounts, by processes that have ended."""
         now = book.tidied_at = self._clock.now()
         flights = book.shared.ledger.flights
@@ -323,15 +323,15 @@ class Ledgers:
         with suppress(Unreachable):
             await book.shared.commit()
 
-    def _look_later(self, book: _Book) -> None:
+    def _poll_later(self, book: _Book) -> None:
         if book.shared.is_shared and not book.is_active:
             book.is_active = True
-            self._tasks.start(self._look(book), name=f"other shards' ledger of {book.shared.server}")
+            self._tasks.start(self._poll(book), name=f"other shards' ledger of {book.shared.server}")
 
-    async def _look(self, book: _Book) -> None:
+    async def _poll(self, book: _Book) -> None:
         """Poll while Orders wait, because another shard may release what it has reserved."""
         while book.shared.ledger.lines:
-            await self._clock.sleep(_LOOK_EVERY_S)
+            await self._clock.sleep(_POLL_EVERY_S)
             with suppress(Unreachable):
                 await book.shared.refresh(_FRESH_S)
         book.is_active = False

@@ -72,8 +72,8 @@ class Checks(Generic[K, T]):
         self._share = max(1, most * 3 // 4)
         self._again = 0
         self._done = done
-        self._first_looks: _Lane[K, T] = _Lane()
-        self._other_looks: _Lane[K, T] = _Lane()
+        self._first_checks: _Lane[K, T] = _Lane()
+        self._later_checks: _Lane[K, T] = _Lane()
         self._pending: set[K] = set()
         self._results: dict[K, T] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
@@ -95,7 +95,7 @@ class Checks(Generic[K, T]):
             return
         self._results.pop(key, None)
         self._pending.add(key)
-        lane = self._other_looks if attempt else self._first_looks
+        lane = self._later_checks if attempt else self._first_checks
         lane.add(_Check(key, check, attempt, flow))
         self._fill()
 
@@ -119,8 +119,8 @@ class Checks(Generic[K, T]):
         tasks = list(self._running.values())
         self._running.clear()
         self._pending.clear()
-        self._first_looks.clear()
-        self._other_looks.clear()
+        self._first_checks.clear()
+        self._later_checks.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -143,10 +143,10 @@ class Checks(Generic[K, T]):
         return None
 
     def _lane(self) -> _Lane[K, T] | None:
-        again = self._other_looks if self._other_looks and self._again < self._share else None
+        again = self._later_checks if self._later_checks and self._again < self._share else None
         first = len(self._running) - self._again
-        if self._first_looks and (again is None or first < self._share):
-            return self._first_looks
+        if self._first_checks and (again is None or first < self._share):
+            return self._first_checks
         return again
 
     async def _run(self, check: _Check[K, T]) -> None:

@@ -155,7 +155,7 @@ class Acme:
             circuit_gate=self._gate,
             limited=self.ledgers.limited,
             distrust=shared.queues.check_issuer,
-            downloaded=issuer_queries.EarlyRenewalInfo(self.renewals, caches.requests.cache.get).ask,
+            downloaded=issuer_queries.EarlyRenewalInfo(self.renewals, caches.requests.cache.get).poll,
             members=self.members,
         )
         return OrderReconciler(caches.orders, toolbox, tools)

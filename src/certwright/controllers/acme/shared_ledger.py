@@ -129,7 +129,7 @@ class SharedLedger:
         """Load the saved ledger; False: none exists, or none that can be parsed. Raises `Unreachable`."""
         async with self._using:
             try:
-                is_loaded = self._take_over(await self._get())
+                is_loaded = self._restore(await self._get())
             except ApiError as error:
                 _log.warning("the ACME limits of %s are counted from the Orders only: %s", self.server, error)
                 is_loaded = False
@@ -147,7 +147,7 @@ class SharedLedger:
                 _log.warning("the ACME limits of %s cannot be read: %s", self.server, error)
                 return
             if config_map is not None and config_map.metadata.resource_version != self._version:
-                self._take_over(config_map)
+                self._restore(config_map)
 
     async def commit(self) -> None:
         """Write what has changed, once for all callers that wait during the write. Raises `Unreachable`."""
@@ -159,7 +159,7 @@ class SharedLedger:
                     await self._write()
                 except (Conflict, AlreadyExists):
                     try:
-                        self._take_over(await self._get())
+                        self._restore(await self._get())
                         continue
                     except ApiError as error:
                         self._warn(error)
@@ -178,7 +178,7 @@ class SharedLedger:
         except NotFound:
             return None
 
-    def _take_over(self, config_map: ConfigMap | None) -> bool:
+    def _restore(self, config_map: ConfigMap | None) -> bool:
         """Continue from the saved ledger; pending operations are applied to it."""
         self._version = config_map.metadata.resource_version if config_map is not None else ""
         if config_map is None:

@@ -82,7 +82,7 @@ def _shard_of(shared: Shared, challenge: Challenge) -> str:
     mine, key = shared.mine, challenge.metadata.key
     if not isinstance(mine, Shards):
         return ""
-    numbers = (number for number in sorted(mine.numbers))
+    numbers = sorted(mine.numbers)
     is_in = {
         number: ours("challenges", Shards(frozenset({number}), mine.count), shared.caches)
         for number in numbers

@@ -271,12 +271,12 @@ class Caches:
         informer = self.cluster_issuers
         return informer.cache.by_index(indexes.BY_CA, ca_secret) if informer is not None else []
 
-    def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
+    def strip_key(self, secret: Secret, public_key_der: bytes) -> bool:
         """Strip the private key of the cached Secret, unless an issuer needs it; return whether it is
         stripped. `public_key_der` is that of the key."""
-        return self._is_only_served(secret) and self.secrets.let_rest(secret, public_key_der)
+        return self._is_only_served(secret) and self.secrets.strip_key(secret, public_key_der)
 
-    def let_request_rest(self, request: CertificateRequest) -> None:
+    def strip_request(self, request: CertificateRequest) -> None:
         """Drop the answer from a cached request that has been answered, if the cache still has this
         revision."""
         cache, key = self.requests.cache, request.metadata.key

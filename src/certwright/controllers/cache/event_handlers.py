@@ -258,7 +258,7 @@ def wake_with_order(caches: Caches, add: Add, kind: Kind[Any]) -> None:
     def order_changed(old: Order | None, new: Order | None) -> None:
         # The reconcile that creates an Order goes on from it, and a request does not show intermediate
         # progress.
-        if new is not None and _heard_by_request(old) == _heard_by_request(new):
+        if new is not None and _observed_by_request(old) == _observed_by_request(new):
             return
         for order in (old, new):
             owner = controller_of(order.metadata) if order is not None else None
@@ -268,7 +268,7 @@ def wake_with_order(caches: Caches, add: Add, kind: Kind[Any]) -> None:
     caches.orders.add_handler(order_changed)
 
 
-def _heard_by_request(order: Order | None) -> Hashable:
+def _observed_by_request(order: Order | None) -> Hashable:
     if order is None:
         return "", "", False
     status = order.status
@@ -300,7 +300,7 @@ def wake_orders(caches: Caches, add: Add) -> None:
             add(key)
 
     def challenge_changed(old: Challenge | None, new: Challenge | None) -> None:
-        if old is None or new is None or _heard_by_order(old) != _heard_by_order(new):
+        if old is None or new is None or _observed_by_order(old) != _observed_by_order(new):
             for challenge in (old, new):
                 if challenge is not None:
                     enqueue_order(challenge)
@@ -358,6 +358,6 @@ def _is_approved(request: CertificateRequest | None) -> bool:
     return request is not None and conditions.is_true(request.status.conditions, reasons.APPROVED)
 
 
-def _heard_by_order(challenge: Challenge) -> Hashable:
+def _observed_by_order(challenge: Challenge) -> Hashable:
     meta, status = challenge.metadata, challenge.status
     return status.state, status.reason, meta.uid, meta.owner_references

@@ -50,7 +50,7 @@ _LABELLED: Final = "true"
 # Full Secrets, of some kilobytes each as a rule and a megabyte at most; metadata comes in pages of 500.
 _PAGE: Final = 200
 # An object that changes faster than it can be read is not waited for.
-_MOST_LOOKS: Final = 5
+_MAX_READS: Final = 5
 # The number of unreferenced Secrets that may be cached before a search for them begins.
 _SLACK: Final = 64
 
@@ -65,7 +65,7 @@ class _Known(NamedTuple):
     others_left_at: float | None
 
 
-class _Asked(msgspec.Struct, frozen=True):
+class _LiveGet(msgspec.Struct, frozen=True):
     """A live GET in progress, and what was known when it began."""
 
     known: _Known
@@ -97,7 +97,7 @@ class Secrets:
         self._uses: list[Use] = []
         self._handlers: list[SecretHandler] = []
         self._read: dict[ObjectKey, Secret] = {}
-        self._asked: dict[ObjectKey, _Asked] = {}
+        self._live_gets: dict[ObjectKey, _LiveGet] = {}
         self._full: Informer[Secret] = follow_some(
             client,
             SECRETS,
@@ -147,8 +147,8 @@ class Secrets:
 
     def put(self, secret: Secret) -> None:
         """Put the answer to an own write into the cache."""
-        if self._take_in(secret):
-            self._tell(secret.metadata.key, (secret,))
+        if self._store(secret):
+            self._notify(secret.metadata.key, (secret,))
 
     def forget(self, secret: Secret) -> None:
         """Record that we have deleted `secret`, in this state, and that it is gone (no finalizers)."""
@@ -176,7 +176,7 @@ class Secrets:
         self.put(written)
         return written.metadata.labels.get(names.FAO_LABEL) == _LABELLED
 
-    def let_rest(self, secret: Secret, public_key_der: bytes) -> bool:
+    def strip_key(self, secret: Secret, public_key_der: bytes) -> bool:
         """Strip the private key of this Secret, if the cache still has this revision; return whether it is
         stripped. `public_key_der` is that of the key."""
         cache = self._full.cache
@@ -193,7 +193,7 @@ class Secrets:
         secret = await self.look(key)
         if secret is None or is_complete(secret):
             return secret
-        answer = await self._ask(key, self._known(key))
+        answer = await self._get_shared(key, self._known(key))
         if answer is None:
             # Deleted; its watch event is on its way.
             self._full.forget(secret)
@@ -207,7 +207,7 @@ class Secrets:
         of them. Raises what a GET raises.
         """
         answer = None
-        for _ in range(_MOST_LOOKS):
+        for _ in range(_MAX_READS):
             full = self._full.cache.get(key)
             if full is not None and not self._may_be_bare(key):
                 return full
@@ -218,7 +218,7 @@ class Secrets:
                 return None
             if full is None and known.bare is not None and (read := self._read.get(key)) is not None:
                 return read
-            answer = await self._ask(key, known)
+            answer = await self._get_shared(key, known)
             if self._is_fresh(answer, key, known):
                 break
         return answer
@@ -248,30 +248,30 @@ class Secrets:
         copy = self._full if self._bare is None or _is_labelled(answer) else self._bare
         return not 0 < revision_of(answer) <= copy.cache.buried_at(key)
 
-    async def _ask(self, key: ObjectKey, known: _Known) -> Secret | None:
-        asked = self._asked.get(key)
-        if asked is None or asked.known != known:
-            return await self._ask_alone(key, known)
-        await asyncio.wait((asked.answer,))
+    async def _get_shared(self, key: ObjectKey, known: _Known) -> Secret | None:
+        live_get = self._live_gets.get(key)
+        if live_get is None or live_get.known != known:
+            return await self._get_live(key, known)
+        await asyncio.wait((live_get.answer,))
         # The cancellation of the task that read it is no answer for others.
-        return await self._ask(key, known) if asked.answer.cancelled() else asked.answer.result()
+        return await self._get_shared(key, known) if live_get.answer.cancelled() else live_get.answer.result()
 
-    async def _ask_alone(self, key: ObjectKey, known: _Known) -> Secret | None:
-        asked = self._asked[key] = _Asked(known, asyncio.get_running_loop().create_future())
+    async def _get_live(self, key: ObjectKey, known: _Known) -> Secret | None:
+        live_get = self._live_gets[key] = _LiveGet(known, asyncio.get_running_loop().create_future())
         try:
             answer = await self._live(key, known)
         except Exception as error:
-            asked.answer.set_exception(error)
+            live_get.answer.set_exception(error)
             # Retrieved here, because asyncio warns of exceptions that no task retrieves.
-            asked.answer.exception()
+            live_get.answer.exception()
             raise
         else:
-            asked.answer.set_result(answer)
+            live_get.answer.set_result(answer)
             return answer
         finally:
-            asked.answer.cancel()
-            if self._asked.get(key) is asked:
-                del self._asked[key]
+            live_get.answer.cancel()
+            if self._live_gets.get(key) is live_get:
+                del self._live_gets[key]
 
     async def _live(self, key: ObjectKey, known: _Known) -> Secret | None:
         """The API server's answer, also put into the copies."""
@@ -280,10 +280,10 @@ class Secrets:
         except NotFound:
             self._settle_absence(key, known)
             return None
-        self._take_in(secret)
+        self._store(secret)
         return secret
 
-    def _take_in(self, secret: Secret) -> bool:
+    def _store(self, secret: Secret) -> bool:
         """Put this state into the cache; return whether handlers have not been notified of it yet."""
         bare, who = self._bare, Identified.of(secret.metadata)
         key, revision = secret.metadata.key, revision_of(secret)
@@ -328,15 +328,15 @@ class Secrets:
         key = states[0].metadata.key
         if new is None and self._bare is not None:
             self._bare.may_move_in(key, self._full.cache.buried_at(key))
-        self._tell(key, states)
+        self._notify(key, states)
 
     def _bare_changed(self, old: Identified | None, new: Identified | None) -> None:
         meta = (new or old or Identified()).metadata
         key = ObjectKey(meta.namespace, meta.name)
         self._read.pop(key, None)
-        self._tell(key, ())
+        self._notify(key, ())
 
-    def _tell(self, key: ObjectKey, states: Sequence[Secret]) -> None:
+    def _notify(self, key: ObjectKey, states: Sequence[Secret]) -> None:
         for handler in self._handlers:
             handler(key, states)
 

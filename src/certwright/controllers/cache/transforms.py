@@ -74,7 +74,7 @@ class UnsignedRequest(bytes):
         return made
 
 
-def asks_for(pem: bytes, public_key_der: bytes) -> bool:
+def is_for_key(pem: bytes, public_key_der: bytes) -> bool:
     """Whether a signing request, complete or not, is for that key. Raises `BadCsr`."""
     if isinstance(pem, UnsignedRequest) and pem.key_digest:
         return pem.key_digest == sha256(public_key_der).digest()

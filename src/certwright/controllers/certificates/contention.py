@@ -39,7 +39,7 @@ _FOREIGN: tuple[Rule, ...] = (
     rules.certificate_is_another,
     rules.key_differs_from_request,
 )
-_LOOKED_AT = frozenset(
+_CHECKED_PARTS = frozenset(
     {
         Part("data", names.TLS_CERT_KEY),
         Part("data", names.TLS_PRIVATE_KEY_KEY),
@@ -104,7 +104,7 @@ class Fights:
         damage = _damage(snapshot)
         is_waiting = rules.is_contested(snapshot)
         is_deletion = snapshot.secret is None
-        if is_waiting and (damage is None or _somebody_has_acted(snapshot)):
+        if is_waiting and (damage is None or _was_changed(snapshot)):
             # Sound again, or the cause was dealt with: no reason to wait any longer.
             draft.change(last_failure_time=None, failed_issuance_attempts=None)
             draft.remove_condition(reasons.ISSUING)
@@ -142,7 +142,7 @@ class Fights:
         self._histories[uid] = history
 
 
-def _somebody_has_acted(snapshot: Snapshot) -> bool:
+def _was_changed(snapshot: Snapshot) -> bool:
     """Whether the spec was changed since the wait began, or the Secret that was overwritten deleted."""
     issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     assert issuing is not None, "the wait stands in that condition"
@@ -168,7 +168,7 @@ def _message(damage: Verdict, snapshot: Snapshot) -> str:
             f'Secret "{name}" was deleted more than {_DELETED} times within an hour; new certificates for it '
             "are issued at growing intervals now"
         )
-    who = " and ".join(f'"{other}"' for other in others_that_set(secret, _LOOKED_AT)) or "another program"
+    who = " and ".join(f'"{other}"' for other in others_that_set(secret, _CHECKED_PARTS)) or "another program"
     return (
         f'Secret "{name}" is repeatedly overwritten by {who}; new certificates for it are issued at '
         "growing intervals now, until that ends or this Certificate has another spec.secretName. Found last: "

@@ -61,7 +61,7 @@ NOTHING: Final = Desired()
 
 def password_secrets(spec: CertificateSpec) -> tuple[str, ...]:
     """The names of the Secrets that passwords are taken from."""
-    refs = (given(store.password_secret_ref) for store in _asked(spec))
+    refs = (given(store.password_secret_ref) for store in _requested(spec))
     return tuple(ref.name for ref in refs if ref is not None)
 
 
@@ -69,7 +69,7 @@ def desired(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Desired:
     """The key stores that the spec asks for; `secrets` are those of `password_secrets` that exist."""
     stores: list[Store] = []
     missing: dict[Files, Blocked] = {}
-    for asked in _asked(spec):
+    for asked in _requested(spec):
         files = JKS if isinstance(asked, JKSKeystore) else PKCS12
         form = asked.alias_or_default if isinstance(asked, JKSKeystore) else asked.profile_or_default
         try:
@@ -79,7 +79,7 @@ def desired(spec: CertificateSpec, secrets: Mapping[str, Secret]) -> Desired:
     return Desired(tuple(stores), missing)
 
 
-def _asked(spec: CertificateSpec) -> list[JKSKeystore | PKCS12Keystore]:
+def _requested(spec: CertificateSpec) -> list[JKSKeystore | PKCS12Keystore]:
     if spec.keystores is None:
         return []
     both = (spec.keystores.jks, spec.keystores.pkcs12)

@@ -152,7 +152,7 @@ class CertificateReconciler:
             except _Issued:
                 return Result(when_idle=True)
             if snapshot is not None:
-                self._let_rest(snapshot)
+                self._strip_idle(snapshot)
                 return Result(wake_at=self._wake_at(snapshot))
         raise NotSettling(f"Certificate {key} is still changing after {_MAX_ROUNDS} rounds")
 
@@ -227,7 +227,7 @@ class CertificateReconciler:
         self._effects.tell(written, "Warning", blocked.reason, blocked.message)
         log_blocked(written, blocked.reason, blocked.message)
 
-    def _let_rest(self, snapshot: Snapshot) -> None:
+    def _strip_idle(self, snapshot: Snapshot) -> None:
         """Strip from memory what is not needed before the next issuance."""
         if snapshot.is_issuing or not conditions.is_true(
             snapshot.certificate.status.conditions, reasons.READY
@@ -235,11 +235,11 @@ class CertificateReconciler:
             return
         secret = snapshot.secret
         key = snapshot.key if secret is not None and is_complete(secret) else None
-        if secret is not None and isinstance(key, KeyFacts) and self._caches.let_rest(secret, key.public):
+        if secret is not None and isinstance(key, KeyFacts) and self._caches.strip_key(secret, key.public):
             self._facts.forget_key(secret.data[names.TLS_PRIVATE_KEY_KEY])
         for request in snapshot.requests:
             if is_complete(request):
-                self._caches.let_request_rest(request)
+                self._caches.strip_request(request)
 
     def _wake_at(self, snapshot: Snapshot) -> datetime | None:
         moments = (step.wake_at(snapshot) for step in self._steps.wakers)

@@ -17,7 +17,7 @@ from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import ARIStatus, CertificateACMEStatus
 
-_LOOK_AGAIN = timedelta(hours=1)
+_CHECK_AGAIN = timedelta(hours=1)
 
 
 class RenewalInformation:
@@ -32,7 +32,7 @@ class RenewalInformation:
         # From the draft, because an issuance that has just ended removes the information about the previous
         # one.
         current = draft.certificate.status.acme
-        if not isinstance(facts, CertificateFacts) or not _asks(snapshot):
+        if not isinstance(facts, CertificateFacts) or not _is_enabled(snapshot):
             if current is not None:
                 draft.change(acme=None)
             return
@@ -48,10 +48,10 @@ class RenewalInformation:
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:  # noqa: ARG002 - the protocol's
         """Start a poll where one is due; nothing is written here."""
         facts = snapshot.leaf
-        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):
+        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _is_enabled(snapshot):
             return Did.NOTHING
         if self._is_due(snapshot, facts):
-            self._office.ask(snapshot.certificate, facts)
+            self._office.start_poll(snapshot.certificate, facts)
         return Did.NOTHING
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
@@ -59,17 +59,17 @@ class RenewalInformation:
         acme = snapshot.certificate.status.acme
         due = acme.ari.next_check if acme is not None and acme.ari is not None else None
         if due is None:
-            return snapshot.now + _LOOK_AGAIN if self._has_no_answer(snapshot) else None
+            return snapshot.now + _CHECK_AGAIN if self._has_no_answer(snapshot) else None
         if due > snapshot.now:
             return due
         # A poll is in progress, or impossible: an answer, the end of an issuance and an issuer that becomes
         # ready all wake the key.
-        return snapshot.now + _LOOK_AGAIN
+        return snapshot.now + _CHECK_AGAIN
 
     def _has_no_answer(self, snapshot: Snapshot) -> bool:
         """Whether a poll was impossible so far: the issuer of an imported certificate is not Ready yet."""
         facts, acme = snapshot.leaf, snapshot.certificate.status.acme
-        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _asks(snapshot):
+        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _is_enabled(snapshot):
             return False
         is_unknown = acme is None or acme.ari is None
         return is_unknown and self._office.answer(snapshot.certificate.metadata.uid, facts) is None
@@ -84,7 +84,7 @@ class RenewalInformation:
         return acme.ari.next_check is None or acme.ari.next_check <= snapshot.now
 
 
-def _asks(snapshot: Snapshot) -> bool:
+def _is_enabled(snapshot: Snapshot) -> bool:
     spec = snapshot.signer.spec.acme if snapshot.signer is not None else None
     return spec is not None and spec.renewal_information_source != "None"
 

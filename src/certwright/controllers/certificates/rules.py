@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from certwright.controllers.cache.transforms import asks_for
+from certwright.controllers.cache.transforms import is_for_key
 from certwright.controllers.certificates import desired, renewals
 from certwright.controllers.certificates.adoption import secret_has_reserved_type
 from certwright.controllers.certificates.parsed import KeyFacts
@@ -131,7 +131,7 @@ def key_differs_from_request(snapshot: Snapshot) -> Verdict | None:
     if csr is None:
         text = "Failed to decode current CertificateRequest: its spec.request is not a signing request"
         return Verdict(reasons.INVALID_CERTIFICATE_REQUEST, text)
-    if asks_for(request.spec.request, key.public):
+    if is_for_key(request.spec.request, key.public):
         return None
     text = "Secret contains a private key that does not match the current CertificateRequest"
     return Verdict(reasons.SECRET_MISMATCH, text)

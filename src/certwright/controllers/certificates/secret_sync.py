@@ -51,7 +51,7 @@ REFUSED: Final = "SecretRefused"
 _OUR_REASONS = frozenset({CONFLICT, REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED})
 
 # A Secret that lacks one of these is to be issued again, or is not ours.
-_MUST_HOLD: tuple[Rule, ...] = (
+_REQUIRED: tuple[Rule, ...] = (
     rules.secret_does_not_exist,
     rules.secret_is_missing_data,
     rules.key_pair_is_invalid,
@@ -126,7 +126,7 @@ class Upkeep:
         if snapshot.is_issuing or secret is None:
             return Did.NOTHING
         uid, judged = snapshot.certificate.metadata.uid, _judged(snapshot, secret)
-        if self._sound.get(uid) == judged or rules.first(_MUST_HOLD, snapshot) is not None:
+        if self._sound.get(uid) == judged or rules.first(_REQUIRED, snapshot) is not None:
             return Did.NOTHING
         content = await self._content(snapshot, secret, judged.ca_pem, effects)
         if not (differing := differences(secret, content)):
@@ -137,7 +137,7 @@ class Upkeep:
         repairs = self._repairs_of(snapshot)
         repairs.is_sound = False
         if snapshot.now < repairs.next_at:
-            return Did.WROTE if _take_note(repairs, snapshot, secret, differing) else Did.NOTHING
+            return Did.WROTE if _record_conflict(repairs, snapshot, secret, differing) else Did.NOTHING
         try:
             await effects.apply_secret(snapshot.certificate, secret, content)
         except (Invalid, Forbidden) as refused:
@@ -158,7 +158,7 @@ class Upkeep:
 
     def _problem(self, snapshot: Snapshot, repairs: _Repairs | None, draft: Draft) -> Verdict | None:
         spec = snapshot.certificate.spec
-        if spec.keystores is not None and rules.first(_MUST_HOLD, snapshot) is None:
+        if spec.keystores is not None and rules.first(_REQUIRED, snapshot) is None:
             for blocked in keystores.desired(spec, snapshot.passwords).missing.values():
                 return Verdict(blocked.reason, blocked.message)
         if repairs is None or repairs.problem is None:
@@ -289,7 +289,7 @@ def _refusal(snapshot: Snapshot, refused: ApiError) -> str:
     return f'Secret "{name}" cannot be updated to what this Certificate specifies: {refused.message}'
 
 
-def _take_note(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
+def _record_conflict(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
     """Have `decide` report in another round which manager changes what; return whether that is new."""
     if repairs.problem is not None and repairs.problem.reason == REFUSED:
         return False

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from certwright.controllers.cache.revisions import next_revision, revision_number
-from certwright.controllers.cache.transforms import asks_for
+from certwright.controllers.cache.transforms import is_for_key
 from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Compared, Facts, KeyFacts
 from certwright.kube.api import conditions
@@ -145,7 +145,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
 
     def _fits(self, request: CertificateRequest, key: KeyFacts) -> bool:
         # One that cannot be read differs.
-        return not self.differences(request) and asks_for(request.spec.request, key.public)
+        return not self.differences(request) and is_for_key(request.spec.request, key.public)
 
     def differences(self, request: CertificateRequest) -> tuple[str, ...]:
         """The fields of the spec that the request does not match; `spec` alone if its CSR cannot be read."""

@@ -25,7 +25,7 @@ from certwright.resources.retry import RetryRecord, read_retry
 
 WAITING_FOR_ISSUER = "WaitingForIssuer"
 """Reason of Issuing=False: no attempt was made, because the issuer fails. Earlier versions used the cause."""
-_HOLDS = (WAITING_FOR_ISSUER, Cause.UNAVAILABLE)
+_DEFERRALS = (WAITING_FOR_ISSUER, Cause.UNAVAILABLE)
 
 
 class Trigger:
@@ -45,7 +45,7 @@ class Trigger:
         snapshot = self._mend(snapshot, draft)
         verdict = rules.first(rules.TRIGGER_RULES, snapshot)
         if verdict is None:
-            _forget_the_hold(snapshot, draft)
+            _clear_deferral(snapshot, draft)
         elif not self._must_wait(snapshot, draft):
             self._begin(verdict, snapshot, draft)
 
@@ -63,7 +63,7 @@ class Trigger:
         hold = self._gate.may_begin(snapshot.certificate, snapshot.now)
         if hold is not None:
             draft.claim(self._gate.wait, snapshot.certificate, hold, snapshot.now)
-            _report_hold(hold, snapshot, draft)
+            _report_deferral(hold, snapshot, draft)
         return hold is not None
 
     def wake_at(self, snapshot: Snapshot) -> datetime | None:
@@ -101,7 +101,7 @@ def _report_retry_time(moment: datetime, snapshot: Snapshot, draft: Draft) -> No
     _show(record, issuing.reason, snapshot, draft)
 
 
-def _report_hold(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
+def _report_deferral(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
     issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     failed_at = snapshot.certificate.status.last_failure_time
     has_failed = failed_at is not None
@@ -129,10 +129,10 @@ def _show(record: RetryRecord, reason: str, snapshot: Snapshot, draft: Draft) ->
     draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
 
 
-def _forget_the_hold(snapshot: Snapshot, draft: Draft) -> None:
+def _clear_deferral(snapshot: Snapshot, draft: Draft) -> None:
     """Remove the announced wait: no issuance is due any more, and no attempt has failed."""
     issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    is_hold = issuing is not None and issuing.status == "False" and issuing.reason in _HOLDS
+    is_hold = issuing is not None and issuing.status == "False" and issuing.reason in _DEFERRALS
     if snapshot.certificate.status.last_failure_time is None and is_hold:
         draft.remove_condition(reasons.ISSUING)
         draft.set_retry(None)

@@ -117,10 +117,10 @@ class ShardedReplica(Member):
             # Stop the work on lost shards before anything else.
             await self._work_on(self._workable() & self._working)
             if await self._may_join():
-                await asyncio.gather(*(self._renew_or_look(seat) for seat in self._seats))
-                leaving = self._asked_for()
-                await self._take()
-                if self._held_seats() and not await self._join_group():
+                await asyncio.gather(*(self._renew_or_observe(seat) for seat in self._seats))
+                leaving = self._requested()
+                await self._acquire()
+                if self._own_seats() and not await self._join_group():
                     every = frozenset(range(len(self._seats)))
                     leaving |= every - self._working if self._group.held else every
                 await self._work_on(self._workable() - leaving)
@@ -179,13 +179,13 @@ class ShardedReplica(Member):
             len(self._seats),
         )
 
-    def _held_seats(self) -> frozenset[int]:
+    def _own_seats(self) -> frozenset[int]:
         """The shards whose Lease is ours."""
         return frozenset(number for number, seat in enumerate(self._seats) if seat.held)
 
     def _workable(self) -> frozenset[int]:
         """Those on which work is allowed: only while the group's Lease is ours too."""
-        return self._held_seats() if self._group.held else frozenset()
+        return self._own_seats() if self._group.held else frozenset()
 
     async def _release(self, shards: frozenset[int]) -> None:
         """Release these Leases, and notify the other replicas."""
@@ -204,7 +204,7 @@ class ShardedReplica(Member):
     async def _join_group(self) -> bool:
         """Write the group's Lease AFTER a shard's Lease was taken (see `_leave_group`); otherwise once in a
         retry period, which is less often than a round."""
-        seats = self._held_seats()
+        seats = self._own_seats()
         if seats <= self._joined_with and not self._group.needs_renewal:
             return True
         if not await self._group.join(self._retry_s):
@@ -224,7 +224,7 @@ class ShardedReplica(Member):
         if all(seat.free_for_s is not None for seat in self._seats):
             await self._group.release()
 
-    async def _renew_or_look(self, seat: Candidate) -> None:
+    async def _renew_or_observe(self, seat: Candidate) -> None:
         if seat.held:
             await seat.attempt(min(self._retry_s, seat.left_s))
             return
@@ -233,23 +233,23 @@ class ShardedReplica(Member):
         except (ApiError, Unreachable) as error:
             _log.warning("the lease %s: %s", seat.name, error)
 
-    def _asked_for(self) -> frozenset[int]:
+    def _requested(self) -> frozenset[int]:
         """The shard to release: one at a time, and never the last."""
-        ours = self._held_seats()
+        ours = self._own_seats()
         asked = [number for number in sorted(ours) if self._seats[number].asked_by]
         return frozenset(asked[:1] if len(ours) > 1 else ())
 
-    async def _take(self) -> None:
+    async def _acquire(self) -> None:
         free = [seat for seat in self._seats if not seat.held and seat.free_for_s is not None]
         # So that replicas that start together do not all try the same one.
         free.sort(key=lambda _: self._jitter())
         share = self._share()
         for seat in free:
-            had = len(self._held_seats())
+            had = len(self._own_seats())
             if had < share and (not had or self._is_left_over(seat)):
                 await seat.attempt(self._retry_s)
-        if not free and not self._held_seats():
-            await self._ask_the_fullest()
+        if not free and not self._own_seats():
+            await self._request_from_fullest()
 
     def _share(self) -> int:
         """How many shards are one replica's share, counting the replicas that are visible."""
@@ -260,7 +260,7 @@ class ShardedReplica(Member):
         has_ended = bool(seat.holder) or seat.was_released
         return has_ended or (seat.free_for_s or 0.0) >= _FREE_FOR_LONG * self._retry_s
 
-    async def _ask_the_fullest(self) -> None:
+    async def _request_from_fullest(self) -> None:
         counts = Counter(seat.holder for seat in self._seats if seat.holder)
         fullest, count = counts.most_common(1)[0] if counts else ("", 0)
         theirs = [seat for seat in self._seats if seat.holder == fullest]
@@ -280,7 +280,7 @@ class ShardedReplica(Member):
             _log.warning("%s no longer holds a shard and is waiting for one", self._seats[0].identity)
             return
         count = len(self._seats)
-        _log.info("%s works on shards %s of %d", self._seats[0].identity, _words(shards), count)
+        _log.info("%s works on shards %s of %d", self._seats[0].identity, _listed(shards), count)
         self._working = shards
         self._controllers = self._make(Shards(shards, count))
         self._controllers.start()
@@ -299,5 +299,5 @@ class ShardedReplica(Member):
         self._working = frozenset()
 
 
-def _words(shards: frozenset[int]) -> str:
+def _listed(shards: frozenset[int]) -> str:
     return ", ".join(map(str, sorted(shards)))

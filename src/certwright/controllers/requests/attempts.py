@@ -15,7 +15,7 @@ from certwright.issuers.contract import Failed, Outcome, Pending, Signed
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.causes import Cause
 
-ASK_BREAKER: Final = timedelta(seconds=1)
+CHECK_BREAKER: Final = timedelta(seconds=1)
 """After a failure of the issuer: the next pass asks the breaker until when the request waits."""
 ISSUER_FAILING: Final = "IssuerFailing"
 """Reason of the Event of a request that waits for the breaker."""

@@ -43,7 +43,7 @@ WAITING = "Not signing CertificateRequest until it is Approved"
 # The Event for an older request without approval was sent before this process started.
 _NEW = timedelta(minutes=1)
 # The wait after a refused approval, for an administrator to grant the right.
-_ASK_AGAIN = timedelta(minutes=5)
+_APPROVE_AGAIN = timedelta(minutes=5)
 
 
 class RequestReconciler:
@@ -89,7 +89,7 @@ class RequestReconciler:
             # Usually an issuer of another group, for whose signers we have no right to approve.
             _log.info("%s: left to another approver: %s", key, error)
         result = await self._write(key, request, request)
-        again = self._toolbox.now() + _ASK_AGAIN
+        again = self._toolbox.now() + _APPROVE_AGAIN
         return Result(wake_at=min(result.wake_at, again) if result.wake_at else again)
 
     async def _write(self, key: ObjectKey, request: CertificateRequest, draft: CertificateRequest) -> Result:
@@ -114,7 +114,7 @@ class RequestReconciler:
     ) -> tuple[CertificateRequest, Answer]:
         """The request, which names the member now, and that member's answer."""
         member = await self._members.choose(draft)
-        if isinstance(member, NoMember) and not member.is_told:
+        if isinstance(member, NoMember) and not member.is_announced:
             return request, Answer(draft)
         if isinstance(member, NoMember):
             answer = self._signing.pending(draft, member.reason, member.message)

@@ -58,12 +58,12 @@ class MemberProblem(NamedTuple):
 
 class NoMember(NamedTuple):
     """No member can sign a request now: the Event's reason, a sentence, and when to look again (None: when
-    something changes). One that is not `is_told` is over before it would be read."""
+    something changes). One that is not `is_announced` is over before it would be read."""
 
     reason: str
     message: str
     again_at: datetime | None = None
-    is_told: bool = True
+    is_announced: bool = True
 
 
 def display_name(member: IssuerReference) -> str:
@@ -136,7 +136,7 @@ class Members:
                 continue
             problem = self.problem_of(member, namespace)
             if problem is not None and problem.is_unchecked:
-                return NoMember("IssuerNotReady", f"{display_name(member)} {problem.why}", is_told=False)
+                return NoMember("IssuerNotReady", f"{display_name(member)} {problem.why}", is_announced=False)
             why = problem.why if problem is not None else self._limit_of(request, member, moments)
             if not why and (why := await self._forbids(member, request)):
                 forbidden.append(member)

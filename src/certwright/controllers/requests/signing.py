@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from certwright.controllers.requests.attempts import ASK_BREAKER, ISSUER_FAILING, Attempts
+from certwright.controllers.requests.attempts import CHECK_BREAKER, ISSUER_FAILING, Attempts
 from certwright.controllers.retry.applicants import applicant_of, key_of_request
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.contract import (
@@ -29,7 +29,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.table import ASKED_DIRECTLY, ISSUERS, WITHOUT_TRACES, kind_of
+from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, WITHOUT_TRACES, kind_of
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.pki.csr import read_csr
@@ -165,7 +165,7 @@ class Signing:
             # No order may be placed at a CA for a request that we may turn out not to be allowed to approve.
             # The write of the approval wakes this request again.
             return Answer(request)
-        if self._attempts is not None and kind in ASKED_DIRECTLY:
+        if self._attempts is not None and kind in QUERIED_DIRECTLY:
             return await self._attempt(request, self._attempts, issuer, tools, signing)
         outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
         if self._gate is not None:
@@ -192,7 +192,7 @@ class Signing:
         attempts.report(applicant_of(request), outcome)
         answer = self._recorded(request, outcome, issuer.view.generation)
         if isinstance(outcome, Pending) and outcome.cause is not None:
-            again_at = self._now() + ASK_BREAKER
+            again_at = self._now() + CHECK_BREAKER
             return Answer(answer.request, answer.events, again_at, is_taken=outcome.is_taken)
         return answer
 
@@ -213,7 +213,8 @@ class Signing:
                 return Answer(request, again_at=self._now(), annotations=annotations)
             case Pending(reason, message, _, retry_after):
                 is_reported = (
-                    outcome.is_told or conditions.find(request.status.conditions, reasons.READY) is not None
+                    outcome.is_announced
+                    or conditions.find(request.status.conditions, reasons.READY) is not None
                 )
                 answer = self.pending(request, reason, message) if is_reported else Answer(request)
                 again_at = self._now() + retry_after if retry_after else None

@@ -19,12 +19,12 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.issuers import SecretReader
-from certwright.controllers.requests.attempts import ASK_BREAKER, ISSUER_FAILING, Attempts
+from certwright.controllers.requests.attempts import CHECK_BREAKER, ISSUER_FAILING, Attempts
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
 from certwright.controllers.retry.applicants import key_of_signing_request, signing_applicant
 from certwright.controllers.retry.backoff import Hold
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
-from certwright.issuers.table import ASKED_DIRECTLY, ISSUERS, kind_of
+from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, kind_of
 from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
@@ -202,7 +202,7 @@ class SigningRequestReconciler:
         reader = SecretReader(self._secrets, self.dependents, key)
         get_secret = reader.within(secrets_in)
         tools = self._tools.within(secrets_in, get_secret)
-        attempts = self._attempts if kind in ASKED_DIRECTLY else None
+        attempts = self._attempts if kind in QUERIED_DIRECTLY else None
         applicant = signing_applicant(asked.spec.issuer_ref, secrets_in, key.name)
         if attempts is not None and (hold := await attempts.admit(applicant)) is not None:
             return self._wait_for_breaker(request, hold)
@@ -217,10 +217,12 @@ class SigningRequestReconciler:
                 return Result(wake_at=self._toolbox.now())
             case Pending(reason, message, _, retry_after):
                 kind_of_event: Literal["Normal", "Warning"] = "Normal" if reason in _PROGRESS else "Warning"
-                event = NewEvent(kind_of_event, reasons_here.get(reason, reason), _in_our_words(message))
-                raise Waits(event, retry_after if outcome.cause is None else ASK_BREAKER)
+                event = NewEvent(
+                    kind_of_event, reasons_here.get(reason, reason), _with_own_annotations(message)
+                )
+                raise Waits(event, retry_after if outcome.cause is None else CHECK_BREAKER)
             case Failed(reason, message):
-                raise Refused(reasons_here.get(reason, reason), _in_our_words(message))
+                raise Refused(reasons_here.get(reason, reason), _with_own_annotations(message))
             case Signed():
                 await self._store(request, outcome)
         return Result()
@@ -293,7 +295,7 @@ class SigningRequestReconciler:
         recorder.event(CERTIFICATE_SIGNING_REQUESTS, request, event.type, event.reason, event.message)
 
 
-def _in_our_words(message: str) -> str:
+def _with_own_annotations(message: str) -> str:
     """An issuer's message, with the annotations named as they are called here."""
     for here, there in ISSUER_ANNOTATIONS.items():
         message = message.replace(there, here)

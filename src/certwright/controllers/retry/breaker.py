@@ -214,7 +214,7 @@ class Circuit(BreakerState[K]):
     def withdrawn(self, key: K, now: datetime) -> list[Released[K]]:
         """The attempt did not reach the issuer."""
         self._end(key)
-        self.tries.take_back(key)
+        self.tries.remove(key)
         return self._release_next(now) if not self.is_open else []
 
     def succeeded(self, key: K, now: datetime) -> list[Released[K]]:
@@ -308,7 +308,7 @@ class Circuit(BreakerState[K]):
             self.failing = {other: failure for other, failure in self.failing.items() if failure.is_taken}
         if self.is_open:
             return [] if self.failing else self._close(now)
-        self.tries.take_back(key)
+        self.tries.remove(key)
         if not self.failing:
             self.tries.clear()
             self.not_before = None

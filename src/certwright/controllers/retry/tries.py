@@ -25,7 +25,7 @@ class Tries(Generic[K]):
         self._attempts.append((at, key))
         self.last = at
 
-    def take_back(self, key: K) -> None:
+    def remove(self, key: K) -> None:
         """Remove the last attempt of `key`: it succeeded, or did not reach the issuer."""
         for index in range(len(self._attempts) - 1, -1, -1):
             if self._attempts[index][1] == key:

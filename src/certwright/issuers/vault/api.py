@@ -104,7 +104,7 @@ class VaultApi:
         """Renew a renewable token for another lease."""
         return _login(await self._call("POST", "/v1/auth/token/renew-self", token, {}), "auth/token")
 
-    async def look_up(self, token: str) -> Login:
+    async def lookup_self(self, token: str) -> Login:
         """What the server knows of a token. Raises `Denied` for one that it does not know."""
         content = await self._call("GET", "/v1/auth/token/lookup-self", token)
         data = _mapping(content.get("data"))

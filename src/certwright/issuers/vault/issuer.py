@@ -171,7 +171,7 @@ async def _access(session: Session, token: str, spec: VaultIssuer) -> str:
         return ""
     if isinstance(session.settings.credentials, StaticToken):
         try:
-            await session.api.look_up(token)
+            await session.api.lookup_self(token)
         except Denied:
             return (
                 "the token in spec.vault.auth.tokenSecretRef is invalid or has expired; put a valid one into "

@@ -98,7 +98,7 @@ class Session:
         if self._token is None or self._token.login.token != token:
             return False
         try:
-            await self.api.look_up(token)
+            await self.api.lookup_self(token)
         except VaultError:
             return False
         return True

@@ -189,7 +189,7 @@ async def _violation(session: Session, order: CertificateOrder, now: Callable[[]
 
 
 def _save(pickup_id: str) -> Pending:
-    return Pending(_ISSUANCE_PENDING, _ORDERED, annotations={VENAFI_PICKUP_ID: pickup_id}, is_told=False)
+    return Pending(_ISSUANCE_PENDING, _ORDERED, annotations={VENAFI_PICKUP_ID: pickup_id}, is_announced=False)
 
 
 def _pending(meta: ObjectMeta, now: datetime) -> Pending:

@@ -33,7 +33,9 @@ class DnsCheck:
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
         try:
-            state = await (self._ask_recursive(task) if self._recursive_only else self._ask_authorities(task))
+            state = await (
+                self._check_recursive(task) if self._recursive_only else self._check_authorities(task)
+            )
         except LookupFailed as error:
             state = NotYet(f"the TXT record {task.record} cannot be looked up: {error}")
         if isinstance(state, NotYet) and task.persistent is not None:
@@ -47,7 +49,7 @@ class DnsCheck:
             return task.key in values
         return task.persistent.is_authorized_by(values, wildcard=task.wildcard, now=self._now())
 
-    async def _ask_recursive(self, task: Task) -> Ready | NotYet:
+    async def _check_recursive(self, task: Task) -> Ready | NotYet:
         name = task.record
         answer = await self._names.txt(name)
         if self._shows(task, answer.values):
@@ -56,21 +58,21 @@ class DnsCheck:
         remembered = min(answer.negative_for, _LONGEST_MEMORY)
         return NotYet(f"the recursive name server {_seen(answer, name)}", remembered)
 
-    async def _ask_authorities(self, task: Task) -> Ready | NotYet:
+    async def _check_authorities(self, task: Task) -> Ready | NotYet:
         end = await self._names.alias_of(task.record)
         zone = await self._names.authorities(end)
         reasons = await asyncio.gather(
-            *(self._ask_server(host, addresses, end, task) for host, addresses in zone.servers)
+            *(self._query_server(host, addresses, end, task) for host, addresses in zone.servers)
         )
         missing = [reason for reason in reasons if reason]
         return NotYet("; ".join(missing)) if missing else Ready()
 
-    async def _ask_server(self, host: str, addresses: tuple[str, ...], name: str, task: Task) -> str:
+    async def _query_server(self, host: str, addresses: tuple[str, ...], name: str, task: Task) -> str:
         """Why that server lacks the record; empty if it has it. One of its addresses is enough."""
         reason = ""
         for address in addresses:
             try:
-                answer = await self._names.ask_authority(address, name)
+                answer = await self._names.query_authority(address, name)
             except LookupFailed as error:
                 reason = reason or str(error)
                 continue

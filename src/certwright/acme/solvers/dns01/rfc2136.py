@@ -125,7 +125,9 @@ class Rfc2136:
             message = f"{server} did not answer within {self._timeout_s:g} s (request: {what})"
             raise SolverError(message) from None
         except dns.tsig.PeerError as error:
-            raise SolverError(f"{server} does not accept the TSIG signature: {_tsig_words(error)}") from error
+            raise SolverError(
+                f"{server} does not accept the TSIG signature: {_tsig_reason(error)}"
+            ) from error
         except (dns.exception.DNSException, OSError, EOFError) as error:
             raise SolverError(f"{server} could not be reached to {what}: {error}") from error
         if reply.rcode() != dns.rcode.NOERROR:
@@ -153,7 +155,7 @@ _HINTS: Final = {
 }
 
 
-def _tsig_words(error: dns.tsig.PeerError) -> str:
+def _tsig_reason(error: dns.tsig.PeerError) -> str:
     match error:
         case dns.tsig.PeerBadKey():
             return "the server does not know the key's name or algorithm"

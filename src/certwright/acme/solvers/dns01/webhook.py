@@ -42,13 +42,13 @@ class Webhook:
 
     async def present(self, task: Task) -> None:
         """See `Solver`."""
-        await self._ask("Present", task)
+        await self._send("Present", task)
 
     async def clean_up(self, task: Task) -> None:
         """See `Solver`."""
-        await self._ask("CleanUp", task)
+        await self._send("CleanUp", task)
 
-    async def _ask(self, action: str, task: Task) -> None:
+    async def _send(self, action: str, task: Task) -> None:
         record = await resolved_record(task, self._names, follow=self._follow)
         zone = await zone_of(record, self._names)
         request: dict[str, Any] = {
