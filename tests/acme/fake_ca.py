@@ -329,9 +329,9 @@ class FakeCa:
                 (identifier["type"], identifier["value"].lower()) for identifier in payload["identifiers"]
             }
             payload["identifiers"] = [{"type": kind, "value": value} for kind, value in sorted(lowered)]
-        for one in payload["identifiers"]:
-            if one["value"].endswith(".") or "_" in one["value"]:
-                raise Refusal("malformed", f"Invalid identifiers requested: {one['value']}")
+        for requested_name in payload["identifiers"]:
+            if requested_name["value"].endswith(".") or "_" in requested_name["value"]:
+                raise Refusal("malformed", f"Invalid identifiers requested: {requested_name['value']}")
         requested = [(identifier["type"], identifier["value"]) for identifier in payload["identifiers"]]
         authorizations = [self._authorize(account, kind, value) for kind, value in requested]
         url = f"{self.order_base}/order/{next(self._numbers)}"

@@ -45,10 +45,10 @@ def test_no_other_module_has_a_table_of_types() -> None:
 def test_the_type_decides_and_not_the_status(name: str) -> None:
     for status in (400, 403, 429, 500):
         body = json.dumps({"type": PREFIX + name, "detail": "words"}).encode()
-        found = read_problem(body, status, media_type=PROBLEM)
-        assert found is not None
-        assert found.reaction is PROBLEM_TYPES[name].reaction
-        assert found.sentence == f"words [{name}]"
+        parsed = read_problem(body, status, media_type=PROBLEM)
+        assert parsed is not None
+        assert parsed.reaction is PROBLEM_TYPES[name].reaction
+        assert parsed.sentence == f"words [{name}]"
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_the_type_decides_and_not_the_status(name: str) -> None:
 )
 def test_an_unknown_type_is_judged_by_its_status(status: int, reaction: Reaction) -> None:
     for kind in ("about:blank", PREFIX + "ofTomorrow", "https://example.org/other#rateLimited"):
-        found = read_problem(json.dumps({"type": kind, "detail": "d"}).encode(), status, media_type=PROBLEM)
-        assert found is not None
-        assert found.reaction is reaction
+        parsed = read_problem(json.dumps({"type": kind, "detail": "d"}).encode(), status, media_type=PROBLEM)
+        assert parsed is not None
+        assert parsed.reaction is reaction
 
 
 def test_what_is_said_of_each_name_is_in_the_sentence() -> None:
@@ -83,12 +83,12 @@ def test_what_is_said_of_each_name_is_in_the_sentence() -> None:
             "nonsense",
         ],
     }
-    found = read_problem(json.dumps(document).encode(), 403, media_type=PROBLEM)
-    assert found is not None
-    assert found.sentence == (
+    parsed = read_problem(json.dumps(document).encode(), 403, media_type=PROBLEM)
+    assert parsed is not None
+    assert parsed.sentence == (
         "Some of the identifiers requested were rejected (_a: Bad _; b.org: CAA) [malformed]"
     )
-    assert [sub.name for sub in found.subproblems] == ["dns", "caa"]
+    assert [sub.name for sub in parsed.subproblems] == ["dns", "caa"]
 
 
 @pytest.mark.parametrize(
@@ -104,10 +104,10 @@ def test_members_of_a_wrong_type_do_not_lose_the_rest() -> None:
 
 
 def test_a_sentence_is_one_line_without_control_characters() -> None:
-    found = Problem(detail="a\nb\x1b[31m\tc" + "x" * 5000)
-    assert "\n" not in found.sentence
-    assert "\x1b" not in found.sentence
-    assert len(found.sentence) <= 2000
+    hostile = Problem(detail="a\nb\x1b[31m\tc" + "x" * 5000)
+    assert "\n" not in hostile.sentence
+    assert "\x1b" not in hostile.sentence
+    assert len(hostile.sentence) <= 2000
 
 
 def test_other_json_is_not_quoted_as_a_problem() -> None:

@@ -96,14 +96,14 @@ async def test_more_connections_than_may_be_passed_on_are_closed() -> None:
     port = await listener.listen("127.0.0.1", 0)
     writers = []
     try:
-        found = []
+        received = []
         for _ in range(2):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writers.append(writer)
             writer.write(first_message("web.example.org"))
             async with asyncio.timeout(60):
-                found.append(await reader.read(5))
-        assert found == [b"hello", b""]
+                received.append(await reader.read(5))
+        assert received == [b"hello", b""]
     finally:
         await close_all(writers)
         await listener.close()

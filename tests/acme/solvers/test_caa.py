@@ -58,10 +58,10 @@ def test_a_ca_that_names_no_identity_and_an_account_that_is_unknown_are_given_th
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "nearest"),
     [("a.b.example.org", "b"), ("b.example.org", "b"), ("c.example.org", "top"), ("other.test", "")],
 )
-async def test_the_nearest_name_above_with_records_counts(name: str, found: str) -> None:
+async def test_the_nearest_name_above_with_records_counts(name: str, nearest: str) -> None:
     zone: Mapping[str, Sequence[Record]] = {
         "b.example.org": [issue("b")],
         "example.org": [issue("top")],
@@ -70,7 +70,9 @@ async def test_the_nearest_name_above_with_records_counts(name: str, found: str)
     async def records_of(owner: str) -> Sequence[Record]:
         return zone.get(owner, ())
 
-    assert [record.value for record in await relevant_records(name, records_of)] == ([found] if found else [])
+    assert [record.value for record in await relevant_records(name, records_of)] == (
+        [nearest] if nearest else []
+    )
 
 
 @pytest.fixture(scope="module")

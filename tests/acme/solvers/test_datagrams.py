@@ -97,8 +97,8 @@ async def test_an_empty_answer_says_whether_the_name_is_there(kind: str, code: d
         return [reply.to_wire()]
 
     async with serving(answers) as port:
-        found = await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
-    assert (found.rcode(), found.answer) == (code, [])
+        response = await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
+    assert (response.rcode(), response.answer) == (code, [])
 
 
 @KINDS
@@ -125,8 +125,8 @@ async def test_an_answer_that_was_cut_is_asked_for_by_tcp(kind: str) -> None:
     async with serving(cut) as port:
         server = await asyncio.start_server(by_tcp, "127.0.0.1", port)
         async with server:
-            found = await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
-    assert found.answer[0][0].to_text() == '"value"'
+            response = await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
+    assert response.answer[0][0].to_text() == '"value"'
 
 
 async def test_a_server_that_is_not_there_is_waited_for() -> None:

@@ -208,10 +208,10 @@ async def test_a_useless_answer_is_described_and_never_quoted(
     authority: trustme.CA, said: bytes, words: str
 ) -> None:
     async with server(saying(said), context(authority)) as url:
-        told = await failure(url)
-    assert told.startswith(f"the name server {url} ")
-    assert words in told
-    assert SECRET not in told
+        message = await failure(url)
+    assert message.startswith(f"the name server {url} ")
+    assert words in message
+    assert SECRET not in message
 
 
 async def test_a_silent_server_and_one_that_never_ends_meet_the_time_limit(

@@ -26,5 +26,5 @@ async def outside(time: Time) -> AsyncIterator[Outside]:
         return clients[rules]
 
     yield Outside(client, lambda: time.now)
-    for one in clients.values():
-        await one.close()
+    for http_client in clients.values():
+        await http_client.close()

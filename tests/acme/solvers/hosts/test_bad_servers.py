@@ -113,13 +113,13 @@ def calls_of(host: DnsHost) -> dict[str, Callable[[], Awaitable[object]]]:
 
 async def errors_of(host: DnsHost) -> dict[str, SolverError]:
     """The error of each call; a call that succeeds has none."""
-    found = {}
+    errors = {}
     for name, call in calls_of(host).items():
         try:
             await call()
         except SolverError as error:
-            found[name] = error
-    return found
+            errors[name] = error
+    return errors
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

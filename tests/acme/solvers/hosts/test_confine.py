@@ -67,7 +67,7 @@ _ALLOWED = ("https", "a name server", "the operator's server", "a module", "time
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("files")
     (folder / "link").symlink_to("/etc/passwd")
     ended = subprocess.run(
@@ -78,12 +78,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return result
 
 
-def test_all_else_is_denied(found: dict[str, str]) -> None:
-    denied = {name for name, outcome in found.items() if outcome == "denied"}
-    assert set(found) - denied == set(_ALLOWED)
+def test_all_else_is_denied(outcomes: dict[str, str]) -> None:
+    denied = {name for name, outcome in outcomes.items() if outcome == "denied"}
+    assert set(outcomes) - denied == set(_ALLOWED)
 
 
-def test_what_a_provider_needs_is_allowed(found: dict[str, str]) -> None:
-    assert {name: found[name] for name in ("a module", "TLS")} == {"a module": "done", "TLS": "done"}
+def test_what_a_provider_needs_is_allowed(outcomes: dict[str, str]) -> None:
+    assert {name: outcomes[name] for name in ("a module", "TLS")} == {"a module": "done", "TLS": "done"}
     if Path("/usr/share/zoneinfo/UTC").exists():
-        assert found["time zones"] == "done"
+        assert outcomes["time zones"] == "done"

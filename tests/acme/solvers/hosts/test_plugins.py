@@ -152,8 +152,8 @@ async def test_one_that_blocks_delays_no_other(
     counter.cancel()
     assert not any(call.done() for call in stuck)
     assert turns > taken / 0.01 / 10, "the event loop stood still"
-    for one in stuck:
-        one.cancel()
+    for pending_call in stuck:
+        pending_call.cancel()
     assert {type(outcome) for outcome in await asyncio.gather(*stuck, return_exceptions=True)} == {
         asyncio.CancelledError
     }
