@@ -118,11 +118,11 @@ class ListingContract:
         await store.delete(Key(BUCKET, "ns", "001"))
         await store.put(Key(BUCKET, "ns", "999"), saying("new"))
         page = await store.list(BUCKET, limit=2, keep=keep, revision=revision)
-        found = list(page.rows)
+        collected = list(page.rows)
         while page.more:
             page = await store.list(BUCKET, limit=2, keep=keep, revision=revision, after=page.last)
-            found += page.rows
-        assert found == rows
+            collected += page.rows
+        assert collected == rows
         now = await store.list(BUCKET, keep=keep)
         assert [row.key.name for row in now.rows] == ["002", "005"]
         await store.close()

@@ -17,12 +17,12 @@ class WatchingContract:
         store = await open_store()
         start = store.revision
         first = await store.put(A, saying("one"))
-        two = await store.put(A, saying("two"))
+        second = await store.put(A, saying("two"))
         gone = await store.delete(A, saying("bye"))
         assert await events_of(store, after=start) == [
             Event(start + 1, first, None),
-            Event(start + 2, two, first),
-            Event(start + 3, gone, two, deleted=True),
+            Event(start + 2, second, first),
+            Event(start + 3, gone, second, deleted=True),
         ]
         assert gone == row_saying(A, start + 3, "bye")
         await store.close()

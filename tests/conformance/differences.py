@@ -219,8 +219,11 @@ def level(asked: str, theirs: Any, ours: Any) -> tuple[Any, Any]:
         if theirs == ours:
             break
         if re.match(difference.asked, asked):
-            one, other = difference.level(copy.deepcopy(theirs)), difference.level(copy.deepcopy(ours))
-            if (one, other) != (theirs, ours):
+            reference_level, other = (
+                difference.level(copy.deepcopy(theirs)),
+                difference.level(copy.deepcopy(ours)),
+            )
+            if (reference_level, other) != (theirs, ours):
                 used[difference.reason] += 1
-                theirs, ours = one, other
+                theirs, ours = reference_level, other
     return theirs, ours

@@ -211,12 +211,12 @@ class Pair(RuleBasedStateMachine):
 
     def path(self, where: str) -> str:
         """The collection."""
-        one = self.space["one"]
+        target = self.space["one"]
         return {
             "cluster": GAUGES_PATH,
-            "owned": in_namespace(one, **_OWNED),
-            "twin": in_namespace(one, **_TWIN),
-            "twin beta": in_namespace(one, version="v1beta1", **_TWIN),
+            "owned": in_namespace(target, **_OWNED),
+            "twin": in_namespace(target, **_TWIN),
+            "twin beta": in_namespace(target, version="v1beta1", **_TWIN),
         }.get(where) or in_namespace(self.space[where])
 
     def name(self, where: str, name: str) -> str:
@@ -260,8 +260,8 @@ class Pair(RuleBasedStateMachine):
 
     def last(self, where: str, name: str) -> list[Json] | None:
         """What was last seen of an object on each server; None where that is not known of both."""
-        found = [seen.get(f"{where}/{name}") for seen in self.seen]
-        return [one for one in found if one is not None] if None not in found else None
+        versions = [seen.get(f"{where}/{name}") for seen in self.seen]
+        return [version for version in versions if version is not None] if None not in versions else None
 
     def remember(self, where: str, name: str, answers: list[Answer]) -> None:
         """Keep what the servers say of an object."""

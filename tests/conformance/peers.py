@@ -337,8 +337,8 @@ class Events:
 
     async def take(self, count: int) -> list[Json]:
         """The next events, which are compared."""
-        found: list[Json] = []
-        while len(found) < count:
+        events: list[Json] = []
+        while len(events) < count:
             try:
                 line = await asyncio.wait_for(self._lines.get(), _PATIENCE_S)
             except TimeoutError:
@@ -350,10 +350,10 @@ class Events:
             event = json.loads(line)
             if self._came_by_the_clock(event):
                 continue
-            found.append(event)
-            self._caller.scrub.learn(found[-1])
-            self._note("event", self._caller.scrub.json(found[-1]))
-        return found
+            events.append(event)
+            self._caller.scrub.learn(events[-1])
+            self._note("event", self._caller.scrub.json(events[-1]))
+        return events
 
     def _came_by_the_clock(self, event: Json) -> bool:
         """Whether it is a bookmark that only time has brought. The first may be of the initial events."""
@@ -364,22 +364,22 @@ class Events:
 
     async def until(self, name: str) -> list[Json]:
         """Events up to the first about an object of that name."""
-        found: list[Json] = []
-        while not found or found[-1]["object"].get("metadata", {}).get("name") != name:
+        events: list[Json] = []
+        while not events or events[-1]["object"].get("metadata", {}).get("name") != name:
             if not (more := await self.take(1)):
                 break
-            found += more
-        return found
+            events += more
+        return events
 
     async def rest(self) -> list[Json]:
         """All events until the server ends the stream."""
-        found: list[Json] = []
+        events: list[Json] = []
         while (line := await asyncio.wait_for(self._lines.get(), _PATIENCE_S)) is not None:
-            found.append(json.loads(line))
-            self._caller.scrub.learn(found[-1])
-            self._note("event", self._caller.scrub.json(found[-1]))
+            events.append(json.loads(line))
+            self._caller.scrub.learn(events[-1])
+            self._note("event", self._caller.scrub.json(events[-1]))
         self._note("event", "the stream ended")
-        return found
+        return events
 
     def _note(self, what: str, content: Any) -> None:
         asked = f"{what} of GET {self._target} {self._headers.get('accept', '')}"

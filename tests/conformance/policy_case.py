@@ -52,7 +52,7 @@ class Case:
         every = rule(self.plural, resources=[self.plural, f"{self.plural}/*"])
         match = {"resourceRules": [every], **self.match}
         for rules in ("resourceRules", "excludeResourceRules"):
-            match[rules] = [{"resourceNames": [name], **one} for one in match.get(rules, ())]
+            match[rules] = [{"resourceNames": [name], **rule_entry} for rule_entry in match.get(rules, ())]
         spec = {"matchConstraints": match, **self.spec}
         binding = {"policyName": name, "validationActions": ["Deny"], **self.binding}
         metadata = {"metadata": {"name": name}}

@@ -147,14 +147,14 @@ def granted(name: str, rules: list[Json], subject: Json) -> Iterator[Json]:
 
 def mutating_kinds() -> list[Json]:
     """MutatingAdmissionPolicies as the reference reads them; our server has no such kind of its own."""
-    found = []
+    definitions = []
     for kind in ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"):
         plural = kind.lower().removesuffix("y") + "ies" if kind.endswith("y") else kind.lower() + "s"
         schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
         version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
         names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
         group = "admissionregistration.k8s.io"
-        found.append(
+        definitions.append(
             {
                 "apiVersion": "apiextensions.k8s.io/v1",
                 "kind": "CustomResourceDefinition",
@@ -165,7 +165,7 @@ def mutating_kinds() -> list[Json]:
                 "spec": {"group": group, "scope": "Cluster", "names": names, "versions": [version]},
             }
         )
-    return found
+    return definitions
 
 
 def apply(daemon: Daemon, objects: list[Json]) -> None:

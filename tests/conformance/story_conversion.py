@@ -13,15 +13,15 @@ GROUP = "hosts.dev"
 
 def _convert(request: Json) -> Json:
     """v1 has `host: name:port`, v2 has `name` and `port`."""
-    wanted, converted = request["desiredAPIVersion"], []
+    desired, converted = request["desiredAPIVersion"], []
     for obj in request["objects"]:
         spec = obj.get("spec") or {}
-        if wanted.endswith("/v2"):
+        if desired.endswith("/v2"):
             name, _, port = spec.get("host", ":0").partition(":")
             spec = {"name": name, "port": int(port)}
         else:
             spec = {"host": f"{spec.get('name', '')}:{spec.get('port', 0)}"}
-        converted.append({**obj, "apiVersion": wanted, "spec": spec})
+        converted.append({**obj, "apiVersion": desired, "spec": spec})
     return {"result": {"status": "Success"}, "convertedObjects": converted}
 
 
@@ -41,34 +41,34 @@ def _host(version: str, name: str, spec: Json) -> Json:
 
 @story
 async def versions_are_converted_by_a_webhook(c: Caller) -> None:
-    one, two = (f"/apis/{GROUP}/{version}/namespaces/{c.namespace}/hosts" for version in ("v1", "v2"))
+    first, second = (f"/apis/{GROUP}/{version}/namespaces/{c.namespace}/hosts" for version in ("v1", "v2"))
     async with running() as webhook:
         webhook.answers["/convert"] = _convert
         definition = _definition(webhook.client_config("/convert"))
         path = f"{CRDS}/hosts.{GROUP}"
         await c.post(CRDS, definition, quiet=True)
-        await until_served(c, two)
-        await c.post(one, _host("v1", "a", {"host": "x:1"}))
-        await c.post(two, _host("v2", "b", {"name": "y", "port": 2}))
-        for collection in (one, two):
+        await until_served(c, second)
+        await c.post(first, _host("v1", "a", {"host": "x:1"}))
+        await c.post(second, _host("v2", "b", {"name": "y", "port": 2}))
+        for collection in (first, second):
             await c.get(collection)
             await c.get(f"{collection}/a")
-        await c.patch(f"{two}/a", {"spec": {"port": 3}})
-        await c.patch(f"{two}/a", [{"op": "replace", "path": "/spec/name", "value": "z"}], "json")
-        await c.patch(f"{two}/a?fieldManager=ann", _host("v2", "a", {"port": 4}), "apply")
-        await c.patch(f"{two}/a?fieldManager=ann&force=true", _host("v2", "a", {"port": 4}), "apply")
-        await c.patch(f"{two}/c?fieldManager=ann", _host("v2", "c", {"name": "c", "port": 5}), "apply")
-        await c.get(f"{one}/a")
+        await c.patch(f"{second}/a", {"spec": {"port": 3}})
+        await c.patch(f"{second}/a", [{"op": "replace", "path": "/spec/name", "value": "z"}], "json")
+        await c.patch(f"{second}/a?fieldManager=ann", _host("v2", "a", {"port": 4}), "apply")
+        await c.patch(f"{second}/a?fieldManager=ann&force=true", _host("v2", "a", {"port": 4}), "apply")
+        await c.patch(f"{second}/c?fieldManager=ann", _host("v2", "c", {"name": "c", "port": 5}), "apply")
+        await c.get(f"{first}/a")
         versions = definition["spec"]["versions"]
         moved = [{**versions[0], "storage": False}, {**versions[1], "storage": True}]
         await c.patch(path, {"spec": {"versions": moved}}, quiet=True)
-        for collection in (one, two):
+        for collection in (first, second):
             await until_served(c, collection)
-        await c.get(one)
-        await c.get(two)
-        await c.patch(f"{one}/b", {"metadata": {"labels": {"a": "b"}}})
-        await c.get(f"{two}/b")
-        await c.delete(f"{one}/b")
-        await c.get(two)
+        await c.get(first)
+        await c.get(second)
+        await c.patch(f"{first}/b", {"metadata": {"labels": {"a": "b"}}})
+        await c.get(f"{second}/b")
+        await c.delete(f"{first}/b")
+        await c.get(second)
         await c.delete(path, quiet=True)
         await until_gone(c, path)

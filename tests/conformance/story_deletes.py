@@ -134,7 +134,7 @@ async def collections_are_deleted_with_options(c: Caller) -> None:
     for name in "abcdef":
         metadata = {"finalizers": ["x.y/z"]} if name in "ef" else {}
         await c.post(path, widget(name, meta={"labels": {"n": name}, **metadata}))
-    found = (await c.get(f"{path}/a", quiet=True)).json["metadata"]
+    stored = (await c.get(f"{path}/a", quiet=True)).json["metadata"]
     await c.delete(f"{path}?labelSelector=n+in+(a,b)", {"dryRun": ["All"]})
     await c.delete(f"{path}?labelSelector=n+in+(a,b)&dryRun=All", {"propagationPolicy": "Background"})
     for selector in ("n=a,", "n%3D%3Da", "!n", "n+notin+(a,b,c,d,e,f)", "fieldSelector"):
@@ -146,7 +146,7 @@ async def collections_are_deleted_with_options(c: Caller) -> None:
     await c.delete(f"{path}?labelSelector=n=d&resourceVersion=0")
     await c.delete(f"{path}?resourceVersion=x")
     await c.delete(f"{path}?resourceVersionMatch=Exact")
-    await c.delete(f"{path}?labelSelector=n=b", {"preconditions": {"uid": found["uid"]}})
+    await c.delete(f"{path}?labelSelector=n=b", {"preconditions": {"uid": stored["uid"]}})
     await c.get(path)
     await c.delete(f"{path}?labelSelector=n=e", {"gracePeriodSeconds": 5})
     await c.delete(f"{path}?labelSelector=n=e")

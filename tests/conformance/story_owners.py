@@ -369,18 +369,18 @@ def _schema_change(schema: Json) -> list[Json]:
 
 @story
 async def versions_are_applied_side_by_side(c: Caller) -> None:
-    one, beta = (f"{in_namespace(c.namespace, 'twins', version=v)}/a" for v in ("v1", "v1beta1"))
-    await c.patch(f"{one}?fieldManager=ann", twin("a", a="1", b="2"), "apply")
+    stable, beta = (f"{in_namespace(c.namespace, 'twins', version=v)}/a" for v in ("v1", "v1beta1"))
+    await c.patch(f"{stable}?fieldManager=ann", twin("a", a="1", b="2"), "apply")
     await c.patch(f"{beta}?fieldManager=ann", twin("a", version="v1beta1", a="1"), "apply")
-    await c.get(one)
+    await c.get(stable)
     await c.patch(f"{beta}?fieldManager=bob", twin("a", version="v1beta1", a="2"), "apply")
     await c.patch(f"{beta}?fieldManager=bob&force=true", twin("a", version="v1beta1", a="2"), "apply")
     await c.patch(f"{beta}?fieldManager=bob", twin("a", version="v1beta1", b="2"), "apply")
-    await c.patch(f"{one}?fieldManager=ann", twin("a", a="1", b="2"), "apply")
-    await c.patch(f"{one}?fieldManager=bob", twin("a", b="2"), "apply")
+    await c.patch(f"{stable}?fieldManager=ann", twin("a", a="1", b="2"), "apply")
+    await c.patch(f"{stable}?fieldManager=bob", twin("a", b="2"), "apply")
     await c.patch(beta, {"spec": {"a": "3"}}, agent="carl/1")
-    await c.patch(one, {"spec": {"a": "4"}}, agent="carl/1")
-    await c.patch(f"{one}?fieldManager=ann&force=true", twin("a"), "apply")
+    await c.patch(stable, {"spec": {"a": "4"}}, agent="carl/1")
+    await c.patch(f"{stable}?fieldManager=ann&force=true", twin("a"), "apply")
     await c.get(beta)
 
 
@@ -393,8 +393,10 @@ async def owners_outlive_their_version(c: Caller) -> None:
     beta = {**versions[0], "name": "v1beta1", "storage": False}
     versions.append(beta)
     await c.post(CRDS, definition, quiet=True)
-    one, two = (in_namespace(c.namespace, plural, group="leaving.dev", version=v) for v in ("v1", "v1beta1"))
-    for path in (one, two):
+    newer, older = (
+        in_namespace(c.namespace, plural, group="leaving.dev", version=v) for v in ("v1", "v1beta1")
+    )
+    for path in (newer, older):
         await until_served(c, path)
 
     def leaf(name: str, version: str = "v1", **spec: str) -> Json:
@@ -403,25 +405,25 @@ async def owners_outlive_their_version(c: Caller) -> None:
         }  # fmt: skip
 
     async def write(name: str) -> None:
-        await c.patch(f"{one}/{name}", {"metadata": {"labels": {"x": name}}}, agent="dan/1")
-        await c.patch(f"{one}/{name}", {"spec": {"b": "2"}}, agent="dan/1")
+        await c.patch(f"{newer}/{name}", {"metadata": {"labels": {"x": name}}}, agent="dan/1")
+        await c.patch(f"{newer}/{name}", {"spec": {"b": "2"}}, agent="dan/1")
 
     async def lay_over(name: str) -> None:
-        await c.patch(f"{one}/{name}?fieldManager=bob", leaf(name, a="2"), "apply")
-        await c.patch(f"{one}/{name}?fieldManager=ann", leaf(name, b="1"), "apply")
-        await c.patch(f"{one}/{name}?fieldManager=ann&force=true", leaf(name, b="1"), "apply")
+        await c.patch(f"{newer}/{name}?fieldManager=bob", leaf(name, a="2"), "apply")
+        await c.patch(f"{newer}/{name}?fieldManager=ann", leaf(name, b="1"), "apply")
+        await c.patch(f"{newer}/{name}?fieldManager=ann&force=true", leaf(name, b="1"), "apply")
 
     for name in ("a", "b", "c", "d"):
-        await c.post(two, leaf(name, "v1beta1", a="1"), agent="eve/1")
-        await c.patch(f"{two}/{name}?fieldManager=ann", leaf(name, "v1beta1", a="1", b="1"), "apply")
+        await c.post(older, leaf(name, "v1beta1", a="1"), agent="eve/1")
+        await c.patch(f"{older}/{name}?fieldManager=ann", leaf(name, "v1beta1", a="1", b="1"), "apply")
     for number, left in enumerate(({**beta, "served": False}, None)):
         kept = [versions[0], left] if left else versions[:1]
         await c.patch(f"{CRDS}/{plural}.leaving.dev", {"spec": {"versions": kept}}, quiet=True)
-        await until_gone(c, two)
-        await until_served(c, one)
+        await until_gone(c, older)
+        await until_served(c, newer)
         await write("ac"[number])
         await lay_over("bd"[number])
-        await c.get(one)
+        await c.get(newer)
     await c.delete(f"{CRDS}/{plural}.leaving.dev", quiet=True)
 
 

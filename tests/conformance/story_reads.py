@@ -293,11 +293,11 @@ async def answers_take_other_forms(c: Caller) -> None:
 
 @story
 async def all_namespaces_are_listed(c: Caller) -> None:
-    one, two = in_namespace(c.namespace), in_namespace(c.other)
+    first, second = in_namespace(c.namespace), in_namespace(c.other)
     labels = {"story": c.namespace}
-    await c.post(two, widget("a", meta={"labels": labels}))
-    await c.post(one, widget("b", meta={"labels": labels}))
-    await c.post(one, widget("a", meta={"labels": labels}))
+    await c.post(second, widget("a", meta={"labels": labels}))
+    await c.post(first, widget("b", meta={"labels": labels}))
+    await c.post(first, widget("a", meta={"labels": labels}))
     everywhere = f"/apis/test.dev/v1/widgets?labelSelector=story={c.namespace}"
     await c.get(everywhere)
     await c.get(everywhere + "&limit=1")

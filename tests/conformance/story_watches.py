@@ -186,12 +186,12 @@ async def a_watch_spans_namespaces(c: Caller) -> None:
 
 @story
 async def versions_are_watched_side_by_side(c: Caller) -> None:
-    one, two = (in_namespace(c.namespace, "twins", version=version) for version in ("v1", "v1beta1"))
-    async with c.watch(one) as first, c.watch(two) as second:
+    stable, beta = (in_namespace(c.namespace, "twins", version=version) for version in ("v1", "v1beta1"))
+    async with c.watch(stable) as first, c.watch(beta) as second:
         await first.opened()
         await second.opened()
-        await c.post(one, twin("a", a="x"))
-        await c.delete(f"{two}/a")
+        await c.post(stable, twin("a", a="x"))
+        await c.delete(f"{beta}/a")
         await first.take(2)
         await second.take(2)
 

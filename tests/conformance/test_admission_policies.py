@@ -181,8 +181,8 @@ def definitions() -> list[Json]:
     """Of the kinds that the cases need, without rules, as cert-manager's own definitions are: the policies
     decide alone."""
     names = {f"{name}.cert-manager.io" for name in ("certificaterequests", "issuers", "clusterissuers")}
-    found = [obj for obj in loaded(DEPLOY / "crds.yaml") if obj["metadata"]["name"] in names]
-    return [_without_rules(definition) for definition in found]
+    selected = [obj for obj in loaded(DEPLOY / "crds.yaml") if obj["metadata"]["name"] in names]
+    return [_without_rules(definition) for definition in selected]
 
 
 def _without_rules(value: Any) -> Any:
@@ -206,8 +206,8 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 @pytest.fixture(scope="module")
 def reference(daemon: Daemon) -> Iterator[Reference]:
     """A reference server that is running."""
-    with reference_beside(daemon) as found:
-        yield found
+    with reference_beside(daemon) as pair:
+        yield pair
 
 
 @pytest.fixture

@@ -171,8 +171,8 @@ async def test_a_certificate_of_this_shape_is_issued(shape: str, suite: Suite) -
 
 async def requests(suite: Suite) -> list[str]:
     """The names of all requests: more than one would mean that it was issued again and again."""
-    found = (await suite.world.client.list(CERTIFICATE_REQUESTS, "default")).items
-    return [request.metadata.name for request in found]
+    listed = (await suite.world.client.list(CERTIFICATE_REQUESTS, "default")).items
+    return [request.metadata.name for request in listed]
 
 
 def test_each_usage_has_a_text() -> None:

@@ -77,8 +77,8 @@ class Requests(Pair):
         target = f"{self.path('one')}?{query}"
         pairs = zip(self.callers, tokens, strict=True)
         answers = self.both(*(c.get(target + token) for c, token in pairs))
-        found = [answer.json.get("metadata", {}).get("continue", "") for answer in answers]
-        self.pieces = found if all(found) else None
+        continue_tokens = [answer.json.get("metadata", {}).get("continue", "") for answer in answers]
+        self.pieces = continue_tokens if all(continue_tokens) else None
 
     @rule(where=st.sampled_from(["one", "owned"]))
     def remember_the_revision(self, where: str) -> None:

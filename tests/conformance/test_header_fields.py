@@ -66,7 +66,7 @@ def _shown(headers: dict[str, str]) -> dict[str, str]:
 
 async def _ask(peer: Peer) -> dict[str, tuple[int, dict[str, str]]]:
     assert isinstance(peer, HttpPeer)
-    found = {}
+    answers = {}
     for number, (method, target, headers, body) in enumerate(_ASKED):
         async with peer.session.request(
             method,
@@ -77,8 +77,8 @@ async def _ask(peer: Peer) -> dict[str, tuple[int, dict[str, str]]]:
         ) as answer:
             await answer.read()
             shown = _shown({name.lower(): value for name, value in answer.headers.items()})
-            found[f"{number} {method} {target} {headers}"] = (answer.status, shown)
-    return found
+            answers[f"{number} {method} {target} {headers}"] = (answer.status, shown)
+    return answers
 
 
 async def test_header_fields_are_the_references(oracle: Oracle, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ Json = dict[str, Any]
 def daemon(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One server for all commands; its controllers inside of it, or beside it."""
     require("kubectl")
-    with request.param(tmp_path_factory.mktemp("kubectl")) as found:
-        yield found
+    with request.param(tmp_path_factory.mktemp("kubectl")) as process:
+        yield process
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ class Kubectl:
 def kubectl(daemon: Daemon, request: pytest.FixtureRequest) -> Kubectl:
     """kubectl in a namespace that belongs to the test."""
     name = request.function.__name__.removeprefix("test_").replace("_", "-")[:50].strip("-")
-    found = Kubectl(daemon, name)
-    found("create", "namespace", name)
-    return found
+    client = Kubectl(daemon, name)
+    client("create", "namespace", name)
+    return client
 
 
 ISSUER = """

@@ -165,12 +165,12 @@ async def _both(oracle: Oracle, runner: asyncio.Runner) -> AsyncIterator[Both]:
     async with all_closed(), aiohttp.ClientSession(connector=connector) as session:
         await server.start([])
         try:
-            found = Both(runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)))
-            for caller in (found.reference, found.ours):
+            pair = Both(runner, Caller(HttpPeer(session, oracle.url)), Caller(LocalPeer(server)))
+            for caller in (pair.reference, pair.ours):
                 made = await caller.post(CRDS, OWNED)
                 assert made.status in (201, 409), made.body
                 await until_served(caller, COLLECTION)
-            yield found
+            yield pair
         finally:
             await server.close()
 

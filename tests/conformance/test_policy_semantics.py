@@ -116,8 +116,8 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
     require("kubectl")
     with running_daemon(tmp_path_factory.mktemp("semantics"), "--controllers", "") as daemon:
         apply(daemon, [*surroundings(), *mutating_kinds(), *definitions(), *_policies()])
-        with reference_beside(daemon) as found:
-            yield found
+        with reference_beside(daemon) as pair:
+            yield pair
 
 
 def _policies() -> list[Json]:

@@ -50,8 +50,8 @@ async def scenario(namespace: str) -> None:
         return core.read_namespaced_config_map("watched", namespace).metadata.labels or {}
 
     def status() -> dict[str, Any]:
-        found: dict[str, Any] = custom.get_namespaced_custom_object(*where, "web").get("status", {})
-        return found
+        web_status: dict[str, Any] = custom.get_namespaced_custom_object(*where, "web").get("status", {})
+        return web_status
 
     def left(field_selector: str) -> list[Any]:
         return list(core.list_namespaced_config_map(namespace, field_selector=field_selector).items)

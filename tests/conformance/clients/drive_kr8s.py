@@ -29,10 +29,10 @@ def secrets(namespace: str) -> None:
         "seen",
         {"key", "more"},
     )
-    (found,) = kr8s.get("secrets", namespace=namespace, label_selector={"app": "web"})
-    assert found.name == "s"
-    (found,) = kr8s.get("secrets", namespace=namespace, field_selector="metadata.name=s")
-    assert found.raw["data"]["more"] == "eA=="
+    (listed_secret,) = kr8s.get("secrets", namespace=namespace, label_selector={"app": "web"})
+    assert listed_secret.name == "s"
+    (listed_secret,) = kr8s.get("secrets", namespace=namespace, field_selector="metadata.name=s")
+    assert listed_secret.raw["data"]["more"] == "eA=="
     secret.delete()
     secret.wait("delete", timeout=200)
     assert not secret.exists()
@@ -91,8 +91,8 @@ def events(namespace: str) -> None:
     about = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "namespace": namespace}
     event = {"metadata": {"generateName": "x-", "namespace": namespace}, "involvedObject": about}
     Event({**event, "reason": "Tested", "message": "Seen.", "type": "Normal"}).create()
-    found = list(kr8s.get("events", namespace=namespace, field_selector="involvedObject.name=x"))
-    assert [one.raw["message"] for one in found] == ["Seen."]
+    listed = list(kr8s.get("events", namespace=namespace, field_selector="involvedObject.name=x"))
+    assert [item.raw["message"] for item in listed] == ["Seen."]
 
 
 def cluster(namespace: str) -> None:

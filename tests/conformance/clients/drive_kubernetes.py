@@ -43,10 +43,10 @@ def secrets(namespace: str) -> None:
     made.metadata.resource_version = stale
     with refused(409, "Conflict"):
         core.replace_namespaced_secret("one", namespace, made)
-    found = core.list_namespaced_secret(
+    listed = core.list_namespaced_secret(
         namespace, label_selector="app in (web, db),!gone", field_selector="type=Opaque"
     )
-    assert [item.metadata.name for item in found.items] == ["one"]
+    assert [item.metadata.name for item in listed.items] == ["one"]
     core.delete_namespaced_secret("one", namespace)
     with refused(404, "NotFound"):
         core.read_namespaced_secret("one", namespace)
@@ -135,10 +135,10 @@ def events(namespace: str) -> None:
         metadata=meta, involved_object=about, reason="Tested", message="Seen.", type="Normal"
     )
     core.create_namespaced_event(namespace, event)
-    found = core.list_namespaced_event(
+    listed = core.list_namespaced_event(
         namespace, field_selector="involvedObject.name=x,reason=Tested,type!=Warning"
     )
-    assert [item.message for item in found.items] == ["Seen."]
+    assert [item.message for item in listed.items] == ["Seen."]
 
 
 def dynamically(namespace: str) -> None:

@@ -29,8 +29,8 @@ def secrets(client: Client, namespace: str) -> None:
     secret = client.get(Secret, name="s")
     secret.data["more"] = "eA=="
     client.replace(secret)
-    assert [one.metadata.name for one in client.list(Secret, labels={"app": ["web", "db"]})] == ["s"]
-    assert [one.metadata.name for one in client.list(Secret, fields={"type": "Opaque"})] == ["s"]
+    assert [item.metadata.name for item in client.list(Secret, labels={"app": ["web", "db"]})] == ["s"]
+    assert [item.metadata.name for item in client.list(Secret, fields={"type": "Opaque"})] == ["s"]
     client.delete(Secret, "s", cascade=CascadeType.FOREGROUND)
 
 
@@ -104,8 +104,8 @@ def events(client: Client, namespace: str) -> None:
     about = ObjectReference(apiVersion="v1", kind="ConfigMap", name="x", namespace=namespace)
     meta = ObjectMeta(generateName="x-", namespace=namespace)
     client.create(Event(metadata=meta, involvedObject=about, reason="Tested", message="Seen.", type="Normal"))
-    found = client.list(Event, fields={"involvedObject.name": "x"})
-    assert [event.message for event in found] == ["Seen."]
+    event_list = client.list(Event, fields={"involvedObject.name": "x"})
+    assert [event.message for event in event_list] == ["Seen."]
     assert client.get(Namespace, namespace).status.phase == "Active"
 
 
