@@ -159,16 +159,16 @@ class Ledger:
                 self._read(json.loads(response.body))
         return response
 
-    def _read(self, found: dict[str, Any]) -> None:
-        if found["kind"] == "CertificateRequest" and found.get("status", {}).get("certificate"):
-            notes = found["metadata"]["annotations"]
+    def _read(self, obj: dict[str, Any]) -> None:
+        if obj["kind"] == "CertificateRequest" and obj.get("status", {}).get("certificate"):
+            notes = obj["metadata"]["annotations"]
             revision = (
                 notes["cert-manager.io/certificate-name"],
                 notes["cert-manager.io/certificate-revision"],
             )
-            self.signed[revision].add(found["status"]["certificate"])
-        elif found["kind"] == "Secret":
-            self._read_secret(found["metadata"], found["data"])
+            self.signed[revision].add(obj["status"]["certificate"])
+        elif obj["kind"] == "Secret":
+            self._read_secret(obj["metadata"], obj["data"])
 
     def _read_secret(self, meta: dict[str, Any], data: dict[str, str]) -> None:
         if meta.get("labels", {}).get("cert-manager.io/next-private-key") == "true":

@@ -81,8 +81,11 @@ class Somebody:
         if why is None:
             status["certificate"] = ROOT.sign(request.spec.request, now=now, duration=self._life)
         else:
-            told = causes.condition_of(why)
-            new = [Condition("Ready", "False", "Failed", "the issuer said no"), *([told] if told else [])]
+            failure = causes.condition_of(why)
+            new = [
+                Condition("Ready", "False", "Failed", "the issuer said no"),
+                *([failure] if failure else []),
+            ]
         current_conditions = request.status.conditions
         for condition in new:
             current_conditions = conditions.with_condition(current_conditions, condition, now)

@@ -159,24 +159,24 @@ STAGES = [
 async def shape_of(scene: Scene) -> dict[str, Any]:
     """All that there is, without what differs from one run to the next: keys, dates, names by chance."""
     world = scene.world
-    found: dict[str, Any] = {}
+    shape: dict[str, Any] = {}
     for secret in (await world.client.list(SECRETS, "default")).items:
-        found[f"Secret {secret.metadata.name}"] = (
+        shape[f"Secret {secret.metadata.name}"] = (
             sorted(secret.data),
             secret.metadata.labels,
             secret.metadata.annotations,
             secret.data.get("ca.crt", b"").count(b"BEGIN"),
         )
     for request in (await world.client.list(CERTIFICATE_REQUESTS, "default")).items:
-        found[f"Request {request.metadata.name}"] = sorted(c.type for c in request.status.conditions)
+        shape[f"Request {request.metadata.name}"] = sorted(c.type for c in request.status.conditions)
     for certificate in (await world.client.list(CERTIFICATES, "default")).items:
         status = certificate.status
-        found[f"Certificate {certificate.metadata.name}"] = (
+        shape[f"Certificate {certificate.metadata.name}"] = (
             [(c.type, c.status, c.reason, c.message) for c in status.conditions if c.type != "Ready"],
             conditions.is_true(status.conditions, "Ready"),
             (status.revision, status.next_private_key_secret_name, status.failed_issuance_attempts),
         )
-    return found
+    return shape
 
 
 @asynccontextmanager

@@ -217,7 +217,7 @@ async def test_a_change_of_the_spec_that_matters_lifts_the_wait_and_another_does
     assert (await third.certificate("web")).status.failed_issuance_attempts == 4
 
 
-async def told(world: World) -> str:
+async def issuing_message(world: World) -> str:
     certificate = await world.certificate("web")
     return next(
         condition.message for condition in certificate.status.conditions if condition.type == "Issuing"
@@ -226,14 +226,14 @@ async def told(world: World) -> str:
 
 async def test_the_object_tells_when_the_next_attempt_follows_and_what_to_do(third: World) -> None:
     moment = third.clock.now() + 4 * HOUR
-    assert await told(third) == (
+    assert await issuing_message(third) == (
         "The certificate request has failed to complete and will be retried: the issuer said no. "
         f"Next attempt at {moment:%Y-%m-%dT%H:%M:%SZ}; `certwright renew web -n default` retries immediately"
     )
     # Another wait, another time; written once.
     third.recording.writes.clear()
     await third.start_controllers(backoff_minimum=2 * HOUR)
-    assert f"{moment + 4 * HOUR:%Y-%m-%dT%H:%M:%SZ}" in await told(third)
+    assert f"{moment + 4 * HOUR:%Y-%m-%dT%H:%M:%SZ}" in await issuing_message(third)
     await third.start_controllers(backoff_minimum=2 * HOUR)
     assert len(third.recording.object_writes()) == 2
 
@@ -251,7 +251,7 @@ async def test_what_cert_manager_has_left_is_completed_once(third: World) -> Non
     await third.client.patch(CERTIFICATES, "web", "default", no_record)
     third.recording.writes.clear()
     await third.start_controllers()
-    assert "retried: no. Next attempt at " in await told(third)
+    assert "retried: no. Next attempt at " in await issuing_message(third)
     assert len(third.recording.object_writes()) == 2
 
 

@@ -66,8 +66,8 @@ def delivery(name: str = "web", *, namespace: str = "default", **spec: Any) -> D
 
 
 async def condition_of(world: World, name: str = "web", kind: str = "Delivered") -> Condition | None:
-    found = await world.get(DELIVERIES, name)
-    return next((condition for condition in found.status.conditions if condition.type == kind), None)
+    stored = await world.get(DELIVERIES, name)
+    return next((condition for condition in stored.status.conditions if condition.type == kind), None)
 
 
 async def reason(world: World, expected: str, name: str = "web", *, tick_s: float = 0) -> str:

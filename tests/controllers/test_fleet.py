@@ -72,8 +72,8 @@ def test_an_issuer_that_grants_few_is_not_asked_in_vain_for_long() -> None:
 
 
 def test_the_same_scenario_gives_the_same_figures() -> None:
-    one, two = Fleet(SIX_DAYS, OURS).run(), Fleet(SIX_DAYS, OURS).run()
-    assert one == two
+    first, second = Fleet(SIX_DAYS, OURS).run(), Fleet(SIX_DAYS, OURS).run()
+    assert first == second
 
 
 @pytest.mark.parametrize("path", sorted(SCENARIOS.glob("*.yaml")), ids=lambda path: path.stem)

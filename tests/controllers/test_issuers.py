@@ -51,17 +51,17 @@ def ready(issuer: Issuer | ClusterIssuer) -> tuple[str, str, str]:
 
 async def issuer(world: World, name: str = "ca") -> tuple[str, str, str]:
     """Status, reason and message of an Issuer's Ready."""
-    found: Issuer = await world.get(ISSUERS, name)
-    return ready(found)
+    stored: Issuer = await world.get(ISSUERS, name)
+    return ready(stored)
 
 
 async def cluster_issuer(world: World, name: str = "ca") -> tuple[str, str, str]:
     """Status, reason and message of a ClusterIssuer's Ready."""
-    found: ClusterIssuer = await world.get(CLUSTER_ISSUERS, name)
-    return ready(found)
+    stored: ClusterIssuer = await world.get(CLUSTER_ISSUERS, name)
+    return ready(stored)
 
 
-async def told(world: World, name: str = "ca") -> list[tuple[str, str, int]]:
+async def event_counts(world: World, name: str = "ca") -> list[tuple[str, str, int]]:
     """The Events about an object."""
     return [(e.type, e.reason, e.count) for e in await world.events() if e.involved_object.name == name]
 
@@ -101,16 +101,16 @@ async def test_a_ca_without_a_sound_pair_says_why_and_is_cured_by_one(
     assert words in message
     if data is None:
         # A Certificate may be about to create it.
-        assert await told(world) == []
+        assert await event_counts(world) == []
         await world.advance(timedelta(seconds=2))
-    assert await told(world) == [("Warning", "ErrInitIssuer", 1)]
+    assert await event_counts(world) == [("Warning", "ErrInitIssuer", 1)]
     if data is None:
         await world.create(SECRETS, make_secret(ROOT.secret()))
         await world.settle()
     else:
         await replace(world, ROOT.secret())
     assert await issuer(world) == ("True", "KeyPairVerified", "Signing CA verified")
-    assert await told(world) == [("Warning", "ErrInitIssuer", 1), ("Normal", "KeyPairVerified", 1)]
+    assert await event_counts(world) == [("Warning", "ErrInitIssuer", 1), ("Normal", "KeyPairVerified", 1)]
 
 
 async def test_a_secret_that_appears_in_a_moment_is_no_warning(world: World) -> None:
@@ -119,7 +119,7 @@ async def test_a_secret_that_appears_in_a_moment_is_no_warning(world: World) -> 
     await world.advance(timedelta(seconds=1))
     await world.create(SECRETS, make_secret(ROOT.secret()))
     await world.advance(timedelta(seconds=5))
-    assert await told(world) == [("Normal", "KeyPairVerified", 1)]
+    assert await event_counts(world) == [("Normal", "KeyPairVerified", 1)]
 
 
 async def test_no_message_holds_a_key(world: World) -> None:
@@ -140,7 +140,7 @@ async def test_a_self_signed_issuer_is_ready_and_silent(world: World) -> None:
     await world.settle()
     assert await issuer(world, "root") == ("True", "IsReady", "")
     assert await cluster_issuer(world, "root") == ("True", "IsReady", "")
-    assert await told(world, "root") == []
+    assert await event_counts(world, "root") == []
 
 
 async def test_a_cluster_issuers_secret_is_only_looked_for_in_its_namespace() -> None:

@@ -29,8 +29,8 @@ def folder() -> Iterator[Path]:
 
 
 async def condition(world: LiveWorld, name: str, kind: str) -> Condition:
-    found = conditions.find((await world.get(DELIVERIES, name)).status.conditions, kind)
-    return found or Condition(type=kind, status="Unknown", reason="", message="")
+    current = conditions.find((await world.get(DELIVERIES, name)).status.conditions, kind)
+    return current or Condition(type=kind, status="Unknown", reason="", message="")
 
 
 ANSWERS = {"postgres": b"42", "postfix": b"250 2.0.0 Ok", "dovecot": b"OK"}

@@ -45,26 +45,30 @@ async def scene(world: World) -> Scene:
 
 
 async def test_one_of_two_works_and_the_other_keeps_still(world: World) -> None:
-    one, two = start_member(world, "one"), start_member(world, "two")
+    first, second = start_member(world, "one"), start_member(world, "two")
     scene = Scene(world)
     await scene.add_ca()
     await scene.issue()
     assert await world.is_ready("web")
-    assert (one.replica.leads, two.replica.leads) == (True, False)
-    assert len([c for c in one.changes if "/certificates/web" in c]) > 0
-    assert two.changes == []
-    assert b'leader_election_master_status{name="cert-manager-controller"} 1' in one.replica.metrics.take()()
-    assert b'leader_election_master_status{name="cert-manager-controller"} 0' in two.replica.metrics.take()()
-    assert b"certmanager_certificate_ready_status" in one.replica.metrics.take()()
-    await one.close()
-    await two.close()
+    assert (first.replica.leads, second.replica.leads) == (True, False)
+    assert len([c for c in first.changes if "/certificates/web" in c]) > 0
+    assert second.changes == []
+    assert (
+        b'leader_election_master_status{name="cert-manager-controller"} 1' in first.replica.metrics.take()()
+    )
+    assert (
+        b'leader_election_master_status{name="cert-manager-controller"} 0' in second.replica.metrics.take()()
+    )
+    assert b"certmanager_certificate_ready_status" in first.replica.metrics.take()()
+    await first.close()
+    await second.close()
 
 
 async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_nothing_is_done_twice(
     world: World,
 ) -> None:
     scene = Scene(world)
-    one, two = start_member(world, "one"), start_member(world, "two")
+    first, second = start_member(world, "one"), start_member(world, "two")
     await scene.add_ca()
     await scene.issue()
     for number in range(3):
@@ -72,57 +76,57 @@ async def test_a_replica_that_dies_in_the_middle_of_an_issuance_is_followed_and_
         await scene.change_spec("web", dnsNames=[f"{number}.example.com"])
         await world.settle()
     before = len(await scene.requests())
-    await one.die()
+    await first.die()
     await scene.change_spec("web", dnsNames=["last.example.com"])
     await world.advance(seconds(59))
-    assert two.changes == []
+    assert second.changes == []
     await world.advance(seconds(19))
-    assert two.replica.leads
+    assert second.replica.leads
     assert await world.is_ready("web")
     names = [request.metadata.name for request in await scene.requests()]
     assert len(names) == before
     signed = [w.path for w in world.recording.object_writes() if w.path.endswith("/status")]
     requests = [path for path in signed if "/certificaterequests/" in path]
     assert len(requests) == len(set(requests))
-    await two.close()
+    await second.close()
 
 
 async def test_a_replica_that_leaves_is_followed_at_the_next_look(world: World) -> None:
-    one, two = start_member(world, "one"), start_member(world, "two")
+    first, second = start_member(world, "one"), start_member(world, "two")
     await world.settle()
-    await one.close()
+    await first.close()
     await world.advance(seconds(18))
-    assert two.replica.leads
-    await two.close()
+    assert second.replica.leads
+    await second.close()
 
 
 async def test_a_replica_that_is_cut_off_stops_and_changes_nothing_when_the_line_is_back(
     world: World,
 ) -> None:
     scene = Scene(world)
-    one, two = start_member(world, "one"), start_member(world, "two")
+    first, second = start_member(world, "one"), start_member(world, "two")
     await scene.add_ca()
     await scene.issue()
-    one.cut = "cable"
+    first.cut = "cable"
     await world.advance(seconds(41))
-    assert (one.replica.leads, two.replica.leads) == (False, False)
+    assert (first.replica.leads, second.replica.leads) == (False, False)
     await scene.change_spec("web", dnsNames=["new.example.com"])
     await world.advance(seconds(60))
-    assert two.replica.leads
-    one.changes.clear()
-    one.cut = ""
+    assert second.replica.leads
+    first.changes.clear()
+    first.cut = ""
     await world.advance(seconds(120))
-    assert one.changes == []
-    assert one.replica.holder == "two"
+    assert first.changes == []
+    assert first.replica.holder == "two"
     assert await world.is_ready("web")
     # And back again.
-    await two.close()
+    await second.close()
     await world.advance(seconds(18))
     await scene.change_spec("web", dnsNames=["newer.example.com"])
     await world.settle()
-    assert one.replica.leads
+    assert first.replica.leads
     assert await world.is_ready("web")
-    await one.close()
+    await first.close()
 
 
 class Lingering(Controllers):

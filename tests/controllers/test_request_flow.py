@@ -85,7 +85,7 @@ def message(request: CertificateRequest) -> str:
     return condition.message if condition else ""
 
 
-async def told(world: World, name: str = "mine") -> list[tuple[str, str, int]]:
+async def event_counts(world: World, name: str = "mine") -> list[tuple[str, str, int]]:
     """Type, reason and count of the Events about an object."""
     return [(e.type, e.reason, e.count) for e in await world.events() if e.involved_object.name == name]
 
@@ -182,7 +182,7 @@ async def test_a_request_waits_for_its_issuer_and_is_signed_when_it_comes(kind: 
     await world.create(SECRETS, make_secret("ca", new_root("Root").secret(), namespace))
     await world.settle()
     assert ready(await mine(world)) == ("True", "Issued")
-    assert await told(world) == [
+    assert await event_counts(world) == [
         ("Normal", "cert-manager.io", 1),
         ("Normal", "IssuerNotFound", 1),
         ("Normal", "CertificateIssued", 1),
@@ -224,7 +224,10 @@ async def test_a_corrected_ca_secret_wakes_its_issuer_and_those_who_wait(world: 
     request = await mine(world)
     assert ready(request) == ("True", "Issued")
     assert read_certificate(request.status.ca).common_name == "Root"
-    assert [reason for _, reason, _ in await told(world, "ca")] == ["ErrInitIssuer", "KeyPairVerified"]
+    assert [reason for _, reason, _ in await event_counts(world, "ca")] == [
+        "ErrInitIssuer",
+        "KeyPairVerified",
+    ]
 
 
 async def test_an_issuer_with_effects_outside_sees_a_request_only_once_its_approval_is_stored() -> None:
@@ -347,7 +350,7 @@ async def test_a_self_signed_request_needs_the_name_of_its_key(
     assert ready(request) == ("False", "Failed")
     assert message(request) == f'Annotation "{KEY_NAME}" missing or reference empty'
     assert request.status.failure_time == START
-    assert ("Warning", "MissingAnnotation", 1) in await told(world)
+    assert ("Warning", "MissingAnnotation", 1) in await event_counts(world)
 
 
 async def test_a_self_signed_request_waits_for_its_key(world: World) -> None:
@@ -367,7 +370,7 @@ async def test_a_self_signed_request_waits_for_its_key(world: World) -> None:
     request = await mine(world)
     assert ready(request) == ("True", "Issued")
     assert request.status.ca == request.status.certificate
-    assert [reason for _, reason, _ in await told(world)] == [
+    assert [reason for _, reason, _ in await event_counts(world)] == [
         "cert-manager.io",
         "MissingSecret",
         "CertificateIssued",
@@ -381,7 +384,7 @@ async def test_a_self_signed_request_with_another_key_fails(world: World) -> Non
     request = await ask(world, make_request("root", annotations={KEY_NAME: "key"}))
     assert ready(request) == ("False", "Failed")
     assert message(request).endswith("CSR not signed by referenced private key")
-    assert ("Warning", "ErrorKeyMatch", 1) in await told(world)
+    assert ("Warning", "ErrorKeyMatch", 1) in await event_counts(world)
 
 
 async def test_a_self_signed_certificate_without_a_subject_comes_with_a_warning(world: World) -> None:
@@ -391,9 +394,9 @@ async def test_a_self_signed_certificate_without_a_subject_comes_with_a_warning(
     plan = CsrPlan(dns_names=("a.example.com",))
     request = await ask(world, make_request("root", key=key, plan=plan, annotations={KEY_NAME: "key"}))
     assert ready(request) == ("True", "Issued")
-    assert ("Warning", "BadConfig", 1) in await told(world)
+    assert ("Warning", "BadConfig", 1) in await event_counts(world)
     await world.start_controllers()
-    assert [reason for _, reason, _ in await told(world)].count("BadConfig") == 1
+    assert [reason for _, reason, _ in await event_counts(world)].count("BadConfig") == 1
 
 
 @pytest.mark.parametrize("spec", [{"is_ca": True}, {"usages": ("client auth",)}], ids=["isCA", "usages"])

@@ -28,8 +28,8 @@ BY_HAND = "*,-certificaterequests-approver"
 
 def condition(obj: Certificate | CertificateRequest, kind: str) -> tuple[str, str, str] | None:
     """Status, reason and message of a condition."""
-    found = conditions.find(obj.status.conditions, kind)
-    return (found.status, found.reason, found.message) if found else None
+    current = conditions.find(obj.status.conditions, kind)
+    return (current.status, current.reason, current.message) if current else None
 
 
 async def test_without_an_approver_a_request_waits_for_somebody() -> None:
@@ -218,9 +218,9 @@ async def test_an_issuer_says_why_it_is_not_ready_and_is_judged_again_by_itself(
 
 def condition_of_issuer(issuer: Any) -> tuple[str, str, str]:
     """Status, reason and message of Ready."""
-    found = conditions.find(issuer.status.conditions, "Ready")
-    assert found is not None
-    return (found.status, found.reason, found.message)
+    ready = conditions.find(issuer.status.conditions, "Ready")
+    assert ready is not None
+    return (ready.status, ready.reason, ready.message)
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,9 @@ def load_sample() -> Any:
 
 def documents(name: str) -> list[dict[str, Any]]:
     """The objects of a manifest of the example."""
-    found = list(read_documents((FOLDER / name).read_text(), source=name))
-    assert all(isinstance(document, Document) for document in found)
-    return [document.content for document in found if isinstance(document, Document)]
+    parsed = list(read_documents((FOLDER / name).read_text(), source=name))
+    assert all(isinstance(document, Document) for document in parsed)
+    return [document.content for document in parsed if isinstance(document, Document)]
 
 
 async def apply(world: World, content: dict[str, Any]) -> None:

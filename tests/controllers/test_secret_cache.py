@@ -70,8 +70,8 @@ async def add_certificates(world: World, count: int, authorities: int) -> None:
     await world.settle()
 
 
-def held(secrets: Secrets) -> tuple[int, int, int]:
-    """How many Secrets are held whole, as identities, and as names only."""
+def cached_counts(secrets: Secrets) -> tuple[int, int, int]:
+    """The number of Secrets the informers cache in full, as identities, and as names only."""
     full, bare = secrets.informers
     assert isinstance(bare, SelectiveInformer)
     return len(full.cache), len(bare.cache), len(bare.others)
@@ -144,7 +144,7 @@ async def test_of_secrets_that_nothing_refers_to_only_names_are_held(world: Worl
     for number in range(30):
         await world.create(SECRETS, unlabelled(f"other-{number}", {"big": b"x" * 10_000}))
     await world.start_controllers()
-    assert held(secrets_of(world)) == (0, 1, 30)
+    assert cached_counts(secrets_of(world)) == (0, 1, 30)
     gets = Gets(world)
     for number in range(30):
         patch = {"metadata": {"labels": {"of": "somebody"}}}
@@ -153,7 +153,7 @@ async def test_of_secrets_that_nothing_refers_to_only_names_are_held(world: Worl
             await world.client.delete(SECRETS, f"other-{number}", "default")
     await world.settle()
     assert not gets.single
-    assert held(secrets_of(world))[:2] == (0, 1)
+    assert cached_counts(secrets_of(world))[:2] == (0, 1)
 
 
 async def test_a_secret_that_was_there_before_anybody_referred_to_it_is_found(world: World) -> None:
@@ -312,7 +312,7 @@ async def test_what_nothing_refers_to_any_more_is_let_go(world: World) -> None:
         await world.settle()
         await world.client.delete(ISSUERS, f"ca-{number}", "default")
         await world.settle()
-    assert held(secrets_of(world))[1] <= 65
+    assert cached_counts(secrets_of(world))[1] <= 65
     await world.create(ISSUERS, make_issuer("self-signed"))
     await world.create(CERTIFICATES, make_certificate("web", "self-signed"))
     await world.settle()

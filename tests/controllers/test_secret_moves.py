@@ -181,7 +181,7 @@ class Read:
     task: asyncio.Task[Secret | None]
     truth: State | None
     shown: tuple[str, int]
-    told: int
+    notified: int
     uses: int
 
 
@@ -200,12 +200,12 @@ class SecretMoves(RuleBasedStateMachine):
         self.secrets = Secrets(client, clock, owner_of=lambda _: ())
         self.in_use: set[ObjectKey] = set()
         self.uses: Counter[str] = Counter()
-        self.told: Counter[str] = Counter()
+        self.notified: Counter[str] = Counter()
         self.shown: dict[str, tuple[str, int]] = {}
         self.reads: list[Read] = []
         self.last: dict[str, Read] = {}
         self.secrets.add_use(self.in_use.__contains__)
-        self.secrets.add_handler(lambda key, _states: self.told.update([key.name]))
+        self.secrets.add_handler(lambda key, _states: self.notified.update([key.name]))
         self.tasks = TaskSet()
 
     @initialize(
@@ -320,7 +320,7 @@ class SecretMoves(RuleBasedStateMachine):
                     asyncio.ensure_future(self.secrets.get(key(name))),
                     self.server.now.get(name),
                     self.shown.get(name, ("", 0)),
-                    self.told[name],
+                    self.notified[name],
                     self.uses[name],
                 )
             )
@@ -372,7 +372,7 @@ class SecretMoves(RuleBasedStateMachine):
         truth, last = self.server.now.get(name), self.last.get(name)
         if last is not None and key(name) in self.in_use and last.uses == self.uses[name]:
             is_news = version(last.task.result()) != version(truth)
-            assert not is_news or self.told[name] > last.told, f"nobody was told of {name}"
+            assert not is_news or self.notified[name] > last.notified, f"nobody was told of {name}"
         if key(name) not in self.in_use:
             return
         secret = self.runner.run(self.secrets.get(key(name)))

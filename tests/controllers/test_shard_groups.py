@@ -75,8 +75,8 @@ async def test_replicas_with_another_number_of_shards_wait_and_say_so(
     assert "--shards must be the same for all replicas" in caplog.text
     assert [metric(member).endswith(b" 1") for member in (*old, *new)] == [False, False, True, True, True]
     assert new[0].replica.holder == "certwright-shards-of-2"
-    for one in (*old, *new):
-        await one.close()
+    for running in (*old, *new):
+        await running.close()
 
 
 async def test_a_rolling_change_of_the_number_hands_over_when_the_last_old_one_ends(world: World) -> None:
@@ -96,8 +96,8 @@ async def test_a_rolling_change_of_the_number_hands_over_when_the_last_old_one_e
     await scene.add_ca()
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    for one in new:
-        await one.close()
+    for running in new:
+        await running.close()
 
 
 async def test_shards_that_all_died_are_followed_by_others_when_their_lease_ends(world: World) -> None:
@@ -185,11 +185,11 @@ async def test_the_last_of_several_that_end_together_frees_the_lease_of_all(worl
 
 
 async def test_a_replica_that_goes_keeps_the_lease_of_all_for_those_that_stay(world: World) -> None:
-    first, two = sharded(world, "one", 2), sharded(world, "two", 2)
+    first, second = sharded(world, "one", 2), sharded(world, "two", 2)
     await world.advance(seconds(31))
     await first.close()
     assert (await group_of(world)).holder_identity == "certwright-shards-of-2"
-    await two.close()
+    await second.close()
 
 
 async def test_all_shards_killed_and_started_again_do_not_wait_out_their_leases(world: World) -> None:
@@ -216,13 +216,13 @@ async def test_a_newcomer_is_given_a_shard_within_seconds(world: World) -> None:
 
 
 async def test_a_shard_given_to_a_newcomer_is_taken_by_no_other(world: World) -> None:
-    first, two = sharded(world, "one", 3), sharded(world, "two", 3)
+    first, second = sharded(world, "one", 3), sharded(world, "two", 3)
     await world.advance(seconds(60))
-    assert sorted((len(first.replica.shards), len(two.replica.shards))) == [1, 2]
+    assert sorted((len(first.replica.shards), len(second.replica.shards))) == [1, 2]
     three = sharded(world, "three", 3)
     await world.advance(seconds(10))
-    assert [len(member.replica.shards) for member in (first, two, three)] == [1, 1, 1]
-    for member in (first, two, three):
+    assert [len(member.replica.shards) for member in (first, second, three)] == [1, 1, 1]
+    for member in (first, second, three):
         await member.close()
 
 
@@ -242,18 +242,18 @@ async def test_a_role_without_watch_and_patch_is_enough_to_replace_a_shard(world
     names = [LEASE_NAME, *(f"{LEASE_NAME}-shard-{number}" for number in range(2))]
     named = leases | {"verbs": ["get", "update"], "resourceNames": names}
     await allow(world, [named, leases | {"verbs": ["create"]}])
-    first, two = sharded(world, "one", 2), sharded(world, "two", 2)
+    first, second = sharded(world, "one", 2), sharded(world, "two", 2)
     await world.advance(seconds(60))
-    assert (len(first.replica.shards), len(two.replica.shards)) == (1, 1)
+    assert (len(first.replica.shards), len(second.replica.shards)) == (1, 1)
     await first.close()
     await world.advance(seconds(14))
-    assert two.replica.shards == {0, 1}
+    assert second.replica.shards == {0, 1}
     before = world.recording.requests
     await world.advance(timedelta(hours=1))
-    assert two.replica.shards == {0, 1}
+    assert second.replica.shards == {0, 1}
     # Three Leases of its own, and a refused watch every two minutes.
     assert world.recording.requests - before <= 345 * 3 + 60 + 300
-    await two.close()
+    await second.close()
 
 
 async def test_the_default_role_allows_to_watch_the_lease_of_all_and_no_other(world: World) -> None:

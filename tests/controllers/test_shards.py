@@ -84,22 +84,22 @@ def test_a_certificate_is_always_in_the_same_shard() -> None:
 
 
 async def test_two_replicas_share_the_certificates_and_sign_each_once(world: World) -> None:
-    one, two = start_member(world, "one", 2), start_member(world, "two", 2)
+    first, second = start_member(world, "one", 2), start_member(world, "two", 2)
     await world.settle()
-    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
+    assert (len(first.replica.shards), len(second.replica.shards)) == (1, 1)
     scene = Scene(world)
     await scene.add_ca()
     await issue(scene, NAMES)
     await check_all_issued_once(world, NAMES)
-    assert issued_by(one)
-    assert issued_by(two)
-    assert not issued_by(one) & issued_by(two)
-    for member in (one, two):
+    assert issued_by(first)
+    assert issued_by(second)
+    assert not issued_by(first) & issued_by(second)
+    for member in (first, second):
         for name in issued_by(member):
             shard = shard_of(ObjectKey("default", name.rpartition("-")[0]), 2)
             assert shard in member.replica.shards
-    await one.close()
-    await two.close()
+    await first.close()
+    await second.close()
 
 
 async def test_one_replica_alone_comes_to_hold_every_shard(world: World) -> None:
@@ -114,18 +114,18 @@ async def test_one_replica_alone_comes_to_hold_every_shard(world: World) -> None
 
 
 async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end(world: World) -> None:
-    one, two = start_member(world, "one", 2), start_member(world, "two", 2)
+    first, second = start_member(world, "one", 2), start_member(world, "two", 2)
     scene = Scene(world)
     await scene.add_ca()
-    await one.die()
+    await first.die()
     await issue(scene, NAMES)
     await world.advance(seconds(40))
-    assert len(two.replica.shards) == 1
+    assert len(second.replica.shards) == 1
     # Sixty seconds since it was seen to be renewed, which may be a look later.
     await world.advance(seconds(20 + 14))
-    assert two.replica.shards == {0, 1}
+    assert second.replica.shards == {0, 1}
     await check_all_issued_once(world, NAMES)
-    await two.close()
+    await second.close()
 
 
 async def test_the_shards_of_one_that_died_are_taken_over_when_its_leases_end_and_not_a_look_later(
@@ -179,26 +179,26 @@ async def test_a_third_replica_of_two_shards_waits(world: World) -> None:
 
 
 async def test_a_replica_that_is_cut_off_changes_nothing_when_the_line_is_back(world: World) -> None:
-    one, two = start_member(world, "one", 2), start_member(world, "two", 2)
+    first, second = start_member(world, "one", 2), start_member(world, "two", 2)
     scene = Scene(world)
     await scene.add_ca()
     await issue(scene, NAMES[:4])
-    one.cut = "for a while"
+    first.cut = "for a while"
     # The 40 s in which it could not renew, and the moment after them.
     await world.advance(seconds(41))
-    assert one.replica.shards == frozenset()
+    assert first.replica.shards == frozenset()
     await world.advance(seconds(80))
-    assert one.replica.shards == frozenset()
-    assert two.replica.shards == {0, 1}
-    one.changes.clear()
+    assert first.replica.shards == frozenset()
+    assert second.replica.shards == {0, 1}
+    first.changes.clear()
     await issue(scene, NAMES[4:])
     await check_all_issued_once(world, NAMES)
-    one.cut = ""
-    assert one.changes == []
+    first.cut = ""
+    assert first.changes == []
     await world.advance(seconds(60))
-    assert (len(one.replica.shards), len(two.replica.shards)) == (1, 1)
-    await one.close()
-    await two.close()
+    assert (len(first.replica.shards), len(second.replica.shards)) == (1, 1)
+    await first.close()
+    await second.close()
 
 
 async def test_shards_need_an_election(world: World) -> None:

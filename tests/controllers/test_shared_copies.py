@@ -64,8 +64,8 @@ class Replicas:
     def caches(self, shard: int) -> Caches:
         return self.members[shard]._caches
 
-    async def issue(self, *wanted: str) -> None:
-        for name in wanted:
+    async def issue(self, *certificates: str) -> None:
+        for name in certificates:
             await self.world.create(CERTIFICATES, make_certificate(name, "ca"))
         await self.world.settle()
 
@@ -80,7 +80,7 @@ async def replicas() -> AsyncIterator[Replicas]:
         await made.close()
 
 
-def held(caches: Caches) -> dict[str, set[str]]:
+def cached_names(caches: Caches) -> dict[str, set[str]]:
     """The names of what is held, by kind."""
     full = caches.secrets.informers[0]
     return {
@@ -98,7 +98,7 @@ async def test_each_holds_its_own_objects_and_the_ca(replicas: Replicas, restart
         await replicas.close()
         await replicas.start()
     for shard in range(COUNT):
-        keys_by_cache = held(replicas.caches(shard))
+        keys_by_cache = cached_names(replicas.caches(shard))
         assert {name for name in keys_by_cache["certificates"] if name != "ca"} == set(names_by_shard[shard])
         assert {name for name in keys_by_cache["requests"] if name != "ca-1"} == {
             f"{n}-1" for n in names_by_shard[shard]
@@ -112,15 +112,15 @@ async def test_each_holds_its_own_objects_and_the_ca(replicas: Replicas, restart
 
 
 async def test_who_gets_all_shards_takes_over_what_it_had_left_out(replicas: Replicas) -> None:
-    wanted = some(0, 2) + some(1, 2)
-    await replicas.issue(*wanted)
+    requested = some(0, 2) + some(1, 2)
+    await replicas.issue(*requested)
     await replicas.close()
     await replicas.world.start_controllers(mine=Shards(frozenset({0, 1}), COUNT))
     replicas.world.recording.writes.clear()
-    for name in wanted:
+    for name in requested:
         await replicas.world.client.delete(SECRETS, name, "default")
     await replicas.world.settle()
-    for name in wanted:
+    for name in requested:
         assert await replicas.world.is_ready(name)
         assert (await replicas.world.secret(name)).data["tls.key"]
     await replicas.world.stop_controllers()
@@ -206,11 +206,11 @@ async def test_failures_of_another_shard_count_for_the_issuer(replicas: Replicas
 
 
 async def test_each_certificate_is_told_of_by_one_replica_in_the_metrics(replicas: Replicas) -> None:
-    wanted = [next(iter(of_shard(shard))) for shard in range(COUNT)]
-    await replicas.issue(*wanted)
+    requested = [next(iter(of_shard(shard))) for shard in range(COUNT)]
+    await replicas.issue(*requested)
     for shard, member in enumerate(replicas.members):
         text = member.metrics.take()().decode()
-        reported = [f'certificate_ready_status{{name="{name}"' in text for name in wanted]
+        reported = [f'certificate_ready_status{{name="{name}"' in text for name in requested]
         assert reported == [shard == number for number in range(COUNT)]
 
 

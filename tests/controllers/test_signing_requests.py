@@ -107,11 +107,11 @@ async def mine(world: World) -> CertificateSigningRequest:
 
 def failed(request: CertificateSigningRequest) -> tuple[str, str]:
     """Reason and message of the condition Failed."""
-    found = [c for c in request.status.conditions if c.type == "Failed"]
-    return (found[0].reason, found[0].message) if found else ("", "")
+    failures = [c for c in request.status.conditions if c.type == "Failed"]
+    return (failures[0].reason, failures[0].message) if failures else ("", "")
 
 
-async def told(world: World) -> list[tuple[str, str, int]]:
+async def event_counts(world: World) -> list[tuple[str, str, int]]:
     events = [e for e in await world.events() if e.involved_object.name == "mine"]
     assert {e.involved_object.kind for e in events} <= {"CertificateSigningRequest"}
     return [(e.type, e.reason, e.count) for e in events]
@@ -147,7 +147,7 @@ async def test_an_approved_request_is_signed(signer: str, world: World) -> None:
     assert set(leaf.usages) == set(USAGES)
     assert leaf.not_after - leaf.not_before == timedelta(days=90)
     assert [c.type for c in request.status.conditions] == ["Approved"]
-    assert await told(world) == [("Normal", "WaitingApproval", 1), ("Normal", "CertificateIssued", 1)]
+    assert await event_counts(world) == [("Normal", "WaitingApproval", 1), ("Normal", "CertificateIssued", 1)]
 
 
 async def test_a_signed_request_is_left_alone_by_the_next_start(world: World) -> None:
@@ -165,7 +165,7 @@ async def test_a_denied_request_is_not_signed(world: World) -> None:
 async def test_requests_to_other_signers_are_left_alone(world: World) -> None:
     request = await ask(world, "example.com/other")
     assert (request.status.certificate, failed(request)) == (b"", ("", ""))
-    assert await told(world) == []
+    assert await event_counts(world) == []
 
 
 async def test_without_being_asked_nothing_is_signed() -> None:
@@ -173,7 +173,7 @@ async def test_without_being_asked_nothing_is_signed() -> None:
         await world.create(ISSUERS, make_issuer("root"))
         request = await ask(world, "issuers.cert-manager.io/default.root", approved=True)
         assert request.status.certificate == b""
-        assert await told(world) == []
+        assert await event_counts(world) == []
 
 
 async def test_in_one_namespace_nothing_is_signed_for_the_cluster() -> None:
@@ -185,10 +185,10 @@ async def test_in_one_namespace_nothing_is_signed_for_the_cluster() -> None:
 
 async def test_a_request_waits_for_its_issuer(world: World) -> None:
     await ask(world, "issuers.cert-manager.io/default.late")
-    assert ("Warning", "IssuerNotFound", 1) in await told(world)
+    assert ("Warning", "IssuerNotFound", 1) in await event_counts(world)
     await world.create(ISSUERS, make_ca_issuer("late", "late"))
     await world.settle()
-    assert ("Warning", "IssuerNotReady", 1) in await told(world)
+    assert ("Warning", "IssuerNotReady", 1) in await event_counts(world)
     await add_secret(world, "late", new_root("Late").secret())
     await world.settle()
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=Late"
@@ -201,7 +201,7 @@ async def test_whoever_may_not_reference_a_namespaced_issuer_is_refused(world: W
         "DeniedReference",
         "Requester may not reference Namespaced Issuer default/ca",
     )
-    assert ("Warning", "DeniedReference", 1) in await told(world)
+    assert ("Warning", "DeniedReference", 1) in await event_counts(world)
 
 
 @pytest.mark.parametrize("name", ["ca", "*"])
@@ -276,7 +276,7 @@ async def test_the_lifetime_is_the_annotations_or_the_fields(
 async def test_a_lifetime_that_makes_no_sense_fails(text: str, reason: str, world: World) -> None:
     request = await ask(world, annotations={DURATION: text})
     assert failed(request)[0] == reason
-    assert ("Warning", reason, 1) in await told(world)
+    assert ("Warning", reason, 1) in await event_counts(world)
 
 
 async def test_a_ca_is_asked_for_by_annotation(world: World) -> None:
@@ -295,7 +295,7 @@ async def test_a_deleted_ca_secret_is_waited_for(world: World) -> None:
     await world.client.delete(SECRETS, "ca", "kube-system")
     request = await ask(world)
     assert (request.status.certificate, failed(request)) == (b"", ("", ""))
-    assert ("Warning", "IssuerNotReady", 1) in await told(world)
+    assert ("Warning", "IssuerNotReady", 1) in await event_counts(world)
     await add_secret(world, "ca", new_root("New").secret(), "kube-system")
     await world.settle()
     assert read_certificate((await mine(world)).status.certificate).issuer_text == "CN=New"
@@ -316,11 +316,11 @@ async def test_self_signed_takes_its_key_from_where_the_issuers_secrets_are(worl
     key = generate(KeyPlan.of("ECDSA"))
     request = await ask(world, SELF_SIGNED, key=key, annotations={KEY_NAME: "key"})
     assert request.status.certificate == b""
-    assert ("Warning", "SecretNotFound", 1) in await told(world)
+    assert ("Warning", "SecretNotFound", 1) in await event_counts(world)
     assert "Referenced secret kube-system/key not found" in [e.message for e in await world.events()]
     await add_secret(world, "key", {"tls.key": b"rubbish"}, "kube-system")
     await world.settle()
-    assert ("Warning", "ErrorParsingKey", 1) in await told(world)
+    assert ("Warning", "ErrorParsingKey", 1) in await event_counts(world)
     right = {"data": {"tls.key": msgspec.to_builtins(encode_private_key(key))}}
     await world.client.patch(SECRETS, "key", "kube-system", right)
     await world.settle()
@@ -349,7 +349,7 @@ async def test_self_signed_without_a_subject_comes_with_a_warning(world: World) 
     plan = CsrPlan(dns_names=("a.example.com",), usages=USAGES)
     request = await ask(world, SELF_SIGNED, plan=plan, key=key, annotations={KEY_NAME: "key"})
     assert request.status.certificate
-    assert ("Warning", "BadConfig", 1) in await told(world)
+    assert ("Warning", "BadConfig", 1) in await event_counts(world)
 
 
 @pytest.mark.parametrize("seed", range(4))

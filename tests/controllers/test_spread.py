@@ -25,8 +25,8 @@ async def issue_many(scene: Scene, count: int, **spec: str) -> list[Certificate]
 
 def renewal_times(certificates: list[Certificate]) -> list[datetime]:
     """When they will be renewed; all have such a time."""
-    found = [certificate.status.renewal_time for certificate in certificates]
-    return sorted(moment for moment in found if moment is not None)
+    planned = [certificate.status.renewal_time for certificate in certificates]
+    return sorted(moment for moment in planned if moment is not None)
 
 
 async def test_what_was_issued_in_one_minute_is_renewed_over_hours(scene: Scene) -> None:

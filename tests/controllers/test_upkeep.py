@@ -311,9 +311,9 @@ async def test_while_a_new_issuer_is_awaited_the_secret_says_who_signed_it(scene
 async def test_secrets_of_equal_form_share_what_they_say_of_their_writers(scene: Scene) -> None:
     await scene.issue("one")
     await scene.issue("two")
-    one, two = [(await scene.world.secret(name)).metadata.managed_fields[0] for name in ("one", "two")]
-    assert one.fields_v1 is two.fields_v1
-    assert msgspec.json.decode(one.fields_v1)["f:type"] == {}
+    first, second = [(await scene.world.secret(name)).metadata.managed_fields[0] for name in ("one", "two")]
+    assert first.fields_v1 is second.fields_v1
+    assert msgspec.json.decode(first.fields_v1)["f:type"] == {}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -60,15 +60,15 @@ async def annotate(world: World, text: str | None) -> None:
     await world.settle()
 
 
-async def told(world: World) -> str:
+async def issuing_message(world: World) -> str:
     current_conditions = (await world.certificate("web")).status.conditions
     return next(condition.message for condition in current_conditions if condition.type == "Issuing")
 
 
 async def test_an_issuers_annotation_sets_its_shortest_wait(failing: World) -> None:
-    assert "Next attempt at 2026-01-01T01:00:00Z" in await told(failing)
+    assert "Next attempt at 2026-01-01T01:00:00Z" in await issuing_message(failing)
     await annotate(failing, "3h")
-    assert "Next attempt at 2026-01-01T03:00:00Z" in await told(failing)
+    assert "Next attempt at 2026-01-01T03:00:00Z" in await issuing_message(failing)
     await failing.advance(3 * HOUR - timedelta(seconds=1))
     assert (await failing.certificate("web")).status.failed_issuance_attempts == 1
     assert not await is_issuing(failing)
@@ -88,7 +88,7 @@ async def test_an_annotation_that_makes_no_sense_is_not_obeyed_and_the_issuer_is
     await annotate(failing, text)
     await failing.client.patch(ISSUERS, "ca", "default", {"metadata": {"labels": {"a": "b"}}})
     await failing.settle()
-    assert "Next attempt at 2026-01-01T01:00:00Z" in await told(failing)
+    assert "Next attempt at 2026-01-01T01:00:00Z" in await issuing_message(failing)
     events = [event for event in await failing.events() if event.reason == "BadAnnotation"]
     assert [(event.type, event.involved_object.kind) for event in events] == [("Warning", "Issuer")]
     assert events[0].message.startswith(f'the annotation certwright.io/minimum-backoff is "{text}"')

@@ -168,14 +168,14 @@ class FakeWorld:
 
     async def issue(self, name: str = "web", *dns_names: str, issuer: str = "acme", **spec: Any) -> None:
         """Make a Certificate."""
-        wanted = {
+        certificate_spec = {
             "secretName": name,
             "dnsNames": list(dns_names or ("a.example.org",)),
             "issuerRef": {"name": issuer, "kind": "ClusterIssuer"},
             "privateKey": {"algorithm": "ECDSA"},
             **spec,
         }
-        await self.create(CERTIFICATES, name, wanted)
+        await self.create(CERTIFICATES, name, certificate_spec)
 
     async def ready_of(self, name: str = "acme") -> tuple[str, str, str]:
         """The `Ready` condition of the issuer: status, reason, message."""

@@ -62,11 +62,11 @@ def provider_of(settings: ChildSettings) -> Provider:
 @pytest.mark.parametrize("solver", [LEXICON, PLUGIN], ids=["lexicon", "plugin"])
 async def test_settings_are_values_that_show_no_secret(solver: dict[str, Any]) -> None:
     data = {"auth_token": SECRET.encode()}
-    one, two = await made(solver, data), await made(solver, data)
-    assert one == two
-    assert hash(one) == hash(two)
-    assert SECRET not in repr(one)
-    assert one != await made(solver, {"auth_token": b"another"})
+    first, second = await made(solver, data), await made(solver, data)
+    assert first == second
+    assert hash(first) == hash(second)
+    assert SECRET not in repr(first)
+    assert first != await made(solver, {"auth_token": b"another"})
     assert secret_names(msgspec.convert(solver, DNS01Solver)) == {"dns"}
 
 

@@ -99,12 +99,12 @@ def secrets(**entries: bytes) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("name", SOLVERS)
 async def test_settings_are_values_that_show_no_secret(name: str) -> None:
-    one, two = await made(name, SOLVERS[name], secrets()), await made(name, SOLVERS[name], secrets())
-    assert one == two
-    assert hash(one) == hash(two)
-    assert SECRET not in repr(one)
-    assert "PRIVATE KEY" not in repr(one)
-    assert one.endpoint.rules == ServerRules(allow_http=False)
+    first, second = await made(name, SOLVERS[name], secrets()), await made(name, SOLVERS[name], secrets())
+    assert first == second
+    assert hash(first) == hash(second)
+    assert SECRET not in repr(first)
+    assert "PRIVATE KEY" not in repr(first)
+    assert first.endpoint.rules == ServerRules(allow_http=False)
 
 
 @pytest.mark.parametrize("name", SOLVERS)

@@ -93,9 +93,9 @@ def running(world: AcmeWorld) -> Controllers:
 def calls(world: AcmeWorld) -> Counter[str]:
     """How many requests were made for orders, by what they are for, refused nonces left out. When to renew is
     asked beside them, and may be asked late."""
-    told = running(world)._parts.acme.traffic.take()
+    acme_calls = running(world)._parts.acme.traffic.take()
     made = Counter[str]()
-    for kind, tally in told:
+    for kind, tally in acme_calls:
         if kind.status != "400" and kind.action != Action.RENEWAL_INFO:
             made[kind.action] += tally.count
     return made

@@ -37,7 +37,7 @@ async def test_where_the_order_takes_longer_the_challenge_says_that_it_is_valid(
     fake.ca.refuse(Action.FINALIZE, "rateLimited", "too many", status=429, retry_after="60")
     await fake.issue("web")
     await fake.world.advance(timedelta(seconds=2))
-    assert [one.status.state for one in await fake.challenges()] == [""]
+    assert [item.status.state for item in await fake.challenges()] == [""]
     assert fake.shown.tokens == {}
     await fake.world.advance(timedelta(seconds=10))
     (challenge,) = await fake.challenges()

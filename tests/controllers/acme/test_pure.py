@@ -41,15 +41,15 @@ def solver(label: str, *, http: bool = False, **selector: Any) -> Solver:
     return made
 
 
-def label_of(found: Solver | None) -> str:
+def label_of(selected: Solver | None) -> str:
     """Which one it is."""
-    if found is None:
+    if selected is None:
         return ""
-    if found.dns01 is not None and found.dns01.rfc2136 is not None:
-        return found.dns01.rfc2136.nameserver
-    assert found.http01 is not None
-    assert found.http01.webroot is not None
-    return found.http01.webroot.path[1:]
+    if selected.dns01 is not None and selected.dns01.rfc2136 is not None:
+        return selected.dns01.rfc2136.nameserver
+    assert selected.http01 is not None
+    assert selected.http01.webroot is not None
+    return selected.http01.webroot.path[1:]
 
 
 ANY = solver("any")
@@ -127,7 +127,7 @@ def test_names_are_the_first_52_characters_and_a_number() -> None:
 
 
 def test_a_challenge_of_another_solver_has_another_name() -> None:
-    def spec(one: Solver) -> ChallengeSpec:
+    def spec(acme_solver: Solver) -> ChallengeSpec:
         return ChallengeSpec(
             url="u",
             authorization_url="a",
@@ -135,14 +135,14 @@ def test_a_challenge_of_another_solver_has_another_name() -> None:
             type="DNS-01",
             token="t",
             key="k",
-            solver=one,
+            solver=acme_solver,
             issuer_ref=IssuerReference(name="acme"),
         )
 
     assert challenge_name("web-1-7", spec(ANY)) != challenge_name("web-1-7", spec(ZONE))
 
 
-def wanted(key: str, *, namespace: str = "n", order: str = "", subject: str = "") -> SlotRequest:
+def slot_request(key: str, *, namespace: str = "n", order: str = "", subject: str = "") -> SlotRequest:
     """A challenge that wants a slot."""
     return SlotRequest(key, namespace, order or key, (subject or key, "HTTP-01"))
 
@@ -150,11 +150,11 @@ def wanted(key: str, *, namespace: str = "n", order: str = "", subject: str = ""
 def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:
     notified: list[Hashable] = []
     slots = Slots(2, notified.append)
-    assert [slots.take(wanted(key)) for key in "abcd"] == [True, True, False, False]
-    assert slots.take(wanted("a"))
+    assert [slots.take(slot_request(key)) for key in "abcd"] == [True, True, False, False]
+    assert slots.take(slot_request("a"))
     slots.release("a")
     assert notified == ["c"]
-    assert slots.take(wanted("c"))
+    assert slots.take(slot_request("c"))
     slots.release("d")
     slots.release("d")
     slots.release("b")
@@ -164,9 +164,9 @@ def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:
 def test_one_name_and_type_is_never_proven_twice_at_once() -> None:
     notified: list[Hashable] = []
     slots = Slots(9, notified.append)
-    assert slots.take(wanted("a", subject="x"))
-    assert not slots.take(wanted("b", subject="x"))
-    assert slots.take(wanted("c", subject="y"))
+    assert slots.take(slot_request("a", subject="x"))
+    assert not slots.take(slot_request("b", subject="x"))
+    assert slots.take(slot_request("c", subject="y"))
     slots.release("c")
     assert notified == []
     slots.release("a")
@@ -176,10 +176,10 @@ def test_one_name_and_type_is_never_proven_twice_at_once() -> None:
 def test_a_big_order_delays_no_small_one() -> None:
     notified: list[Hashable] = []
     slots = Slots(1, notified.append)
-    slots.take(wanted("big0", order="big"))
+    slots.take(slot_request("big0", order="big"))
     for number in range(1, 100):
-        slots.take(wanted(f"big{number}", order="big"))
-    slots.take(wanted("small", order="small"))
+        slots.take(slot_request(f"big{number}", order="big"))
+    slots.take(slot_request("small", order="small"))
     slots.release("big0")
     slots.release(notified[-1])
     assert "small" in notified[:2]
@@ -188,10 +188,10 @@ def test_a_big_order_delays_no_small_one() -> None:
 def test_namespaces_take_turns_and_never_hold_all_slots() -> None:
     notified: list[Hashable] = []
     slots = Slots(3, notified.append, most_per_namespace=2)
-    taken = [slots.take(wanted(f"x{n}", namespace="x")) for n in range(5)]
+    taken = [slots.take(slot_request(f"x{n}", namespace="x")) for n in range(5)]
     assert taken == [True, True, False, False, False]
-    assert slots.take(wanted("y0", namespace="y"))
-    assert not slots.take(wanted("y1", namespace="y"))
+    assert slots.take(slot_request("y0", namespace="y"))
+    assert not slots.take(slot_request("y1", namespace="y"))
     slots.release("x0")
     slots.release("x1")
     assert set(notified) == {"y1", "x2"}
@@ -199,8 +199,8 @@ def test_namespaces_take_turns_and_never_hold_all_slots() -> None:
 
 def test_one_namespace_leaves_a_tenth_of_the_slots_to_others() -> None:
     slots = Slots(60, lambda _: None)
-    assert sum(slots.take(wanted(f"x{n}", namespace="x")) for n in range(100)) == 54
-    assert all(slots.take(wanted(f"y{n}", namespace="y")) for n in range(6))
+    assert sum(slots.take(slot_request(f"x{n}", namespace="x")) for n in range(100)) == 54
+    assert all(slots.take(slot_request(f"y{n}", namespace="y")) for n in range(6))
 
 
 @settings(max_examples=60, deadline=None)
@@ -214,7 +214,9 @@ def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool
         holding.add(key)
 
     slots = Slots(4, granted, most_per_namespace=3)
-    every = [wanted(str(n), namespace=str(n % 2), order=str(n % 5), subject=str(n % 7)) for n in range(12)]
+    every = [
+        slot_request(str(n), namespace=str(n % 2), order=str(n % 5), subject=str(n % 7)) for n in range(12)
+    ]
     for takes, number in steps:
         slot = every[number]
         if takes:

@@ -107,9 +107,9 @@ async def test_it_is_renewed_within_the_window_and_the_order_names_what_it_repla
     certificate = await fake.certificate()
     assert certificate.status.revision == 2
     assert replaced(fake) == ["", first]
-    found = ari_of(certificate).suggested_window
-    assert found is not None
-    assert found.start == begin + 40 * DAY
+    suggested = ari_of(certificate).suggested_window
+    assert suggested is not None
+    assert suggested.start == begin + 40 * DAY
 
 
 async def test_a_window_in_the_past_renews_at_once(fake: FakeWorld) -> None:
@@ -310,12 +310,12 @@ async def test_pebble_is_asked_and_what_it_suggests_is_done(pebble: Pebble) -> N
         certificate = await world.until(
             CERTIFICATES, "web", lambda certificate: certificate.status.acme is not None
         )
-        found = ari_of(certificate).suggested_window
-        assert found is not None
-        assert found.start is not None
-        assert found.end is not None
+        suggested = ari_of(certificate).suggested_window
+        assert suggested is not None
+        assert suggested.start is not None
+        assert suggested.end is not None
         assert certificate.status.renewal_time is not None
-        assert found.start <= certificate.status.renewal_time <= found.end
+        assert suggested.start <= certificate.status.renewal_time <= suggested.end
         first = (await world.client.get(SECRETS, "web", "default")).data["tls.crt"]
         leaf = first[: first.index(b"-----END CERTIFICATE-----") + 26]
         past = datetime.now(UTC) - timedelta(hours=2)

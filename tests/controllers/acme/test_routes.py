@@ -103,9 +103,9 @@ async def test_an_ingress_leads_to_the_listener_while_a_challenge_is_pending(fak
         "IPv4": ["10.0.0.5"],
         "IPv6": ["fd00::5"],
     }
-    for one in slices.values():
-        assert one["metadata"]["labels"]["kubernetes.io/service-name"] == "cm-acme-http-solver"
-        assert one["ports"] == [{"name": "http", "port": 8089, "protocol": "TCP"}]
+    for item in slices.values():
+        assert item["metadata"]["labels"]["kubernetes.io/service-name"] == "cm-acme-http-solver"
+        assert item["ports"] == [{"name": "http", "port": 8089, "protocol": "TCP"}]
     (ingress,) = await listed(fake, objects.INGRESSES)
     assert ingress["spec"] == {
         "ingressClassName": "traefik",
@@ -341,7 +341,9 @@ async def test_a_missing_kind_or_gateway_is_reported(fake: FakeWorld) -> None:
     assert "parentRefs of the solver is empty; name a Gateway" in challenge.status.reason
     await fake.issuer("gate", solvers=[{"http01": {"gatewayHTTPRoute": {"parentRefs": [{"name": "gate"}]}}}])
     await fake.issue("other", "b.example.org", issuer="gate")
-    reasons = [one.status.reason for one in await fake.challenges() if one.spec.dns_name == "b.example.org"]
+    reasons = [
+        item.status.reason for item in await fake.challenges() if item.spec.dns_name == "b.example.org"
+    ]
     assert "the HTTPRoute default/cm-acme-http-solver-" in reasons[0]
 
 

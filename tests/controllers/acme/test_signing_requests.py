@@ -51,8 +51,8 @@ async def mine(world: World) -> CertificateSigningRequest:
 
 
 async def events(world: World) -> list[tuple[str, str]]:
-    found = await world.events()
-    return [(event.type, event.reason) for event in found if event.involved_object.name == "mine"]
+    recorded = await world.events()
+    return [(event.type, event.reason) for event in recorded if event.involved_object.name == "mine"]
 
 
 @pytest.fixture

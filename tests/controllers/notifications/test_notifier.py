@@ -59,9 +59,9 @@ def inbox() -> Inbox:
 def notifications(*inboxes: Inbox, expires_within: timedelta = timedelta(days=7)) -> Notifications:
     settings = NotificationSettings(
         expires_within=expires_within,
-        destinations=tuple(DestinationSettings(name=one.name, smtp=SMTP) for one in inboxes),
+        destinations=tuple(DestinationSettings(name=mailbox.name, smtp=SMTP) for mailbox in inboxes),
     )
-    destinations = tuple(Destination(one.name, "webhook", one.send) for one in inboxes)
+    destinations = tuple(Destination(mailbox.name, "webhook", mailbox.send) for mailbox in inboxes)
     return Notifications(settings=settings, destinations=destinations, sender="test", namespace="kube-system")
 
 

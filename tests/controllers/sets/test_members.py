@@ -84,7 +84,9 @@ async def test_a_request_that_goes_to_another_member_does_not_wait_for_the_forme
     async with vault_world() as vault:
         world = vault.world
         await world.create(CLUSTER_ISSUERS, make_cluster_issuer("self", SELF_SIGNED))
-        members = tuple(IssuerReference(name=one, kind="ClusterIssuer") for one in ("vault", "self"))
+        members = tuple(
+            IssuerReference(name=issuer_name, kind="ClusterIssuer") for issuer_name in ("vault", "self")
+        )
         made = IssuerSet(
             metadata=ObjectMeta(name="both", namespace="default"), spec=IssuerSetSpec(issuers=members)
         )

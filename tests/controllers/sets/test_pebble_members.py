@@ -76,7 +76,9 @@ async def world(stays: Pebble, pebbles: tuple[Restarted, Restarted]) -> AsyncIte
             await made.issuer(name, server=pebble.pebble.directory, caBundle=bundle)
         await made.secret("ca", new_root("Root").secret(), "kube-system")
         await made.create(CLUSTER_ISSUERS, {"metadata": {"name": "ca"}, "spec": {"ca": {"secretName": "ca"}}})
-        members = [{"name": one, "kind": "ClusterIssuer"} for one in ("first", "second", "ca")]
+        members = [
+            {"name": issuer_name, "kind": "ClusterIssuer"} for issuer_name in ("first", "second", "ca")
+        ]
         await made.create(CLUSTER_ISSUER_SETS, {"metadata": {"name": "all"}, "spec": {"issuers": members}})
         yield made
 
