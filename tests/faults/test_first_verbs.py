@@ -80,8 +80,8 @@ class Subject:
 
     async def expect(self, status: int, method: str, path: str, *parts: Any, **headers: Any) -> bytes:
         """One request that has that result."""
-        found, body = await self.send(method, path, *parts, **headers)
-        assert found == status, (method, path, parts, headers, found, body[:500])
+        code, body = await self.send(method, path, *parts, **headers)
+        assert code == status, (method, path, parts, headers, code, body[:500])
         return body
 
     def encode(self, body: Json, number: int) -> tuple[bytes, str]:

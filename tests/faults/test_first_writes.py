@@ -56,12 +56,12 @@ async def create_first_objects_of_new_kinds(server: Server) -> None:
 async def resources_of(server: Server, group: str) -> dict[str, dict[str, Any]]:
     """The resources of a group that can be created, by plural."""
     document = (await server.ask("GET", root_of(group))).json
-    found = [
+    creatable = [
         resource
         for resource in document["resources"]
         if "create" in resource["verbs"] and "/" not in resource["name"]
     ]
-    return {resource["name"]: resource for resource in found}
+    return {resource["name"]: resource for resource in creatable}
 
 
 async def served(server: Server) -> set[tuple[str, str]]:

@@ -108,9 +108,9 @@ def ask_all(documents: list[dict[str, Any]], url: str, token: str, ca: str) -> i
         session.trust_env = False
         session.headers["authorization"] = f"Bearer {token}"
         operations = (
-            one
+            candidate
             for document in documents
-            for one in schemathesis.openapi.from_dict(document).get_all_operations()
+            for candidate in schemathesis.openapi.from_dict(document).get_all_operations()
         )
         for number, result in enumerate(operations):
             if number % _EVERY:
