@@ -15,8 +15,8 @@ def setup(request: pytest.FixtureRequest) -> Setup:
     """An issuer of each kind."""
     kind = str(request.param)
     if kind == "selfSigned":
-        found: Setup = request.getfixturevalue("self_setup")
-        return found
+        issuer_setup: Setup = request.getfixturevalue("self_setup")
+        return issuer_setup
     root, intermediate = request.getfixturevalue("root"), request.getfixturevalue("intermediate")
     secrets = {
         "ca: root": root.secret,

@@ -85,7 +85,7 @@ def answer(status: int, body: object, *headers: tuple[str, str]) -> HttpAnswer:
 
 
 @pytest.mark.parametrize(
-    ("found", "words"),
+    ("response", "words"),
     [
         (answer(200, b"<html>secret page</html>"), "no JSON"),
         (answer(200, {"data": {}}), "without a certificate"),
@@ -101,9 +101,9 @@ def answer(status: int, body: object, *headers: tuple[str, str]) -> HttpAnswer:
     ],
 )
 async def test_what_is_not_about_the_request_is_tried_again(
-    found: HttpAnswer | ServerUnreachable, words: str
+    response: HttpAnswer | ServerUnreachable, words: str
 ) -> None:
-    _, outcome = await outcome_of(found)
+    _, outcome = await outcome_of(response)
     assert isinstance(outcome, Pending)
     assert outcome.cause is Cause.UNAVAILABLE
     assert outcome.retry_after is not None, "a request without a circuit breaker would wait for ever"

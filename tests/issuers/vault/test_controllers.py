@@ -152,7 +152,7 @@ async def test_a_request_of_kubernetes_waits_while_the_server_is_sealed(bao: Bao
             await approved(world, request_for("mine.example.org"))
 
             async def is_reported() -> bool:
-                return any(one.reason == "ErrorSigning" for one in await world.events())
+                return any(recorded.reason == "ErrorSigning" for recorded in await world.events())
 
             await eventually(is_reported)
             (event,) = [event for event in await world.events() if event.reason == "ErrorSigning"]

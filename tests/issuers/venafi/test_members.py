@@ -54,8 +54,8 @@ async def request(world: Live) -> CertificateRequest:
 
 async def member(world: Live) -> str:
     """The member that its request was sent to."""
-    found = read_member((await request(world)).metadata.annotations)
-    return found.name if found is not None else ""
+    chosen = read_member((await request(world)).metadata.annotations)
+    return chosen.name if chosen is not None else ""
 
 
 async def test_an_order_that_the_server_does_not_accept_goes_to_another_member(
