@@ -113,9 +113,9 @@ def typed_decoding(tree: ast.Module) -> Iterator[int]:
 
 
 def test_typed_decoding_goes_through_one_module() -> None:
-    found = [
+    violations = [
         f"{path.relative_to(SOURCE)}:{line}"
         for path in MODULES
         for line in typed_decoding(ast.parse(path.read_text()))
     ]
-    assert not found, "use certwright.kube.util.decoders, which builds the types under a lock"
+    assert not violations, "use certwright.kube.util.decoders, which builds the types under a lock"

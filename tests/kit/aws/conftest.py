@@ -28,5 +28,5 @@ async def tools() -> AsyncIterator[AwsTools]:
         return clients[rules]
 
     yield AwsTools(client, lambda: datetime.now(UTC))
-    for one in clients.values():
-        await one.close()
+    for http_client in clients.values():
+        await http_client.close()
