@@ -169,13 +169,13 @@ class Hook:
 
 @pytest.fixture(params=[True, False], ids=["https", "http"])
 def hook(request: pytest.FixtureRequest, authority: tuple[Path, Path]) -> Iterator[Hook]:
-    found = Hook()
+    webhook = Hook()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            found.posts.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-            self.send_response(found.status)
+            webhook.posts.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
+            self.send_response(webhook.status)
             self.send_header("Location", "https://127.0.0.1:1/")
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -188,11 +188,11 @@ def hook(request: pytest.FixtureRequest, authority: tuple[Path, Path]) -> Iterat
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(authority[1])
         server.socket = context.wrap_socket(server.socket, server_side=True)
-    found.port = server.server_address[1]
+    webhook.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield found
+        yield webhook
     finally:
         server.shutdown()
         thread.join()
