@@ -18,7 +18,7 @@ ALGORITHMS = [KeyAlgorithm.RSA, KeyAlgorithm.ECDSA, KeyAlgorithm.ED25519]
 OTHER = KeyAlgorithm.RSA
 
 
-def wanted(algorithm: KeyAlgorithm, **changed: Any) -> keystores.Contents:
+def contents_of(algorithm: KeyAlgorithm, **changed: Any) -> keystores.Contents:
     """The pair and the password, with what a case changes."""
     key, chain, ca = material(algorithm)
     return keystores.Contents(key, chain, ca, PASSWORD)._replace(**changed)
@@ -38,37 +38,39 @@ def cases() -> list[Any]:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("profile", Profile)
 def test_a_pkcs12_file_fits_what_it_was_made_for(profile: Profile, algorithm: KeyAlgorithm) -> None:
-    made, trust = keystores.pkcs12_files(wanted(algorithm), profile=profile)
-    assert keystores.pkcs12_fits(made, trust, wanted(algorithm), profile=profile)
+    made, trust = keystores.pkcs12_files(contents_of(algorithm), profile=profile)
+    assert keystores.pkcs12_fits(made, trust, contents_of(algorithm), profile=profile)
     assert pkcs12.profile_of(made) is profile
     others = [other for other in Profile if other is not profile]
-    assert not any(keystores.pkcs12_fits(made, trust, wanted(algorithm), profile=other) for other in others)
+    assert not any(
+        keystores.pkcs12_fits(made, trust, contents_of(algorithm), profile=other) for other in others
+    )
 
 
 @pytest.mark.parametrize("changed", cases())
 def test_a_pkcs12_file_does_not_fit_anything_else(changed: dict[str, Any]) -> None:
-    made, trust = keystores.pkcs12_files(wanted(KeyAlgorithm.ECDSA), profile="")
-    assert not keystores.pkcs12_fits(made, trust, wanted(KeyAlgorithm.ECDSA, **changed), profile="")
+    made, trust = keystores.pkcs12_files(contents_of(KeyAlgorithm.ECDSA), profile="")
+    assert not keystores.pkcs12_fits(made, trust, contents_of(KeyAlgorithm.ECDSA, **changed), profile="")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("alias", ["", "Web", "ä😀\0"])
 def test_a_java_key_store_fits_what_it_was_made_for(alias: str, algorithm: KeyAlgorithm) -> None:
-    made, trust = keystores.jks_files(wanted(algorithm), alias=alias, now=NOW)
-    assert keystores.jks_fits(made, trust, wanted(algorithm), alias=alias)
-    assert not keystores.jks_fits(made, trust, wanted(algorithm), alias="another")
+    made, trust = keystores.jks_files(contents_of(algorithm), alias=alias, now=NOW)
+    assert keystores.jks_fits(made, trust, contents_of(algorithm), alias=alias)
+    assert not keystores.jks_fits(made, trust, contents_of(algorithm), alias="another")
 
 
 @pytest.mark.parametrize("changed", cases())
 def test_a_java_key_store_does_not_fit_anything_else(changed: dict[str, Any]) -> None:
-    made, trust = keystores.jks_files(wanted(KeyAlgorithm.ECDSA), alias="", now=NOW)
-    assert not keystores.jks_fits(made, trust, wanted(KeyAlgorithm.ECDSA, **changed), alias="")
+    made, trust = keystores.jks_files(contents_of(KeyAlgorithm.ECDSA), alias="", now=NOW)
+    assert not keystores.jks_fits(made, trust, contents_of(KeyAlgorithm.ECDSA, **changed), alias="")
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "rubbish", "flipped", "no trust store"])
 def test_damaged_files_do_not_fit_and_raise_nothing(damage: str) -> None:
-    p12, p12_trust = keystores.pkcs12_files(wanted(KeyAlgorithm.ECDSA), profile="Modern2023")
-    java, java_trust = keystores.jks_files(wanted(KeyAlgorithm.ECDSA), alias="", now=NOW)
+    p12, p12_trust = keystores.pkcs12_files(contents_of(KeyAlgorithm.ECDSA), profile="Modern2023")
+    java, java_trust = keystores.jks_files(contents_of(KeyAlgorithm.ECDSA), alias="", now=NOW)
 
     def spoiled(content: bytes) -> bytes:
         match damage:
@@ -83,7 +85,7 @@ def test_damaged_files_do_not_fit_and_raise_nothing(damage: str) -> None:
         return content
 
     gone = damage == "no trust store"
-    keep = wanted(KeyAlgorithm.ECDSA)
+    keep = contents_of(KeyAlgorithm.ECDSA)
     assert not keystores.pkcs12_fits(spoiled(p12), None if gone else p12_trust, keep, profile="Modern2023")
     assert not keystores.jks_fits(spoiled(java), None if gone else java_trust, keep, alias="")
 

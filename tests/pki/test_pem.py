@@ -26,8 +26,8 @@ GOOD = text_of(b"x" * 70)
 
 @given(st.lists(BLOCK, max_size=4))
 @settings(max_examples=60, deadline=None)
-def test_blocks_are_those_that_were_joined(found: list[pem.Block]) -> None:
-    assert pem.blocks(pem.join(found)) == found
+def test_blocks_are_those_that_were_joined(blocks: list[pem.Block]) -> None:
+    assert pem.blocks(pem.join(blocks)) == blocks
 
 
 def test_it_is_the_form_in_which_keys_and_requests_are_written() -> None:

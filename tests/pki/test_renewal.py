@@ -108,7 +108,7 @@ def test_a_spread_renewal_is_never_late(lifetime: timedelta, before: timedelta |
 
 def test_seeds_are_spread_evenly_and_for_ever_the_same() -> None:
     shares = sorted(share(f"{number}/1") for number in range(1000))
-    assert all(abs(found - number / 1000) < 0.05 for number, found in enumerate(shares))
+    assert all(abs(actual - number / 1000) < 0.05 for number, actual in enumerate(shares))
     # Written down, since another function would move every renewal.
     moment = put_off(BEGIN, HOUR, "0ea80ad8-5243-4b07-a97f-6821ca000000/1")
     assert moment == BEGIN + timedelta(minutes=23, seconds=44)
