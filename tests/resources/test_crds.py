@@ -118,11 +118,11 @@ def test_names_and_scope_are_those_of_cert_manager() -> None:
 )
 def test_printer_columns_are_those_of_cert_manager(kind: str, columns: list[str]) -> None:
     version = CRDS[kind]["spec"]["versions"][0]
-    found = [
+    names = [
         column["name"] + ("*" if column.get("priority") else "")
         for column in version["additionalPrinterColumns"]
     ]
-    assert found == columns
+    assert names == columns
     assert version["subresources"] == {"status": {}}
     selectable = [field["jsonPath"] for field in version.get("selectableFields", [])]
     refs = [f".spec.issuerRef.{part}" for part in ("group", "kind", "name")]

@@ -40,7 +40,7 @@ OF_THE_OPERATOR = {
 }
 
 
-def told(dns01: Mapping[str, object], policy: OperatorPolicy | None = None) -> str:
+def rejection_of(dns01: Mapping[str, object], policy: OperatorPolicy | None = None) -> str:
     """What admission says of an Issuer with this solver."""
     acme = {
         "server": "https://ca.example/dir",
@@ -72,7 +72,7 @@ def test_each_option_of_the_library_is_known_to_be_safe_or_the_operators() -> No
 @pytest.mark.parametrize("name", [*sorted(OF_THE_OPERATOR), "new_in_a_later_version"])
 def test_options_of_the_operator_name_the_flag(name: str) -> None:
     field = f"spec.acme.solvers[0].dns01.lexicon.options.{name}"
-    message = told({"lexicon": {"provider": "p", "options": {name: "value"}}})
+    message = rejection_of({"lexicon": {"provider": "p", "options": {name: "value"}}})
     assert f"{field}: Forbidden: only the operator may set this option" in message
     assert f"--dns01-lexicon-option p.{name}=VALUE" in message
 
@@ -101,16 +101,16 @@ def test_values_that_reach_elsewhere(name: str, value: str) -> None:
 
 def test_a_provider_needs_the_operators_flag() -> None:
     spec = {"lexicon": {"provider": "hetzner", "credentialsSecretRef": {"name": "dns"}}}
-    assert told(spec, OperatorPolicy(lexicon_providers=("hetzner",))) == ""
-    message = told(spec, OperatorPolicy(lexicon_providers=("ovh",)))
+    assert rejection_of(spec, OperatorPolicy(lexicon_providers=("hetzner",))) == ""
+    message = rejection_of(spec, OperatorPolicy(lexicon_providers=("ovh",)))
     assert "dns01.lexicon.provider" in message
     assert "(allowed: ovh); have certwright started with --dns01-lexicon hetzner" in message
 
 
 def test_a_plugin_needs_the_operators_flag() -> None:
     spec = {"plugin": {"name": "mine", "secretRefs": {"token": {"name": "dns", "key": "token"}}}}
-    assert told(spec, OperatorPolicy(plugins=("mine",))) == ""
-    message = told(spec, OperatorPolicy())
+    assert rejection_of(spec, OperatorPolicy(plugins=("mine",))) == ""
+    message = rejection_of(spec, OperatorPolicy())
     assert "dns01.plugin.name" in message
     assert "--dns01-plugin mine" in message
 
@@ -118,16 +118,16 @@ def test_a_plugin_needs_the_operators_flag() -> None:
 @pytest.mark.parametrize("name", lexicon.FORBIDDEN_PROVIDERS)
 def test_two_providers_are_never_allowed(name: str) -> None:
     allowed = OperatorPolicy(lexicon_providers=(name,))
-    assert f"{name} cannot be used: it" in told({"lexicon": {"provider": name}}, allowed)
+    assert f"{name} cannot be used: it" in rejection_of({"lexicon": {"provider": name}}, allowed)
 
 
 def test_missing_fields_are_named() -> None:
     path = "spec.acme.solvers[0].dns01"
-    assert f"{path}.lexicon.provider: Required" in told({"lexicon": {"provider": ""}})
-    assert f"{path}.plugin.name: Required" in told({"plugin": {"name": ""}})
+    assert f"{path}.lexicon.provider: Required" in rejection_of({"lexicon": {"provider": ""}})
+    assert f"{path}.plugin.name: Required" in rejection_of({"plugin": {"name": ""}})
     refs = {"plugin": {"name": "p", "secretRefs": {"token": {"name": "s"}}}}
-    assert f"{path}.plugin.secretRefs.token.key: Required" in told(refs)
+    assert f"{path}.plugin.secretRefs.token.key: Required" in rejection_of(refs)
     nameless = {"lexicon": {"provider": "p", "credentialsSecretRef": {"name": ""}}}
-    assert f"{path}.lexicon.credentialsSecretRef.name" in told(nameless)
+    assert f"{path}.lexicon.credentialsSecretRef.name" in rejection_of(nameless)
     both = {"lexicon": {"provider": "p"}, "plugin": {"name": "p"}}
-    assert "exactly one of" in told(both)
+    assert "exactly one of" in rejection_of(both)

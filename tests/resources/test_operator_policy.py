@@ -36,7 +36,7 @@ def webroot(path: str) -> dict[str, Any]:
     return {"http01": {"webroot": {"path": path}}}
 
 
-def told(
+def rejection_of(
     new: dict[str, Any], old: dict[str, Any] | None = None, policy: OperatorPolicy | None = NOTHING
 ) -> str:
     """What admission says."""
@@ -63,12 +63,12 @@ def told(
     ids=["http", "exec", "webroot"],
 )
 def test_a_refusal_names_field_value_and_flag(new: dict[str, Any], field: str, value: str, flag: str) -> None:
-    assert all(part in told(new) for part in (field, value, flag))
+    assert all(part in rejection_of(new) for part in (field, value, flag))
 
 
 def test_the_flags_allow_it() -> None:
     solvers = (exec_("hook"), exec_("/usr/bin/hook", "-q"), webroot("/var/www/site"), webroot("/srv"))
-    assert told(issuer("http://ca.example/dir", *solvers), policy=EVERYTHING) == ""
+    assert rejection_of(issuer("http://ca.example/dir", *solvers), policy=EVERYTHING) == ""
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_longest_root_counts_and_the_rest_is_below_it() -> None:
 
 
 def test_a_server_whose_controllers_run_elsewhere_leaves_it_to_them() -> None:
-    assert told(issuer("http://ca.example/dir", exec_("x"), webroot("/x")), policy=None) == ""
+    assert rejection_of(issuer("http://ca.example/dir", exec_("x"), webroot("/x")), policy=None) == ""
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_server_whose_controllers_run_elsewhere_leaves_it_to_them() -> None:
 )
 @pytest.mark.parametrize("policy", [None, EVERYTHING], ids=["no policy", "every flag"])
 def test_no_flag_allows_a_url_of_no_server(server: str, policy: OperatorPolicy | None) -> None:
-    assert "spec.acme.server: Invalid value" in told(issuer(server), policy=policy)
+    assert "spec.acme.server: Invalid value" in rejection_of(issuer(server), policy=policy)
 
 
 def test_every_field_that_names_a_server_is_checked() -> None:
@@ -118,7 +118,7 @@ def test_every_field_that_names_a_server_is_checked() -> None:
         },
     ):
         new = {"metadata": {"name": "i", "namespace": "default"}, "spec": spec}
-        assert "--allow-http-servers" in told(new), spec
+        assert "--allow-http-servers" in rejection_of(new), spec
 
 
 BEFORE = issuer("http://ca.example/dir", exec_("/bin/a"), webroot("/var/a"))
@@ -126,10 +126,10 @@ BEFORE = issuer("http://ca.example/dir", exec_("/bin/a"), webroot("/var/a"))
 
 def test_an_update_that_leaves_the_field_alone_is_not_refused() -> None:
     after = issuer("http://ca.example/dir", webroot("/var/a"), exec_("/bin/a"), email="a@example.com")
-    assert told(after, BEFORE) == ""
+    assert rejection_of(after, BEFORE) == ""
     labelled = {**BEFORE, "metadata": {**BEFORE["metadata"], "labels": {"a": "b"}}}
-    assert told(labelled, BEFORE) == ""
-    assert told({**BEFORE, "status": {"conditions": []}}, BEFORE) == ""
+    assert rejection_of(labelled, BEFORE) == ""
+    assert rejection_of({**BEFORE, "status": {"conditions": []}}, BEFORE) == ""
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_an_update_that_leaves_the_field_alone_is_not_refused() -> None:
     ],
 )
 def test_an_update_that_brings_another_one_is_refused(after: dict[str, Any]) -> None:
-    assert told(after, BEFORE)
+    assert rejection_of(after, BEFORE)
 
 
 def test_an_update_may_take_it_away() -> None:
-    assert told(issuer(), BEFORE) == ""
+    assert rejection_of(issuer(), BEFORE) == ""
 
 
 def test_a_challenge_is_judged_by_its_own_solver() -> None:
