@@ -79,10 +79,10 @@ async def fill(tenant: User) -> None:
 
 async def answer(user: User, attempt: Attempt, kind: str, name: str) -> tuple[int, str]:
     """The status and text of the server's answer, without the name in it."""
-    one, every, cluster = path_of(kind, "team-b", name), path_of(kind, "team-b"), path_of(kind)
+    single, every, cluster = path_of(kind, "team-b", name), path_of(kind, "team-b"), path_of(kind)
 
     def fit(text: str) -> str:
-        places = {"{one}": one, "{all}": every, "{cluster}": cluster, "{name}": name}
+        places = {"{one}": single, "{all}": every, "{cluster}": cluster, "{name}": name}
         for place, value in places.items():
             text = text.replace(place, value)
         return text
@@ -159,15 +159,15 @@ async def test_an_issuer_of_the_other_is_one_that_does_not_exist(server: Server,
 
 async def test_a_ca_key_of_the_other_is_a_secret_that_does_not_exist(server: Server) -> None:
     tenant = server.tenant("team-a")
-    found = []
+    outcomes = []
     for name in ("ca", ABSENT):
         await tenant.create("Issuer", f"with-{name}", spec={"ca": {"secretName": name}})
         made = await tenant.until("Issuer", f"with-{name}", lambda issuer: bool(ready(issuer)))
-        found.append((ready(made)["status"], ready(made)["reason"], ready(made)["message"]))
-    assert found[0][0] == "False"
-    assert [text.replace(f'"{name}"', "NAME") for text, name in zip(found[0], ("ca",) * 3, strict=True)] == [
-        text.replace(f'"{ABSENT}"', "NAME") for text in found[1]
-    ]
+        outcomes.append((ready(made)["status"], ready(made)["reason"], ready(made)["message"]))
+    assert outcomes[0][0] == "False"
+    assert [
+        text.replace(f'"{name}"', "NAME") for text, name in zip(outcomes[0], ("ca",) * 3, strict=True)
+    ] == [text.replace(f'"{ABSENT}"', "NAME") for text in outcomes[1]]
 
 
 @pytest.mark.parametrize("name", ["team-b/theirs", "../team-b/theirs", "../../team-b/secrets/theirs"])
