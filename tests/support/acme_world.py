@@ -102,7 +102,7 @@ class AcmeWorld:
 
     async def certificate(self, name: str, *dns_names: str, issuer: str = "acme", **spec: Any) -> None:
         """Make a Certificate."""
-        wanted = {
+        certificate_spec = {
             "secretName": name,
             "dnsNames": list(dns_names),
             "issuerRef": {"name": issuer, "kind": "ClusterIssuer"},
@@ -110,7 +110,7 @@ class AcmeWorld:
             **spec,
         }
         meta = {"name": name, "namespace": "default"}
-        await self.create(CERTIFICATES, {"metadata": meta, "spec": wanted})
+        await self.create(CERTIFICATES, {"metadata": meta, "spec": certificate_spec})
 
     async def create(self, kind: Kind[T], obj: dict[str, Any]) -> T:
         """Create an object as the administrator."""

@@ -49,7 +49,7 @@ def _build(package: str, target: Path) -> str:
 
 
 if __name__ == "__main__":
-    for one, name in _PROGRAMS.items():
+    for package, name in _PROGRAMS.items():
         print(f"building {name} …", flush=True)
-        if failure := _build(one, _BIN / name):
+        if failure := _build(package, _BIN / name):
             sys.exit(failure)

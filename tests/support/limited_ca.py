@@ -49,22 +49,22 @@ class Tokens:
     that each microsecond brings `n` whole parts."""
 
     def __init__(self, n: int, w: timedelta) -> None:
-        self._n, self._whole = n, w // _MICRO
+        self._n, self._token_parts = n, w // _MICRO
         self._left: dict[str, tuple[int, datetime]] = {}
 
     def _parts(self, whose: str, now: datetime) -> int:
-        full = self._n * self._whole
+        full = self._n * self._token_parts
         left, as_of = self._left.get(whose, (full, now))
         return min(full, left + (now - as_of) // _MICRO * self._n)
 
     def refused_until(self, whose: str, now: datetime) -> datetime | None:
         """When there is a whole token again; None: now."""
-        lacks = self._whole - self._parts(whose, now)
+        lacks = self._token_parts - self._parts(whose, now)
         return None if lacks <= 0 else now + -(-lacks // self._n) * _MICRO
 
     def take(self, whose: str, now: datetime) -> None:
         """Take one; where there is none, the bucket stays empty."""
-        self._left[whose] = max(0, self._parts(whose, now) - self._whole), now
+        self._left[whose] = max(0, self._parts(whose, now) - self._token_parts), now
 
 
 class Log:

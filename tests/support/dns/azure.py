@@ -81,11 +81,11 @@ class FakeAzure(FakeHost):
     async def _list(self, _request: web.Request) -> web.Response:
         return web.json_response({"value": [{"name": name} for name in self.zones]})
 
-    def _found(self, request: web.Request) -> FakeZone | None:
+    def _zone_of(self, request: web.Request) -> FakeZone | None:
         return self.zones.get(request.match_info["zone"])
 
     async def _zone(self, request: web.Request) -> web.Response:
-        zone = self._found(request)
+        zone = self._zone_of(request)
         if zone is None:
             return _failure(404, "ResourceNotFound", "The Resource was not found.")
         return web.json_response({"name": zone.name})
@@ -94,7 +94,7 @@ class FakeAzure(FakeHost):
         return request.match_info["zone"], request.match_info["name"]
 
     async def _read(self, request: web.Request) -> web.Response:
-        if self._found(request) is None:
+        if self._zone_of(request) is None:
             return _failure(404, "ParentResourceNotFound", "The zone does not exist.")
         record_set = self.sets.get(self._key(request))
         if record_set is None:
@@ -111,7 +111,7 @@ class FakeAzure(FakeHost):
         return None
 
     async def _write(self, request: web.Request) -> web.Response:
-        zone = self._found(request)
+        zone = self._zone_of(request)
         if zone is None:
             return _failure(404, "ParentResourceNotFound", "The zone does not exist.")
         if (conflict := self._conflict(request)) is not None:
@@ -127,7 +127,7 @@ class FakeAzure(FakeHost):
     async def _delete(self, request: web.Request) -> web.Response:
         if (conflict := self._conflict(request)) is not None:
             return conflict
-        zone = self._found(request)
+        zone = self._zone_of(request)
         if zone is None or self.sets.pop(self._key(request), None) is None:
             return web.Response(status=204)
         self._publish(zone, request.match_info["name"], [])

@@ -108,9 +108,11 @@ class FakeCloudDns(FakeHost):
         raise web.HTTPNotFound(text=json.dumps(body), content_type="application/json")
 
     async def _record_sets(self, request: web.Request) -> web.Response:
-        zone, wanted = self._zone(request), request.query.get("name")
+        zone, wanted_name = self._zone(request), request.query.get("name")
         rrsets = [
-            rrset for (owner, name), rrset in self.sets.items() if owner == zone.id and wanted in (None, name)
+            rrset
+            for (owner, name), rrset in self.sets.items()
+            if owner == zone.id and wanted_name in (None, name)
         ]
         return web.json_response({"rrsets": rrsets})
 
