@@ -55,12 +55,12 @@ def renewal(key: Key | None = None) -> Renewal:
     )
 
 
-def _noted(found: Renewal) -> Json:
-    return found.certificate(nextPrivateKeySecretName=NEXT)
+def _noted(case: Renewal) -> Json:
+    return case.certificate(nextPrivateKeySecretName=NEXT)
 
 
-def _finished(found: Renewal) -> Json:
-    return found.new.certificate(nextPrivateKeySecretName=NEXT, revision=2)
+def _finished(case: Renewal) -> Json:
+    return case.new.certificate(nextPrivateKeySecretName=NEXT, revision=2)
 
 
 STAGES: dict[str, tuple[Callable[[Renewal], list[Json]], int, int]] = {

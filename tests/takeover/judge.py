@@ -119,8 +119,8 @@ class Case:
     def notes(self) -> Json:
         """The Secret's annotations."""
         assert self.secret is not None
-        found: Json = self.secret["metadata"].get("annotations", {})
-        return found
+        notes: Json = self.secret["metadata"].get("annotations", {})
+        return notes
 
     @property
     def leaf(self) -> x509.Certificate:
@@ -187,7 +187,7 @@ def _shared(case: Case) -> list[str]:
 
 def _wrong_owner(case: Case) -> list[str]:
     notes, reference = case.notes, case.spec["issuerRef"]
-    was = [notes.get(f"{PREFIX}issuer-{one}") for one in ("name", "kind", "group")]
+    was = [notes.get(f"{PREFIX}issuer-{part}") for part in ("name", "kind", "group")]
     is_same = (
         was[0] == reference["name"]
         and _kind_or(was[1] or "") == _kind_or(reference.get("kind", ""))
@@ -202,12 +202,12 @@ def _wrong_key(case: Case) -> list[str]:
     desired = case.spec.get("privateKey", {})
     algorithm, size, key = desired.get("algorithm", "RSA"), desired.get("size", 0), case.key
     if isinstance(key, rsa.RSAPrivateKey):
-        held, bits, default = "RSA", key.key_size, 2048
+        actual, bits, default = "RSA", key.key_size, 2048
     elif isinstance(key, ec.EllipticCurvePrivateKey):
-        held, bits, default = "ECDSA", key.key_size, 256
+        actual, bits, default = "ECDSA", key.key_size, 256
     else:
-        held, bits, default = "Ed25519", size, size
-    if held != algorithm:
+        actual, bits, default = "Ed25519", size, size
+    if actual != algorithm:
         return ["spec.privateKey.algorithm"]
     return ["spec.privateKey.size"] if bits != (size or default) else []
 
@@ -287,7 +287,7 @@ def _managed(case: Case, *path: str) -> set[str]:
         tree = entry["fieldsV1"] if entry["manager"] == MANAGER else {}
         for step in path:
             tree = tree.get(f"f:{step}", {})
-        fields |= {one[2:] for one in tree if one != "."}
+        fields |= {line[2:] for line in tree if line != "."}
     return fields
 
 
@@ -299,14 +299,14 @@ def _expected_notes(case: Case) -> dict[str, str]:
     names = _names(case.leaf)
     subject = {note: ",".join(_texts(names.subject, oid)) for oid, note in _SUBJECT.values()}
     optional = {**subject, "subject-serialnumber": names.serial_number, "email-sans": ",".join(names.emails)}
-    found = {
+    expected = {
         "common-name": names.common_name,
         "alt-names": ",".join(names.dns),
         "ip-sans": ",".join(names.ips),
         "uri-sans": ",".join(names.uris),
         **{key: value for key, value in optional.items() if value},
     }
-    return {f"{PREFIX}{key}": value for key, value in found.items()}
+    return {f"{PREFIX}{key}": value for key, value in expected.items()}
 
 
 def _metadata_mismatch(case: Case) -> list[str]:
@@ -386,13 +386,13 @@ def goes_on_with(case: Case, next_keys: list[Json]) -> list[str]:
     violations = (
         [] if [secret["metadata"]["name"] for secret in next_keys] == [name] else ["next-key Secrets"]
     )
-    for one in next_keys:
-        meta = one["metadata"]
+    for next_key in next_keys:
+        meta = next_key["metadata"]
         if meta.get("labels", {}).get(f"{PREFIX}next-private-key") != "true":
             violations.append("label of the next key")
         if meta["ownerReferences"][0]["uid"] != case.certificate["metadata"]["uid"]:
             violations.append("owner of the next key")
-        key = serialization.load_pem_private_key(base64.b64decode(one["data"]["tls.key"]), None)
+        key = serialization.load_pem_private_key(base64.b64decode(next_key["data"]["tls.key"]), None)
         for request in case.of_revision(case.status.get("revision", 0) + 1):
             csr = x509.load_pem_x509_csr(base64.b64decode(request["spec"]["request"]))
             if _public(csr.public_key()) != _public(key.public_key()):

@@ -20,8 +20,8 @@ _IRREGULAR = {"Ingress": "ingresses"}
 async def store_of(objects: Iterable[Json]) -> MemoryStore:
     """A store that holds these objects, as if it had been restored from a backup."""
     store = MemoryStore()
-    for one in objects:
-        obj = deepcopy(one)
+    for manifest in objects:
+        obj = deepcopy(manifest)
         group = obj["apiVersion"].rpartition("/")[0]
         plural = _IRREGULAR.get(obj["kind"], f"{obj['kind'].lower()}s")
         metadata = obj["metadata"]

@@ -49,15 +49,15 @@ def uid_of(kind: str, name: str) -> str:
 
 def meta(kind: str, name: str, namespace: str = NAMESPACE, **more: Any) -> Json:
     """Metadata as the API server has completed it."""
-    found = {
+    metadata = {
         "name": name,
         "uid": uid_of(kind, f"{namespace}/{name}"),
         "creationTimestamp": stamp(BORN),
         "generation": 1,
     }
     if namespace:
-        found["namespace"] = namespace
-    return found | {key: value for key, value in more.items() if value}
+        metadata["namespace"] = namespace
+    return metadata | {key: value for key, value in more.items() if value}
 
 
 def owner(kind: str, name: str, *, api: str = "cert-manager.io/v1", namespace: str = NAMESPACE) -> Json:
@@ -74,19 +74,19 @@ def owner(kind: str, name: str, *, api: str = "cert-manager.io/v1", namespace: s
 
 def condition(kind: str, status: str, reason: str, message: str, *, generation: int | None = None) -> Json:
     """A condition; those of Certificates and issuers have `observedGeneration` since 1.3."""
-    found: Json = {
+    document: Json = {
         "type": kind,
         "status": status,
         "reason": reason,
         "message": message,
         "lastTransitionTime": stamp(BORN),
     }
-    return found if generation is None else found | {"observedGeneration": generation}
+    return document if generation is None else document | {"observedGeneration": generation}
 
 
 def managed(manager: str, fields: Json, *, operation: str = "Apply", subresource: str = "") -> Json:
     """An entry of `metadata.managedFields`."""
-    found = {
+    entry = {
         "manager": manager,
         "operation": operation,
         "apiVersion": "v1",
@@ -94,7 +94,7 @@ def managed(manager: str, fields: Json, *, operation: str = "Apply", subresource
         "fieldsType": "FieldsV1",
         "fieldsV1": fields,
     }
-    return found | {"subresource": subresource} if subresource else found
+    return entry | {"subresource": subresource} if subresource else entry
 
 
 def keys_of(encoded: Mapping[str, Any]) -> Json:
@@ -212,7 +212,7 @@ class Issued:
         }
         leaf = x509.load_pem_x509_certificate(self.chain)
         common = leaf.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
-        found = {
+        notes = {
             "certificate-name": self.name,
             "issuer-name": asked["name"],
             "issuer-kind": asked.get("kind", "Issuer"),
@@ -223,7 +223,7 @@ class Issued:
             "uri-sans": ",".join(names.uris),
             **({key: value for key, value in optional.items() if value} if self.modern else {}),
         }
-        return {f"cert-manager.io/{key}": value for key, value in found.items()}
+        return {f"cert-manager.io/{key}": value for key, value in notes.items()}
 
     def _managed(self, data: Json, labels: Json, annotations: Json) -> list[Json]:
         parts: Json = {"f:annotations": keys_of(annotations)}
@@ -292,7 +292,7 @@ def _names_of(names: Names) -> Json:
     subject: Json = dict(names.subject) | (
         {"serialNumber": names.serial_number} if names.serial_number else {}
     )
-    found = {
+    fields = {
         "commonName": names.common_name,
         "subject": subject,
         "dnsNames": list(names.dns),
@@ -301,7 +301,7 @@ def _names_of(names: Names) -> Json:
         "emailAddresses": list(names.emails),
         "isCA": names.is_ca,
     }
-    return {key: value for key, value in found.items() if value}
+    return {key: value for key, value in fields.items() if value}
 
 
 def approved() -> Json:

@@ -151,7 +151,7 @@ def left_by_solver(challenge: Json) -> Json:
         "acme.cert-manager.io/http-token": "900588431",
         "acme.cert-manager.io/http01-solver": "true",
     }
-    found = {
+    metadata = {
         "name": "cm-acme-http-solver-x2vdk",
         "generateName": "cm-acme-http-solver-",
         "namespace": "default",
@@ -169,7 +169,7 @@ def left_by_solver(challenge: Json) -> Json:
             }
         ],
     }
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": found, "data": {"port": "8089"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"port": "8089"}}
 
 
 async def left(world: World) -> list[ConfigMap]:

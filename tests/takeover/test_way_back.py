@@ -92,12 +92,12 @@ async def check(world: World, name: str = "web", *, owner_references: bool = Fal
 
 async def issue(world: World, **spec: Any) -> None:
     """A Certificate `web` from the CA."""
-    whole = {"secretName": "web", "issuerRef": {"name": "ca"}, "privateKey": {"algorithm": "ECDSA"}, **spec}
+    fields = {"secretName": "web", "issuerRef": {"name": "ca"}, "privateKey": {"algorithm": "ECDSA"}, **spec}
     obj = {
         "apiVersion": "cert-manager.io/v1",
         "kind": "Certificate",
         "metadata": {"name": "web", "namespace": "default"},
-        "spec": whole,
+        "spec": fields,
     }
     await world.create(CERTIFICATES, codec.from_dict(CERTIFICATES, obj))
     await world.settle()
