@@ -15,8 +15,8 @@ Json = dict[str, Any]
 def accept(crd: Json, others: Iterable[Json] = (), now: str = "2026-01-01T00:00:00Z") -> None:
     """Write into the status what the controllers have to say; `others` are the definitions of its group."""
     names = [other["status"]["acceptedNames"] for other in others]
-    words = {word for found in names for word in (found["plural"], found["singular"])}
-    taken = Taken(words, {kind for found in names for kind in (found["kind"], found["listKind"])})
+    words = {word for entry in names for word in (entry["plural"], entry["singular"])}
+    taken = Taken(words, {kind for entry in names for kind in (entry["kind"], entry["listKind"])})
     while status := crd_status.with_names(crd, taken, now) or crd_status.with_established(crd, now):
         crd["status"] = status
 

@@ -41,8 +41,8 @@ class Answer:
     @property
     def json(self) -> Json:
         """The body as JSON."""
-        found: Json = msgspec.json.decode(self.body)
-        return found
+        document: Json = msgspec.json.decode(self.body)
+        return document
 
     @property
     def message(self) -> str:
@@ -73,11 +73,11 @@ class Stream:
 
     async def rest(self, timeout_s: float = 60.0) -> list[Json]:
         """All events until the stream ends."""
-        found = list(self._waiting)
+        events = list(self._waiting)
         async with asyncio.timeout(timeout_s):
             async for chunk in self._chunks:
-                found += [msgspec.json.decode(line) for line in chunk.splitlines()]
-        return found
+                events += [msgspec.json.decode(line) for line in chunk.splitlines()]
+        return events
 
     async def close(self) -> None:
         """Stop to watch."""

@@ -50,8 +50,8 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An etcd for all tests of a process: each store uses a prefix of its own."""
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
-        yield found
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
 
 
 @pytest.fixture
@@ -117,6 +117,6 @@ async def start_api(open_store: OpenStore) -> AsyncIterator[StartApi]:
 @pytest.fixture
 async def api(start_api: StartApi) -> Api:
     """A running server that has nothing to do: what it made at its start is there."""
-    found: Api = await start_api()
-    await found.settle()
-    return found
+    started: Api = await start_api()
+    await started.settle()
+    return started

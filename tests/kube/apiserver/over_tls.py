@@ -43,7 +43,7 @@ class Served:
     @property
     def connections(self) -> list[HttpProtocol]:
         """The connections as the server sees them."""
-        return [one for one in self.face.connections if isinstance(one, HttpProtocol)]
+        return [connection for connection in self.face.connections if isinstance(connection, HttpProtocol)]
 
     @property
     def unread(self) -> Unread:

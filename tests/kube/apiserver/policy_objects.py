@@ -20,8 +20,8 @@ SMALL = {"expression": "size(object.data) < 2", "message": "too many entries"}
 
 def policy(name: str = "small", **spec: Any) -> Json:
     """A policy for ConfigMaps."""
-    whole = {"matchConstraints": {"resourceRules": [CONFIG_MAP_RULE]}, "validations": [SMALL], **spec}
-    return {"metadata": {"name": name}, "spec": whole}
+    full_spec = {"matchConstraints": {"resourceRules": [CONFIG_MAP_RULE]}, "validations": [SMALL], **spec}
+    return {"metadata": {"name": name}, "spec": full_spec}
 
 
 def binding(name: str = "everywhere", of: str = "small", **spec: Any) -> Json:

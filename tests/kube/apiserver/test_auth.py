@@ -43,9 +43,9 @@ def bearer(token: str) -> Request:
 
 
 def test_a_known_token_names_its_user() -> None:
-    found = TOKENS(bearer("eves-token"))
-    assert found is not None
-    assert (found.name, found.groups) == ("eve", ("staff", "system:authenticated"))
+    user = TOKENS(bearer("eves-token"))
+    assert user is not None
+    assert (user.name, user.groups) == ("eve", ("staff", "system:authenticated"))
 
 
 @pytest.mark.parametrize("header", ["", "Basic abc", "Bearer ", "Bearer"])
@@ -62,10 +62,10 @@ def test_a_client_certificate_names_user_and_groups() -> None:
     der = client_certificate("admin", "system:masters", "staff")
     authenticator = ClientCertificates()
     for _ in range(2):
-        found = authenticator(Request("GET", "/", peer_certificate=der))
-        assert found is not None
-        assert found.name == "admin"
-        assert set(found.groups) == {"system:masters", "staff", "system:authenticated"}
+        user = authenticator(Request("GET", "/", peer_certificate=der))
+        assert user is not None
+        assert user.name == "admin"
+        assert set(user.groups) == {"system:masters", "staff", "system:authenticated"}
     assert authenticator(Request("GET", "/")) is None
     assert authenticator(Request("GET", "/", peer_certificate=client_certificate("", "staff"))) is None
 

@@ -78,8 +78,8 @@ async def test_a_pod_is_stored_pending(api: Api) -> None:
     assert pod["spec"]["restartPolicy"] == "Always"
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
     await api.ok("PATCH", f"{DEFAULT}/pods/p/status", {"status": {"phase": "Running"}}, content_type=MERGE)
-    found = await api.ok("GET", f"{DEFAULT}/pods?fieldSelector=status.phase=Running,spec.hostNetwork=false")
-    assert [item["metadata"]["name"] for item in found["items"]] == ["p"]
+    listing = await api.ok("GET", f"{DEFAULT}/pods?fieldSelector=status.phase=Running,spec.hostNetwork=false")
+    assert [item["metadata"]["name"] for item in listing["items"]] == ["p"]
     row = (await api.ok("GET", f"{DEFAULT}/pods/p", accept=TABLE))["rows"][0]
     assert row["cells"][:4] == ["p", "0/1", "Running", "0"]
 
@@ -143,8 +143,8 @@ async def test_a_signing_request_says_who_asked(api: Api) -> None:
     made["spec"]["usages"] = ["server auth"]
     changed = await api.ok("PUT", f"{CSRS}/r", made)
     assert changed["spec"]["usages"] == ["client auth"]
-    found = await api.ok("GET", f"{CSRS}?fieldSelector=spec.signerName=example.com/a")
-    assert len(found["items"]) == 1
+    listing = await api.ok("GET", f"{CSRS}?fieldSelector=spec.signerName=example.com/a")
+    assert len(listing["items"]) == 1
 
 
 async def test_a_signing_request_is_approved_and_signed_at_different_doors(api: Api) -> None:

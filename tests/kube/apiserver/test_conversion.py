@@ -17,15 +17,15 @@ V2 = "/apis/example.com/v2/namespaces/default/hosts"
 
 def convert(request: Json) -> Json:
     """v1 has `host: name:port`, v2 has `name` and `port`."""
-    wanted, converted = request["desiredAPIVersion"], []
+    version, converted = request["desiredAPIVersion"], []
     for obj in request["objects"]:
         spec = obj.get("spec", {})
-        if wanted.endswith("/v2"):
+        if version.endswith("/v2"):
             name, _, port = spec["host"].partition(":")
             spec = {"name": name, "port": int(port)}
         else:
             spec = {"host": f"{spec['name']}:{spec['port']}"}
-        converted.append({**obj, "apiVersion": wanted, "spec": spec})
+        converted.append({**obj, "apiVersion": version, "spec": spec})
     return {"result": {"status": "Success"}, "convertedObjects": converted}
 
 
@@ -89,8 +89,8 @@ async def hosts(api: Api, webhook: WebhookServer) -> Api:
 
 async def test_an_object_is_read_in_each_version(hosts: Api) -> None:
     assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:1"}
-    found = await hosts.ok("GET", f"{V2}/a")
-    assert (found["apiVersion"], found["spec"]) == ("example.com/v2", {"name": "x", "port": 1})
+    obj = await hosts.ok("GET", f"{V2}/a")
+    assert (obj["apiVersion"], obj["spec"]) == ("example.com/v2", {"name": "x", "port": 1})
 
 
 async def test_the_kept_version_needs_no_webhook(hosts: Api, webhook: WebhookServer) -> None:
@@ -111,8 +111,8 @@ async def test_what_is_written_in_another_version_is_kept_in_the_first(hosts: Ap
     [(MERGE, {"spec": {"port": 9}}), (JSON_PATCH, [{"op": "replace", "path": "/spec/port", "value": 9}])],
 )
 async def test_a_patch_sees_the_version_that_it_is_for(hosts: Api, media: str, body: Any) -> None:
-    found = await hosts.ok("PATCH", f"{V2}/a", body, content_type=media)
-    assert found["spec"] == {"name": "x", "port": 9}
+    updated = await hosts.ok("PATCH", f"{V2}/a", body, content_type=media)
+    assert updated["spec"] == {"name": "x", "port": 9}
     assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "x:9"}
 
 
@@ -126,22 +126,22 @@ async def test_a_change_takes_fields_from_their_owners_in_other_versions(
     hosts: Api, webhook: WebhookServer
 ) -> None:
     await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
-    found = await hosts.ok("PATCH", f"{V2}/b?fieldManager=bob", {"spec": {"port": 3}}, content_type=MERGE)
-    assert _owned(found) == {"ann example.com/v1": {}, "bob example.com/v2": {"f:port": {}}}
+    updated = await hosts.ok("PATCH", f"{V2}/b?fieldManager=bob", {"spec": {"port": 3}}, content_type=MERGE)
+    assert _owned(updated) == {"ann example.com/v1": {}, "bob example.com/v2": {"f:port": {}}}
     # What is stored, before and after in the version of the other owner, what is written, and the answer.
     assert len(webhook.reviews) == 5
 
 
 async def test_an_apply_comes_into_conflict_with_owners_in_other_versions(hosts: Api) -> None:
     await hosts.ok("POST", f"{V1}?fieldManager=ann", host("v1", "b", host="y:2"))
-    wanted, target = host("v2", "b", port=3), f"{V2}/b?fieldManager=bob"
-    refused = await hosts.call("PATCH", target, wanted, content_type=APPLY)
+    manifest, target = host("v2", "b", port=3), f"{V2}/b?fieldManager=bob"
+    refused = await hosts.call("PATCH", target, manifest, content_type=APPLY)
     assert (refused.status, [cause["field"] for cause in refused.json["details"]["causes"]]) == (
         409,
         [".spec.host"],
     )
-    found = await hosts.ok("PATCH", f"{target}&force=true", wanted, content_type=APPLY)
-    assert _owned(found)["bob example.com/v2"] == {"f:port": {}}
+    applied = await hosts.ok("PATCH", f"{target}&force=true", manifest, content_type=APPLY)
+    assert _owned(applied)["bob example.com/v2"] == {"f:port": {}}
 
 
 async def test_a_webhook_that_cannot_be_asked_leaves_nobody_an_owner(
@@ -149,15 +149,15 @@ async def test_a_webhook_that_cannot_be_asked_leaves_nobody_an_owner(
 ) -> None:
     await hosts.ok("PATCH", f"{V2}/a?fieldManager=bob", {"spec": {"port": 2}}, content_type=MERGE)
     webhook.answers["/convert"] = lambda _: {"result": {"status": "Failed", "message": "no"}}
-    found = await hosts.ok("PATCH", f"{V1}/a", {"spec": {"host": "z:1"}}, content_type=MERGE)
-    assert "managedFields" not in found["metadata"]
+    updated = await hosts.ok("PATCH", f"{V1}/a", {"spec": {"host": "z:1"}}, content_type=MERGE)
+    assert "managedFields" not in updated["metadata"]
 
 
 async def test_a_list_is_converted_in_one_request(hosts: Api, webhook: WebhookServer) -> None:
     await hosts.ok("POST", V1, host("v1", "b", host="y:2"))
-    found = await hosts.ok("GET", V2)
-    assert (found["apiVersion"], found["kind"]) == ("example.com/v2", "HostList")
-    assert [item["spec"]["port"] for item in found["items"]] == [1, 2]
+    listing = await hosts.ok("GET", V2)
+    assert (listing["apiVersion"], listing["kind"]) == ("example.com/v2", "HostList")
+    assert [item["spec"]["port"] for item in listing["items"]] == [1, 2]
     assert len(webhook.reviews) == 1
 
 
@@ -204,9 +204,9 @@ async def test_a_webhook_that_fails_is_named(
     hosts: Api, webhook: WebhookServer, answer: Json, text: str
 ) -> None:
     webhook.answers["/convert"] = lambda _: answer
-    found = await hosts.call("GET", f"{V2}/a")
-    assert found.status == 500
-    assert found.message == f"conversion webhook for example.com/v1, Kind=Host {text}"
+    response = await hosts.call("GET", f"{V2}/a")
+    assert response.status == 500
+    assert response.message == f"conversion webhook for example.com/v1, Kind=Host {text}"
 
 
 async def test_an_admission_webhook_sees_the_version_that_it_asks_for(
@@ -228,10 +228,10 @@ async def test_an_admission_webhook_sees_the_version_that_it_asks_for(
 async def test_a_version_is_applied_in_its_own_fields(hosts: Api) -> None:
     applied = host("v2", "a", name="z", port=7)
     target = f"{V2}/a?fieldManager=x&force=true"
-    found = await hosts.ok("PATCH", target, applied, content_type=APPLY)
-    assert found["spec"] == {"name": "z", "port": 7}
+    updated = await hosts.ok("PATCH", target, applied, content_type=APPLY)
+    assert updated["spec"] == {"name": "z", "port": 7}
     assert (await hosts.ok("GET", f"{V1}/a"))["spec"] == {"host": "z:7"}
-    [entry] = [one for one in found["metadata"]["managedFields"] if one["operation"] == "Apply"]
+    [entry] = [item for item in updated["metadata"]["managedFields"] if item["operation"] == "Apply"]
     assert entry["apiVersion"] == "example.com/v2"
     made = await hosts.call(
         "PATCH", f"{V2}/new?fieldManager=x", host("v2", "new", name="n", port=1), content_type=APPLY

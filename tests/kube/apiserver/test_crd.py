@@ -91,8 +91,8 @@ def put(
 
 
 def condition(crd: Json, kind: str) -> Json:
-    found: Json = next(c for c in crd["status"]["conditions"] if c["type"] == kind)
-    return found
+    entry: Json = next(c for c in crd["status"]["conditions"] if c["type"] == kind)
+    return entry
 
 
 LABEL = (
@@ -464,21 +464,21 @@ def test_a_served_kind_has_its_definition(registry: Registry) -> None:
     crd["spec"]["names"]["shortNames"] = ["br"]
     crd["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".spec.a"}]
     assert put(registry, crd) == []
-    found = registry.find("example.com", "v1", "bars")
-    assert found is not None
+    registered = registry.find("example.com", "v1", "bars")
+    assert registered is not None
     assert registry.generation > before
-    assert found is registry.by_kind("example.com", "Bar") is registry.by_resource("example.com", "bars")
-    assert (found.bucket, found.resource, found.api_version) == (
+    assert registered is registry.by_kind("example.com", "Bar") is registry.by_resource("example.com", "bars")
+    assert (registered.bucket, registered.resource, registered.api_version) == (
         "example.com/bars",
         "bars.example.com",
         "example.com/v1",
     )
-    assert found.prefix == b'{"apiVersion":"example.com/v1","kind":"Bar","metadata":'
-    assert found.list_prefix == b'{"apiVersion":"example.com/v1","kind":"BarList","metadata":'
-    assert found.status_subresource
-    assert found.short_names == ("br",)
-    assert found.selectable_fields == ("spec.a",)
-    assert [column.name for column in found.columns] == ["Name", "Age"]
+    assert registered.prefix == b'{"apiVersion":"example.com/v1","kind":"Bar","metadata":'
+    assert registered.list_prefix == b'{"apiVersion":"example.com/v1","kind":"BarList","metadata":'
+    assert registered.status_subresource
+    assert registered.short_names == ("br",)
+    assert registered.selectable_fields == ("spec.a",)
+    assert [column.name for column in registered.columns] == ["Name", "Age"]
 
 
 def test_all_versions_share_their_rows_and_the_newest_is_preferred(registry: Registry) -> None:

@@ -56,9 +56,9 @@ def damage(tmp_path: Path, start_api: StartApi) -> Damage:
 each_part = pytest.mark.parametrize("part", ["meta", "body"])
 
 
-def names(found: dict[str, object]) -> set[str]:
+def names(listing: dict[str, object]) -> set[str]:
     """Of a list's items, but for what each namespace has."""
-    items = found["items"]
+    items = listing["items"]
     assert isinstance(items, list)
     return {item["metadata"]["name"] for item in items} - {"kube-root-ca.crt"}
 

@@ -84,10 +84,10 @@ def test_a_version_lists_its_resources_and_their_status(registry: Registry) -> N
         "kind": "Certificate",
         "verbs": ["get", "patch", "update"],
     }
-    found = ask(registry, "/api/v1")["resources"]
+    listed = ask(registry, "/api/v1")["resources"]
     # As a cluster of Kubernetes' own says it.
-    assert next(r for r in found if r["name"] == "secrets")["storageVersionHash"] == "S6u1pOWzb84="
-    core = {r["name"]: r.get("shortNames") for r in found}
+    assert next(r for r in listed if r["name"] == "secrets")["storageVersionHash"] == "S6u1pOWzb84="
+    core = {r["name"]: r.get("shortNames") for r in listed}
     assert core == {
         "configmaps": ["cm"],
         "endpoints": ["ep"],
@@ -123,8 +123,8 @@ def test_everything_is_told_at_once_to_those_who_ask_for_it(
 ) -> None:
     response = discovery.respond(registry, "/apis", accept)
     assert response is not None
-    wanted = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-    assert response.headers["content-type"] == wanted
+    media_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+    assert response.headers["content-type"] == media_type
     assert response.headers["vary"] == "Accept"
     content = msgspec.json.decode(response.body)
     assert content["apiVersion"] == f"apidiscovery.k8s.io/{version}"
@@ -193,13 +193,13 @@ def test_versions_are_ordered_by_maturity() -> None:
 
 def test_the_aggregated_form_may_be_kept_and_asked_for_again(registry: Registry) -> None:
     for version in ("v2", "v2beta1"):
-        wanted = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
-        first = discovery.respond(registry, "/apis", wanted)
+        media_type = f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
+        first = discovery.respond(registry, "/apis", media_type)
         assert first is not None
         assert (first.headers["cache-control"], first.headers["vary"]) == ("public", "Accept")
-        assert first.headers["content-type"] == wanted
+        assert first.headers["content-type"] == media_type
         assert len(first.headers["etag"]) == 130
-        another = discovery.respond(registry, "/apis", wanted, f"W/{first.headers['etag']}")
+        another = discovery.respond(registry, "/apis", media_type, f"W/{first.headers['etag']}")
         assert another is not None
         assert another.status == 200
 

@@ -108,26 +108,26 @@ async def test_lists_are_lists_in_protobuf_too(api: Api, options: str) -> None:
     # In a list of its own kind, protobuf does not say what each item is.
     for item in as_json["items"]:
         del item["apiVersion"], item["kind"]
-    found = read(response)
-    for item in found["items"]:
+    listing = read(response)
+    for item in listing["items"]:
         item["metadata"].setdefault("managedFields", None)
     for item in as_json["items"]:
         item["metadata"].setdefault("managedFields", None)
-    assert found == as_json
+    assert listing == as_json
 
 
 async def test_a_long_list_is_whole(api: Api) -> None:
     for number in range(620):
         await api.ok("POST", CONFIG_MAPS, config_map(f"a{number}"))
-    found = read(await api.raw("GET", CONFIG_MAPS, accept=TYPED))
-    assert len({item["metadata"]["name"] for item in found["items"]}) >= 620
+    listing = read(await api.raw("GET", CONFIG_MAPS, accept=TYPED))
+    assert len({item["metadata"]["name"] for item in listing["items"]}) >= 620
 
 
 async def test_metadata_of_any_kind_comes_in_protobuf(api: Api) -> None:
     await api.certificate("web")
-    one = read(await api.raw("GET", f"{CERTIFICATES}/web", accept=METADATA))
-    assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
-    assert one["metadata"]["name"] == "web"
+    obj = read(await api.raw("GET", f"{CERTIFICATES}/web", accept=METADATA))
+    assert (obj["kind"], obj["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+    assert obj["metadata"]["name"] == "web"
     plural = METADATA.replace("as=PartialObjectMetadata", "as=PartialObjectMetadataList")
     many = read(await api.raw("GET", CERTIFICATES, accept=plural))
     assert many["kind"] == "PartialObjectMetadataList"
@@ -151,7 +151,7 @@ async def test_neither_tables_in_protobuf_nor_watches_in_yaml(api: Api, accept: 
 
 def frames(chunk: bytes) -> list[tuple[str, Any]]:
     """Type and object of the events in a piece of a watch."""
-    found = []
+    events = []
     while chunk:
         size = int.from_bytes(chunk[:4], "big")
         message, chunk = chunk[4 : 4 + size], chunk[4 + size :]
@@ -162,8 +162,8 @@ def frames(chunk: bytes) -> list[tuple[str, Any]]:
         assert isinstance(obj, tuple)
         raw = reading.small(*obj)[1]
         assert isinstance(raw, tuple)
-        found.append((message[slice(*kind)].decode(), codec.decode(message[slice(*raw)])))
-    return found
+        events.append((message[slice(*kind)].decode(), codec.decode(message[slice(*raw)])))
+    return events
 
 
 async def test_a_watch_is_a_stream_of_frames(api: Api) -> None:

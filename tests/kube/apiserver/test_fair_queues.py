@@ -115,8 +115,8 @@ def _perform(scene: Scene, what: str, who: str | int | None, seats: int | None) 
             scene.ask(user, seats or 1)
         case "answer", int(index) if scene.running:
             scene.answer(scene.running[index % len(scene.running)])
-        case "go away", int(index) if found := scene.all_waiting():
-            scene.go_away(found[index % len(found)])
+        case "go away", int(index) if waiting := scene.all_waiting():
+            scene.go_away(waiting[index % len(waiting)])
         case "turn", _:
             scene.new_turn()
         case "wait", int(seconds):

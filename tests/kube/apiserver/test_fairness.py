@@ -210,7 +210,7 @@ async def test_a_turn_of_the_loop_belongs_to_no_user_alone(start_api: StartApi) 
     polite, admin = ask(api, "polite", A_SECRET), ask(api, "admin", A_SECRET)
     before: list[int] = []
     for task in (polite, admin):
-        task.add_done_callback(lambda _: before.append(sum(one.done() for one in greedy)))
+        task.add_done_callback(lambda _: before.append(sum(request.done() for request in greedy)))
     assert {(await task).status for task in (polite, admin)} == {200}
     assert max(before) <= 3 * 32
     assert {(await task).status for task in greedy} <= {200, 429}

@@ -38,8 +38,8 @@ _prefixes = itertools.count()
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An etcd for all tests of this module: each uses a prefix of its own."""
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
-        yield found
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as etcd_server:
+        yield etcd_server
 
 
 async def open_on(etcd: Etcd, prefix: str) -> Store:
@@ -66,8 +66,8 @@ def start_api(start_api: StartApi, open_store: OpenStore) -> StartApi:
     async def start(**options: Any) -> Api:
         if "store" not in options:
             options["store"] = await open_store()
-        found: Api = await start_api(**options)
-        return found
+        started: Api = await start_api(**options)
+        return started
 
     return start
 
@@ -108,8 +108,8 @@ def look_ahead(request: pytest.FixtureRequest) -> bool:
 async def server(start_api: StartApi, *, look: bool = True, retries: bool = True) -> Api:
     """A server whose names are predictable."""
     gates = FeatureGates({NAME_GENERATION_RETRIES: retries, NAME_GENERATION_LOOK_AHEAD: look})
-    found: Api = await start_api(name_suffix=counting(), gates=gates)
-    return found
+    started: Api = await start_api(name_suffix=counting(), gates=gates)
+    return started
 
 
 async def test_the_last_attempt_may_succeed(start_api: StartApi, *, look_ahead: bool) -> None:
@@ -313,7 +313,9 @@ async def test_the_schema_judges_every_name(
 
 
 _NAMED_BY_RULE = {"customresourcedefinitions", "apiservices"}
-GENERATED = [one for one in resources() if one[1] not in _NAMED_BY_RULE and "review" not in one[1]]
+GENERATED = [
+    resource for resource in resources() if resource[1] not in _NAMED_BY_RULE and "review" not in resource[1]
+]
 
 
 async def test_every_kind_gets_a_second_name(start_api: StartApi) -> None:
@@ -321,8 +323,8 @@ async def test_every_kind_gets_a_second_name(start_api: StartApi) -> None:
     api = await start_api(name_suffix=lambda: next(suffixes))
     for group, plural in GENERATED:
         root = root_of(group)
-        found = (await api.ok("GET", root))["resources"]
-        resource = next(one for one in found if one["name"] == plural)
+        listed = (await api.ok("GET", root))["resources"]
+        resource = next(entry for entry in listed if entry["name"] == plural)
         path = f"{root}/namespaces/default/{plural}" if resource["namespaced"] else f"{root}/{plural}"
         body = valid_object(group, plural, resource["kind"], 0)
         prefix = f"{group.partition('.')[0] or 'core'}-"

@@ -28,32 +28,34 @@ ON_PATHS = st.builds(Rule, verbs=words(_VERBS), non_resource_urls=words(_PATHS))
 RULES = st.lists(ON_RESOURCES | ON_PATHS, max_size=4)
 
 
-def is_covered(piece: Rule, held: list[Rule]) -> bool:
+def is_covered(piece: Rule, granted: list[Rule]) -> bool:
     """As the authorizer would answer who asks for it."""
     (verb,) = piece.verbs
     if piece.non_resource_urls:
-        return any(own.covers_path(verb, piece.non_resource_urls[0]) for own in held)
+        return any(own.covers_path(verb, piece.non_resource_urls[0]) for own in granted)
     resource, _, subresource = piece.resources[0].partition("/")
     return any(
         own.covers(verb, piece.api_groups[0], resource, subresource)
         and (not own.resource_names or bool({*piece.resource_names} & {*own.resource_names}))
-        for own in held
+        for own in granted
     )
 
 
 @settings(max_examples=300, deadline=None)
-@given(wanted=RULES, held=RULES)
-def test_what_is_missing_is_what_the_authorizer_would_refuse(wanted: list[Rule], held: list[Rule]) -> None:
-    pieces = missing(wanted, [])
-    assert len(pieces) == count_pieces(wanted)
-    assert missing(wanted, held) == [piece for piece in pieces if not is_covered(piece, held)]
+@given(requested=RULES, granted=RULES)
+def test_what_is_missing_is_what_the_authorizer_would_refuse(
+    requested: list[Rule], granted: list[Rule]
+) -> None:
+    pieces = missing(requested, [])
+    assert len(pieces) == count_pieces(requested)
+    assert missing(requested, granted) == [piece for piece in pieces if not is_covered(piece, granted)]
 
 
 def test_much_that_is_held_is_looked_up_by_what_is_asked_for() -> None:
     many = tuple(f"w{number}" for number in range(500))
-    held = [Rule(verbs=many, api_groups=many, resources=many)]
-    assert missing([Rule(("w1",), ("w2",), ("w3",))], held) == []
-    assert len(missing([Rule(("w1",), ("w2",), ("w500",))], held)) == 1
+    granted = [Rule(verbs=many, api_groups=many, resources=many)]
+    assert missing([Rule(("w1",), ("w2",), ("w3",))], granted) == []
+    assert len(missing([Rule(("w1",), ("w2",), ("w500",))], granted)) == 1
 
 
 def test_pieces_are_counted_without_being_made() -> None:

@@ -151,8 +151,8 @@ async def test_requests_in_one_packet_are_answered_one_after_the_other(line: Lin
     await turns()
     assert len(line.asked) == 1
     line.go.set()
-    found = [part.split(b"\r\n")[0].decode() for part in (await telling).split(b"x-at: ")[1:]]
-    assert found == [*(f"/{number}" for number in range(20)), "/last"]
+    targets = [part.split(b"\r\n")[0].decode() for part in (await telling).split(b"x-at: ")[1:]]
+    assert targets == [*(f"/{number}" for number in range(20)), "/last"]
 
 
 async def test_a_request_may_come_byte_by_byte(line: Line) -> None:

@@ -23,10 +23,10 @@ async def test_long_tables_are_streamed_whole(api: Api, include: str) -> None:
 
 async def test_an_empty_list_of_metadata(api: Api) -> None:
     accept = PARTIAL.replace("Metadata", "MetadataList", 1)
-    found = await api.ok("GET", f"{SECRETS}?labelSelector=nobody", accept=accept)
-    assert (found["kind"], found["items"]) == ("PartialObjectMetadataList", None)
-    whole = await api.ok("GET", f"{SECRETS}?labelSelector=nobody")
-    assert whole["items"] == []
+    listing = await api.ok("GET", f"{SECRETS}?labelSelector=nobody", accept=accept)
+    assert (listing["kind"], listing["items"]) == ("PartialObjectMetadataList", None)
+    full = await api.ok("GET", f"{SECRETS}?labelSelector=nobody")
+    assert full["items"] == []
 
 
 async def test_a_limit_does_not_count_for_a_list_of_any_revision(api: Api) -> None:

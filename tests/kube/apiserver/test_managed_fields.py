@@ -228,8 +228,8 @@ async def test_what_was_there_before_the_first_apply_has_an_owner(api: Api) -> N
     await api.ok("POST", CONFIG_MAPS, config_map("a", x="1"))
     reset: Json = {"metadata": {"managedFields": [{}]}}
     await api.ok("PATCH", f"{CONFIG_MAPS}/a", reset, content_type=MERGE)
-    found = await apply(api, config_map("a", y="1"), "ann")
-    assert owners(found.json) == {
+    applied = await apply(api, config_map("a", y="1"), "ann")
+    assert owners(applied.json) == {
         "before-first-apply Update": {"f:data": {".": {}, "f:x": {}}},
         "ann Apply": {"f:data": {"f:y": {}}},
     }

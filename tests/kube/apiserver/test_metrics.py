@@ -34,7 +34,9 @@ async def value(api: Api, name: str, **labels: str) -> float:
     """The sum of the samples that have these labels."""
     samples = await scrape(api)
     return sum(
-        number for (found, has), number in samples.items() if found == name and labels.items() <= set(has)
+        number
+        for (sample_name, has), number in samples.items()
+        if sample_name == name and labels.items() <= set(has)
     )
 
 

@@ -20,20 +20,20 @@ from certwright.kube.util.tasks import TaskSet
 class Listener:
     """An observer that notes what it is told, together with others."""
 
-    def __init__(self, name: str, told: list[str], *, observed_buckets: Collection[str] | None) -> None:
+    def __init__(self, name: str, calls: list[str], *, observed_buckets: Collection[str] | None) -> None:
         self._name = name
-        self._told = told
+        self._calls = calls
         self.observed_buckets = observed_buckets
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Note a write."""
-        self._told.append(
+        self._calls.append(
             f"{self._name}: {'' if previous is None else 're'}wrote {definition.plural} {row.key.name}"
         )
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
         """Note a deletion."""
-        self._told.append(f"{self._name}: removed {definition.plural} {row.key.name}")
+        self._calls.append(f"{self._name}: removed {definition.plural} {row.key.name}")
 
 
 @pytest.fixture
@@ -59,9 +59,10 @@ async def write(backend: Backend, plural: str, name: str) -> Row:
 async def test_observers_are_told_of_what_they_hear_of_in_the_order_in_which_they_came(
     backend: Backend,
 ) -> None:
-    told: list[str] = []
+    calls: list[str] = []
     backend.observe(
-        Listener("all", told, observed_buckets=None), Listener("secrets", told, observed_buckets=("secrets",))
+        Listener("all", calls, observed_buckets=None),
+        Listener("secrets", calls, observed_buckets=("secrets",)),
     )
     await write(backend, "configmaps", "a")
     row = await write(backend, "secrets", "b")
@@ -69,7 +70,7 @@ async def test_observers_are_told_of_what_they_hear_of_in_the_order_in_which_the
     assert definition is not None
     row = await backend.put(definition, row.key, saying("c"), previous=row)
     await backend.delete(definition, row, saying("d"))
-    assert told == [
+    assert calls == [
         "all: wrote configmaps a",
         "all: wrote secrets b",
         "secrets: wrote secrets b",
@@ -81,9 +82,9 @@ async def test_observers_are_told_of_what_they_hear_of_in_the_order_in_which_the
 
 
 async def test_an_observer_that_comes_later_is_told_of_what_follows(backend: Backend) -> None:
-    told: list[str] = []
-    backend.observe(Listener("first", told, observed_buckets=None))
+    calls: list[str] = []
+    backend.observe(Listener("first", calls, observed_buckets=None))
     await write(backend, "secrets", "a")
-    backend.observe(Listener("later", told, observed_buckets=("secrets",)))
+    backend.observe(Listener("later", calls, observed_buckets=("secrets",)))
     await write(backend, "secrets", "b")
-    assert told == ["first: wrote secrets a", "first: wrote secrets b", "later: wrote secrets b"]
+    assert calls == ["first: wrote secrets a", "first: wrote secrets b", "later: wrote secrets b"]

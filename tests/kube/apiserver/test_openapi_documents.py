@@ -34,8 +34,8 @@ _IN_PLACE: Json = {
 
 @cache
 def vectors() -> Json:
-    found: Json = msgspec.json.decode(lzma.decompress(_DATA.read_bytes()))
-    return found
+    loaded: Json = msgspec.json.decode(lzma.decompress(_DATA.read_bytes()))
+    return loaded
 
 
 @cache
@@ -72,8 +72,10 @@ def _is_noise(key: str, value: Any) -> bool:
 
 
 def schemas(document: Json) -> Json:
-    found: Json = document["definitions"] if "definitions" in document else document["components"]["schemas"]
-    return found
+    definitions: Json = (
+        document["definitions"] if "definitions" in document else document["components"]["schemas"]
+    )
+    return definitions
 
 
 @pytest.mark.parametrize("name", sorted(vectors()["documents"]))
@@ -91,5 +93,5 @@ def test_metadata_and_options_have_the_schemas_of_kubernetes(form: str) -> None:
     ours = copy.deepcopy(schemas(documents()[form]))
     # Which groups know these options depends on the server.
     ours[f"{_META}DeleteOptions"].pop("x-kubernetes-group-version-kind")
-    wanted = theirs.keys() - _IN_PLACE.keys()
-    assert {name: ours.get(name) for name in wanted} == {name: theirs[name] for name in wanted}
+    names = theirs.keys() - _IN_PLACE.keys()
+    assert {name: ours.get(name) for name in names} == {name: theirs[name] for name in names}

@@ -138,8 +138,8 @@ async def test_a_running_server_renews_its_ca_and_kubeconfigs_of_before_go_on(tm
         async with connected(server.kubeconfig) as client:
 
             async def is_published() -> bool:
-                found = await client.get(CONFIG_MAPS, "kube-root-ca.crt", "default")
-                return found.data["ca.crt"].encode() == after
+                config_map = await client.get(CONFIG_MAPS, "kube-root-ca.crt", "default")
+                return config_map.data["ca.crt"].encode() == after
 
             await eventually(is_published)
     finally:

@@ -23,8 +23,8 @@ async def _names(api: Api) -> set[str]:
 
 async def test_every_group_of_ours_has_an_api_service_that_is_available(api: Api) -> None:
     assert {"v1.", "v1.rbac.authorization.k8s.io", "v1.cert-manager.io"} <= await _names(api)
-    found = await api.ok("GET", f"{API_SERVICES}/v1.cert-manager.io")
-    assert found["status"]["conditions"][0]["reason"] == "Local"
+    api_service = await api.ok("GET", f"{API_SERVICES}/v1.cert-manager.io")
+    assert api_service["status"]["conditions"][0]["reason"] == "Local"
     assert (await api.call("GET", f"{API_SERVICES}/v1.apiregistration.k8s.io")).status == 404
 
 

@@ -25,8 +25,8 @@ Json = dict[str, Any]
 async def enforce(api: Api, new_policy: Json, *bindings: Json) -> None:
     """Create a policy and its bindings."""
     assert (await api.call("POST", POLICIES, new_policy)).status == 201
-    for one in bindings or (binding(),):
-        answer = await api.call("POST", BINDINGS, one)
+    for item in bindings or (binding(),):
+        answer = await api.call("POST", BINDINGS, item)
         assert answer.status == 201, answer.body
 
 

@@ -70,13 +70,13 @@ def metadata(*fields: bytes) -> bytes:
 def test_fields_that_nobody_knows_are_skipped() -> None:
     unknown = b"\xf8\x7f\x05" + b"\xf9\x7f" + bytes(8) + b"\xfd\x7f" + bytes(4) + b"\xfa\x7f\x02ab"
     group = b"\xfb\x7f\x08\x01\x0b\x12\x01a\x0c\xfc\x7f"
-    found = protobuf.decode(secret(unknown, group, metadata(b"\x0a\x01a")))
-    assert found == {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
+    decoded = protobuf.decode(secret(unknown, group, metadata(b"\x0a\x01a")))
+    assert decoded == {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
 
 
 def test_a_message_in_two_parts_is_one_and_the_last_value_counts() -> None:
-    found = protobuf.decode(secret(metadata(b"\x0a\x01a", b"\x1a\x01n"), metadata(b"\x0a\x01b")))
-    assert found["metadata"] == {"name": "b", "namespace": "n"}
+    decoded = protobuf.decode(secret(metadata(b"\x0a\x01a", b"\x1a\x01n"), metadata(b"\x0a\x01b")))
+    assert decoded["metadata"] == {"name": "b", "namespace": "n"}
     emptied = protobuf.decode(secret(metadata(b"\x0a\x01a"), metadata(b"\x0a\x00")))
     assert emptied["metadata"] == {}
 
@@ -199,11 +199,11 @@ def test_a_flood_of_fields_is_over_soon(flood: bytes, refused: bool) -> None:
 def answers_or_refuses(body: bytes) -> None:
     """Whatever comes in, an object comes out that has a JSON form, or a `BadRequest`."""
     try:
-        found = protobuf.decode(body, api_version="v1", kind="Secret")
+        decoded = protobuf.decode(body, api_version="v1", kind="Secret")
     except BadRequest:
         return
-    msgspec.json.encode(found)
-    protobuf.encode(found)
+    msgspec.json.encode(decoded)
+    protobuf.encode(decoded)
 
 
 @given(st.binary(max_size=300), st.sampled_from(["Secret", "Pod", "Event", "DeleteOptions"]))

@@ -45,6 +45,6 @@ def test_what_is_no_quantity_is_told(text: str) -> None:
 
 
 async def test_quantities_of_built_in_kinds_are_written_anew(api: Api) -> None:
-    wanted = {"metadata": {"name": "a"}, "spec": {"hard": {"cpu": "1000m", "memory": "1024Ki", "pods": 3}}}
-    made = await api.ok("POST", "/api/v1/namespaces/default/resourcequotas", wanted)
+    manifest = {"metadata": {"name": "a"}, "spec": {"hard": {"cpu": "1000m", "memory": "1024Ki", "pods": 3}}}
+    made = await api.ok("POST", "/api/v1/namespaces/default/resourcequotas", manifest)
     assert made["spec"]["hard"] == {"cpu": "1", "memory": "1Mi", "pods": "3"}

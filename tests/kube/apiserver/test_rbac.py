@@ -22,10 +22,10 @@ RBAC = f"/apis/{GROUP}/v1"
 
 
 def rule(verbs: str, resources: str = "", group: str = "", **more: Any) -> Json:
-    found: Json = {"verbs": verbs.split(), **more}
+    policy_rule: Json = {"verbs": verbs.split(), **more}
     if resources:
-        found |= {"apiGroups": [group], "resources": resources.split()}
-    return found
+        policy_rule |= {"apiGroups": [group], "resources": resources.split()}
+    return policy_rule
 
 
 def subject(kind: str, name: str, **more: Any) -> Json:
@@ -110,18 +110,18 @@ def test_a_role_binding_holds_in_its_namespace_only() -> None:
 
 def test_reasons() -> None:
     judge = authorizer(rule("get", "secrets"), namespace="team", to=subject("ServiceAccount", "robot"))
-    found = judge.explain(ROBOT, Action("get", resource="secrets", namespace="team"))
-    assert found.reason == (
+    decision = judge.explain(ROBOT, Action("get", resource="secrets", namespace="team"))
+    assert decision.reason == (
         'RBAC: allowed by RoleBinding "it/team" of ClusterRole "it" to ServiceAccount "robot/team"'
     )
     judge = authorizer(rule("get", "secrets"))
-    found = judge.explain(EVE, Action("get", resource="secrets"))
-    assert found.reason == 'RBAC: allowed by ClusterRoleBinding "it" of ClusterRole "it" to User "eve"'
+    decision = judge.explain(EVE, Action("get", resource="secrets"))
+    assert decision.reason == 'RBAC: allowed by ClusterRoleBinding "it" of ClusterRole "it" to User "eve"'
     rbac = Rbac()
     binding = {"roleRef": {"kind": "ClusterRole", "name": "gone"}, "subjects": [subject("User", "eve")]}
     put(rbac, "clusterrolebindings", "", binding)
-    found = RbacAuthorizer(rbac).explain(EVE, Action("get", resource="secrets"))
-    assert found.reason == 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found'
+    decision = RbacAuthorizer(rbac).explain(EVE, Action("get", resource="secrets"))
+    assert decision.reason == 'RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found'
 
 
 def test_an_answer_that_is_remembered_takes_microseconds() -> None:
@@ -229,8 +229,8 @@ async def test_default_roles_get_back_what_they_lost(start_api: StartApi, api: A
             role["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] = "false"
         await api.ok("PUT", path, role)
         again = await start_api(store=api.store)
-        found = (await again.ok("GET", path))["rules"]
-        assert (len(found) == 1) if kept else (len(found) == 2)
+        remaining = (await again.ok("GET", path))["rules"]
+        assert (len(remaining) == 1) if kept else (len(remaining) == 2)
 
 
 # --- nobody grants what he does not have ------------------------------------------------------------------
@@ -262,8 +262,10 @@ async def test_a_role_may_hold_what_its_author_holds(api: Api) -> None:
         '{APIGroups:[""], Resources:["pods"], Verbs:["get"]}\n'
         '{APIGroups:[""], Resources:["secrets"], Verbs:["delete"]}'
     )
-    found = await eve.call("PATCH", f"{ROLES}/reader", {"rules": [rule("*", "*", "*")]}, content_type=MERGE)
-    assert found.status == 403
+    response = await eve.call(
+        "PATCH", f"{ROLES}/reader", {"rules": [rule("*", "*", "*")]}, content_type=MERGE
+    )
+    assert response.status == 403
     label = {"metadata": {"labels": {"a": "b"}}}
     assert (await eve.call("PATCH", f"{ROLES}/reader", label, content_type=MERGE)).status == 200
 

@@ -115,7 +115,7 @@ async def test_lists_are_ordered_and_of_one_revision(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("selector", "found"),
+    ("selector", "expected"),
     [
         ("app=web", ["a", "b"]),
         ("app==web,tier=1", ["a"]),
@@ -129,12 +129,12 @@ async def test_lists_are_ordered_and_of_one_revision(api: Api) -> None:
         ("app=", []),
     ],
 )
-async def test_labels_select(api: Api, selector: str, found: list[str]) -> None:
+async def test_labels_select(api: Api, selector: str, expected: list[str]) -> None:
     labels = {"a": {"app": "web", "tier": "1"}, "b": {"app": "web"}, "c": {"app": "db", "tier": "3"}, "d": {}}
     for name, given in labels.items():
         await api.secret(name, labels=given)
     target = selector.replace("!", "%21").replace(" ", "%20").replace(",", "%2C")
-    assert names(await api.ok("GET", f"{SECRETS}?labelSelector={target}")) == found
+    assert names(await api.ok("GET", f"{SECRETS}?labelSelector={target}")) == expected
 
 
 _LABEL_RULE = (
@@ -253,16 +253,16 @@ async def test_pages_are_of_one_revision(api: Api) -> None:
 async def test_pages_of_a_selection_are_full(api: Api) -> None:
     for number in range(20):
         await api.secret(f"s{number:02}", labels={"third": "yes" if number % 3 == 0 else "no"})
-    found: list[str] = []
+    listed: list[str] = []
     token = ""
     while True:
         page = await api.ok("GET", f"{SECRETS}?limit=2&labelSelector=third%3Dyes&continue={token}")
-        found += names(page)
+        listed += names(page)
         token = page["metadata"].get("continue", "")
         assert len(page["items"]) == 2 or not token
         if not token:
             break
-    assert found == [f"s{number:02}" for number in range(0, 20, 3)]
+    assert listed == [f"s{number:02}" for number in range(0, 20, 3)]
 
 
 async def test_an_old_page_says_so_and_how_to_go_on(start_api: StartApi) -> None:
@@ -426,15 +426,15 @@ async def test_a_page_of_all_namespaces_goes_on_in_the_next(api: Api) -> None:
     for namespace in ("default", "kube-system"):
         for name in "ab":
             await api.secret(name, namespace)
-    found: list[tuple[str, str]] = []
+    listed: list[tuple[str, str]] = []
     token = ""
     while True:
         page = await api.ok("GET", f"/api/v1/secrets?limit=1&fieldSelector=type%3DOpaque&continue={token}")
-        found += [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in page["items"]]
+        listed += [(item["metadata"]["namespace"], item["metadata"]["name"]) for item in page["items"]]
         token = page["metadata"].get("continue", "")
         if not token:
             break
-    assert found == [(namespace, name) for namespace in ("default", "kube-system") for name in "ab"]
+    assert listed == [(namespace, name) for namespace in ("default", "kube-system") for name in "ab"]
 
 
 async def test_lists_of_custom_objects_always_say_how_to_go_on(api: Api) -> None:
@@ -490,13 +490,13 @@ async def test_a_list_with_a_limit_ends_early_where_objects_are_large_and_contin
     for number in range(25):
         made = {"metadata": {"name": f"c{number:02}"}, "data": {"x": "y" * 100_000}}
         await api.ok("POST", CONFIG_MAPS, made)
-    found, token, pages = list[str](), "", 0
+    listed, token, pages = list[str](), "", 0
     while pages == 0 or token:
         page = await api.ok("GET", f"{CONFIG_MAPS}?limit=500&continue={token}")
-        found, pages, token = found + names(page), pages + 1, page["metadata"].get("continue", "")
+        listed, pages, token = listed + names(page), pages + 1, page["metadata"].get("continue", "")
         assert len(msgspec.json.encode(page)) < 1_300_000
-        assert page["metadata"].get("remainingItemCount", 0) == 25 - len(found)
-    assert (found, pages) == ([f"c{number:02}" for number in range(25)], 3)
+        assert page["metadata"].get("remainingItemCount", 0) == 25 - len(listed)
+    assert (listed, pages) == ([f"c{number:02}" for number in range(25)], 3)
 
 
 async def test_a_table_has_the_printer_columns(api: Api) -> None:
@@ -509,18 +509,18 @@ async def test_a_table_has_the_printer_columns(api: Api) -> None:
         (row,) = table["rows"]
         assert row["cells"][0] == "web"
         assert row["object"]["kind"] == "PartialObjectMetadata"
-    whole = await api.ok("GET", f"{CERTIFICATES}?includeObject=Object", accept=TABLE)
-    assert whole["rows"][0]["object"]["kind"] == "Certificate"
+    full_table = await api.ok("GET", f"{CERTIFICATES}?includeObject=Object", accept=TABLE)
+    assert full_table["rows"][0]["object"]["kind"] == "Certificate"
 
 
 async def test_metadata_only(api: Api) -> None:
     await api.secret("a", labels={"x": "y"})
-    one = await api.ok("GET", f"{SECRETS}/a", accept=PARTIAL)
-    assert (one["kind"], one["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
-    assert set(one) == {"kind", "apiVersion", "metadata"}
+    obj = await api.ok("GET", f"{SECRETS}/a", accept=PARTIAL)
+    assert (obj["kind"], obj["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+    assert set(obj) == {"kind", "apiVersion", "metadata"}
     many = await api.ok("GET", SECRETS, accept=PARTIAL.replace("Metadata", "MetadataList", 1))
     assert many["kind"] == "PartialObjectMetadataList"
-    assert many["items"] == [one]
+    assert many["items"] == [obj]
 
 
 @pytest.mark.parametrize(
@@ -584,8 +584,8 @@ async def test_health_check_by_check(api: Api, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(api.store, "get", broken)
     sick = await api.raw("GET", "/livez")
     assert (sick.status, b"[-]etcd failed: reason withheld" in sick.body) == (500, True)
-    one = await api.raw("GET", "/livez/etcd")
-    assert (one.status, one.body) == (500, b"internal server error: the disk is full\n")
+    response = await api.raw("GET", "/livez/etcd")
+    assert (response.status, response.body) == (500, b"internal server error: the disk is full\n")
 
 
 async def test_discovery_knows_what_is_served(api: Api) -> None:

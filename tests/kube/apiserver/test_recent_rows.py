@@ -70,9 +70,9 @@ def store() -> LaggingStore:
 
 @pytest.fixture
 async def api(start_api: StartApi, store: LaggingStore) -> Api:
-    found: Api = await start_api(store=store)
-    await found.settle()
-    return found
+    started: Api = await start_api(store=store)
+    await started.settle()
+    return started
 
 
 async def made(api: Api, **data: str) -> Json:

@@ -117,8 +117,8 @@ async def test_what_cannot_be_scaled(foos: Api) -> None:
 
 async def test_scale_is_in_discovery(foos: Api) -> None:
     resources = (await foos.ok("GET", "/apis/example.com/v1"))["resources"]
-    found = next(resource for resource in resources if resource["name"] == "foos/scale")
-    assert (found["group"], found["version"], found["kind"]) == ("autoscaling", "v1", "Scale")
+    scale = next(resource for resource in resources if resource["name"] == "foos/scale")
+    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ async def until_reason(api: Api, reason: str) -> None:
 
 
 async def test_a_definition_that_is_being_deleted_says_so_and_takes_nothing_new(foos: Api) -> None:
-    held = {"metadata": {"finalizers": ["example.com/wait"]}}
-    await foos.ok("PATCH", f"{BASE}/x", held, content_type=MERGE)
+    patch = {"metadata": {"finalizers": ["example.com/wait"]}}
+    await foos.ok("PATCH", f"{BASE}/x", patch, content_type=MERGE)
     marked = await foos.ok("DELETE", f"{CRDS}/foos.example.com")
     assert marked["status"]["conditions"][-1]["reason"] == "InstanceDeletionPending"
     await until_reason(foos, "InstanceDeletionInProgress")
     crd = await foos.ok("GET", f"{CRDS}/foos.example.com")
-    condition = next(one for one in crd["status"]["conditions"] if one["type"] == "Terminating")
+    condition = next(item for item in crd["status"]["conditions"] if item["type"] == "Terminating")
     assert (condition["status"], condition["reason"]) == ("True", "InstanceDeletionInProgress")
     answer = await foos.call("POST", BASE, {**FOO, "metadata": {"name": "z"}})
     assert answer.status == 403

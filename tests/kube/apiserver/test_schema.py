@@ -153,8 +153,8 @@ def errors_of(spec: Any) -> list[str]:
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_kubernetes(spec: Any, expected: list[str]) -> None:
-    whole = spec if spec == {} or not isinstance(spec, dict) or "a" in spec else {"a": "x", **spec}
-    assert errors_of(whole) == expected
+    full_spec = spec if spec == {} or not isinstance(spec, dict) or "a" in spec else {"a": "x", **spec}
+    assert errors_of(full_spec) == expected
 
 
 def test_a_one_of_that_nothing_matches_shows_the_nearest_branch() -> None:

@@ -48,8 +48,8 @@ def wanted(*, type: str = "kubernetes.io/service-account-token", **fields: Any) 
 
 
 async def entries(api: Api) -> dict[str, str]:
-    found = (await api.ok("GET", SECRET)).get("data", {})
-    return {name: base64.b64decode(value).decode() for name, value in found.items()}
+    data = (await api.ok("GET", SECRET)).get("data", {})
+    return {name: base64.b64decode(value).decode() for name, value in data.items()}
 
 
 async def given(api: Api, **fields: Any) -> str:
@@ -72,8 +72,8 @@ async def whoami(api: Api, token: str) -> Answer:
 @pytest.fixture
 async def api(start_api: StartApi) -> Api:
     """A server that has a CA to be checked by."""
-    found: Api = await start_api(root_ca="PEM")
-    return found
+    started: Api = await start_api(root_ca="PEM")
+    return started
 
 
 # --- what is put in ---------------------------------------------------------------------------------------
@@ -98,8 +98,8 @@ async def test_a_secret_that_names_an_account_is_given_its_token(api: Api) -> No
 async def test_the_token_speaks_for_its_account_for_years(api: Api) -> None:
     uid, token = await account(api), await given(api)
     for _ in range(2):
-        found = (await whoami(api, token)).json["status"]["userInfo"]
-        assert found == {
+        user = (await whoami(api, token)).json["status"]["userInfo"]
+        assert user == {
             "username": "system:serviceaccount:default:robot",
             "uid": uid,
             "groups": ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"],
@@ -123,9 +123,9 @@ async def test_what_is_taken_out_is_put_back(api: Api) -> None:
     change: Json = {"data": {"token": None, "namespace": None, "ca.crt": "Zm9yZ2Vk"}}
     await api.ok("PATCH", SECRET, change, content_type=MERGE)
     await api.settle()
-    found = await entries(api)
-    assert (found["ca.crt"], found["namespace"]) == ("PEM", "default")
-    assert (await whoami(api, found["token"])).status == 201
+    data = await entries(api)
+    assert (data["ca.crt"], data["namespace"]) == ("PEM", "default")
+    assert (await whoami(api, data["token"])).status == 201
     await api.ok("PATCH", SECRET, {"metadata": {"annotations": {UID: None}}}, content_type=MERGE)
     await api.settle()
     assert (await api.ok("GET", SECRET))["metadata"]["annotations"][UID] == uid
@@ -230,9 +230,9 @@ class Slow(MemoryStore):
 
     async def get(self, key: Key) -> Row | None:
         """What is there, after others have gone on."""
-        found = await super().get(key)
+        row = await super().get(key)
         await asyncio.sleep(0)
-        return found
+        return row
 
 
 async def test_two_requests_at_once_with_a_dead_token_are_both_refused(start_api: StartApi) -> None:
@@ -254,12 +254,12 @@ class Late(MemoryStore):
 
     async def get(self, key: Key) -> Row | None:
         """What is there, or was."""
-        found = await super().get(key)
+        row = await super().get(key)
         if key == self.late:
             self.late = None
             self.has_read.set()
             await self.goes_on.wait()
-        return found
+        return row
 
 
 async def test_a_token_that_ends_while_it_is_looked_at_is_refused(start_api: StartApi) -> None:

@@ -70,14 +70,14 @@ async def test_a_large_answer_that_is_not_read_is_encrypted_piece_by_piece(
 
 async def read_events(reader: asyncio.StreamReader, until_name: str) -> list[dict[str, Any]]:
     """The events of a watch up to that of an object."""
-    found, buffer = list[dict[str, Any]](), b""
+    events, buffer = list[dict[str, Any]](), b""
     async with asyncio.timeout(FOR_EVER):
         await reader.readuntil(b"\r\n\r\n")
-        while not found or found[-1]["object"]["metadata"].get("name") != until_name:
+        while not events or events[-1]["object"]["metadata"].get("name") != until_name:
             size = int(await reader.readuntil(b"\r\n"), 16)
             *lines, buffer = (buffer + (await reader.readexactly(size + 2))[:-2]).split(b"\n")
-            found += map(json.loads, lines)
-    return found
+            events += map(json.loads, lines)
+    return events
 
 
 async def test_a_watcher_that_reads_late_gets_the_initial_state_then_every_change_in_order(

@@ -110,8 +110,8 @@ async def test_a_put_must_name_the_object_of_its_path(api: Api, meta: Json, sent
 
 async def test_what_the_server_decided_stays(api: Api) -> None:
     made = await api.certificate("web")
-    wanted = {**made, "metadata": {**made["metadata"], "generation": 9, "labels": {"x": "y"}}}
-    put = await api.ok("PUT", f"{CERTIFICATES}/web", wanted)
+    manifest = {**made, "metadata": {**made["metadata"], "generation": 9, "labels": {"x": "y"}}}
+    put = await api.ok("PUT", f"{CERTIFICATES}/web", manifest)
     for name in ("uid", "creationTimestamp", "generation", "namespace"):
         assert put["metadata"][name] == made["metadata"][name]
     moved = {**put, "metadata": {**put["metadata"], "creationTimestamp": "2020-01-01T00:00:00Z"}}

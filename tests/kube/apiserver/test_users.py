@@ -31,8 +31,8 @@ ISSUER = "https://kubernetes.default.svc.cluster.local"
 
 async def whoami(api: Api, **headers: str) -> Json:
     answer = await api.ok("POST", f"{AUTHENTICATION}/selfsubjectreviews", {}, **headers)
-    found: Json = answer["status"]["userInfo"]
-    return found
+    user: Json = answer["status"]["userInfo"]
+    return user
 
 
 async def test_the_admin_may_act_as_anybody(api: Api) -> None:
@@ -40,14 +40,14 @@ async def test_the_admin_may_act_as_anybody(api: Api) -> None:
         "username": "jane",
         "groups": ["system:authenticated"],
     }
-    found = await whoami(
+    shown = await whoami(
         api,
         impersonate_user="jane",
         impersonate_group="a\nb, c",
         impersonate_uid="7",
         impersonate_extra_reason="audit",
     )
-    assert found == {
+    assert shown == {
         "username": "jane",
         "uid": "7",
         "groups": ["a", "b, c", "system:authenticated"],
@@ -196,8 +196,8 @@ async def token(api: Api, name: str = "robot", **spec: Any) -> str:
 
 def claims_of(token: str) -> Json:
     part = token.split(".")[1]
-    found: Json = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    return found
+    claims: Json = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    return claims
 
 
 async def stranger(api: Api, token: str, path: str = "/api") -> Answer:
@@ -211,12 +211,12 @@ async def test_a_token_request_is_answered_as_by_kubernetes(api: Api) -> None:
     uid = (await account(api))["metadata"]["uid"]
     answer = await api.call("POST", f"{ACCOUNTS}/robot/token", {"spec": {"expirationSeconds": 900}})
     assert answer.status == 201
-    found = answer.json
+    document = answer.json
     now = int(api.clock.now().timestamp())
-    assert (found["kind"], found["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
-    assert found["spec"] == {"audiences": [ISSUER], "expirationSeconds": 900, "boundObjectRef": None}
-    assert found["status"]["expirationTimestamp"].endswith("Z")
-    claims = claims_of(found["status"]["token"])
+    assert (document["kind"], document["apiVersion"]) == ("TokenRequest", "authentication.k8s.io/v1")
+    assert document["spec"] == {"audiences": [ISSUER], "expirationSeconds": 900, "boundObjectRef": None}
+    assert document["status"]["expirationTimestamp"].endswith("Z")
+    claims = claims_of(document["status"]["token"])
     assert claims.pop("jti")
     assert claims == {
         "iss": ISSUER,
@@ -232,15 +232,15 @@ async def test_a_token_request_is_answered_as_by_kubernetes(api: Api) -> None:
 async def test_a_token_speaks_for_its_account(api: Api) -> None:
     made = await account(api)
     speaks = {"authorization": f"Bearer {await token(api)}"}
-    found = await whoami(Api(api.server, api.clock, api.store, None), **speaks)
-    assert found["username"] == "system:serviceaccount:default:robot"
-    assert found["uid"] == made["metadata"]["uid"]
-    assert found["groups"] == [
+    user_info = await whoami(Api(api.server, api.clock, api.store, None), **speaks)
+    assert user_info["username"] == "system:serviceaccount:default:robot"
+    assert user_info["uid"] == made["metadata"]["uid"]
+    assert user_info["groups"] == [
         "system:serviceaccounts",
         "system:serviceaccounts:default",
         "system:authenticated",
     ]
-    assert found["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
+    assert user_info["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
 
 
 async def test_a_token_ends_with_its_time(api: Api) -> None:
@@ -360,8 +360,8 @@ def test_the_signing_key_stays(tmp_path: Path) -> None:
 async def may(api: Api, kind: str, spec: Json, namespace: str = "") -> Json:
     inside = f"/namespaces/{namespace}" if namespace else ""
     answer = await api.ok("POST", f"{AUTHORIZATION}{inside}/{kind}", {"spec": spec})
-    found: Json = answer["status"]
-    return found
+    status: Json = answer["status"]
+    return status
 
 
 LIST_SECRETS = {"verb": "list", "resource": "secrets", "namespace": "default"}
@@ -375,8 +375,8 @@ async def test_access_reviews(api: Api) -> None:
     assert (await may(eve, "selfsubjectaccessreviews", asked))["allowed"] is True
     assert await may(eve, "selfsubjectaccessreviews", everywhere) == {"allowed": False}
     about = {"user": "eve", **asked}
-    found = await may(api, "subjectaccessreviews", about)
-    assert found["reason"].startswith('RBAC: allowed by RoleBinding "r')
+    status = await may(api, "subjectaccessreviews", about)
+    assert status["reason"].startswith('RBAC: allowed by RoleBinding "r')
     assert (await may(api, "localsubjectaccessreviews", about, "default"))["allowed"] is True
     path = {"user": "eve", "nonResourceAttributes": {"path": "/api", "verb": "get"}}
     assert (await may(api, "subjectaccessreviews", path))["allowed"] is False
@@ -416,11 +416,11 @@ async def test_a_local_review_is_about_its_namespace(api: Api) -> None:
 async def test_a_rules_review_lists_what_one_may(api: Api) -> None:
     await grant(api, rule("list", "secrets"), namespace="default")
     eve = as_user(api, EVE)
-    found = await may(eve, "selfsubjectrulesreviews", {"namespace": "default"})
+    status = await may(eve, "selfsubjectrulesreviews", {"namespace": "default"})
     mine = {"verbs": ["list"], "apiGroups": [""], "resources": ["secrets"]}
-    assert mine in found["resourceRules"]
-    assert any("/healthz" in r["nonResourceURLs"] for r in found["nonResourceRules"])
-    assert found["incomplete"] is False
+    assert mine in status["resourceRules"]
+    assert any("/healthz" in r["nonResourceURLs"] for r in status["nonResourceRules"])
+    assert status["incomplete"] is False
     other = await may(eve, "selfsubjectrulesreviews", {"namespace": "kube-system"})
     assert mine not in other["resourceRules"]
     all_rules = await may(as_user(api, ADMIN), "selfsubjectrulesreviews", {"namespace": "default"})
@@ -435,20 +435,20 @@ async def test_token_reviews(start_api: StartApi) -> None:
     path = f"{AUTHENTICATION}/tokenreviews"
 
     async def review(**spec: Any) -> Json:
-        found: Json = (await api.ok("POST", path, {"spec": spec}))["status"]
-        return found
+        status: Json = (await api.ok("POST", path, {"spec": spec}))["status"]
+        return status
 
-    found = await review(token="good")
-    assert found["authenticated"] is True
-    assert found["user"] == {"username": "eve", "groups": ["staff", "system:authenticated"]}
-    assert found["audiences"] == [ISSUER]
+    status = await review(token="good")
+    assert status["authenticated"] is True
+    assert status["user"] == {"username": "eve", "groups": ["staff", "system:authenticated"]}
+    assert status["audiences"] == [ISSUER]
     assert "authenticated" not in await review(token="bad")
     assert "authenticated" not in await review(token="good", audiences=["vault"])
     robots = await token(api, audiences=["vault", "db"])
     assert "authenticated" not in await review(token=robots)
-    found = await review(token=robots, audiences=["db", "x"])
-    assert found["user"]["username"] == "system:serviceaccount:default:robot"
-    assert found["audiences"] == ["db"]
+    status = await review(token=robots, audiences=["db", "x"])
+    assert status["user"]["username"] == "system:serviceaccount:default:robot"
+    assert status["audiences"] == ["db"]
 
 
 # --- approval -----------------------------------------------------------------------------------------

@@ -199,8 +199,8 @@ async def test_kubectl_gives_people_the_roles_that_are_there_from_the_start(tmp_
             ("list", "configmaps", "yes"),
             ("list", "secrets", "no"),
         ):
-            found = await it.kubectl("--as=jane", "auth", "can-i", verb, resource)
-            assert found[1].splitlines()[-1] == answer, (verb, resource)
+            outcome = await it.kubectl("--as=jane", "auth", "can-i", verb, resource)
+            assert outcome[1].splitlines()[-1] == answer, (verb, resource)
         await it.does("create", "rolebinding", "bob", "--clusterrole=admin", "--user=bob")
         for resource in ("certificates.cert-manager.io", "secrets", "roles.rbac.authorization.k8s.io"):
             assert await it.does("--as=bob", "auth", "can-i", "create", resource) == "yes"

@@ -187,10 +187,10 @@ async def test_paths_that_begin_with_watch(api: Api) -> None:
     await api.certificate("web")
     custom = await api.watch(CERTIFICATES.replace("/v1/", "/v1/watch/"))
     assert await custom.names(1) == [("ADDED", "web")]
-    one = "/api/v1/watch/namespaces/default/secrets/a"
-    refused = await api.call("GET", f"{one}?fieldSelector=metadata.name%3Db")
+    path = "/api/v1/watch/namespaces/default/secrets/a"
+    refused = await api.call("GET", f"{path}?fieldSelector=metadata.name%3Db")
     assert refused.message == "fieldSelector metadata.name doesn't match requested name"
-    assert (await api.call("DELETE", one)).status == 405
+    assert (await api.call("DELETE", path)).status == 405
     assert (await api.ok("GET", f"{SECRETS}/a"))["metadata"]["name"] == "a"
 
 
@@ -214,14 +214,17 @@ async def test_a_bookmark_as_a_table_has_a_row(api: Api, include: str) -> None:
 async def test_every_kind_has_bookmarks_as_tables(api: Api) -> None:
     """A bookmark is an object with nothing in it, which no cell may stumble over."""
     resources = [
-        (f"/api/v1/{found['name']}", found) for found in (await api.ok("GET", "/api/v1"))["resources"]
+        (f"/api/v1/{resource['name']}", resource)
+        for resource in (await api.ok("GET", "/api/v1"))["resources"]
     ]
     for group in (await api.ok("GET", "/apis"))["groups"]:
         path = f"/apis/{group['preferredVersion']['groupVersion']}"
         resources += [
-            (f"{path}/{found['name']}", found) for found in (await api.ok("GET", path))["resources"]
+            (f"{path}/{resource['name']}", resource) for resource in (await api.ok("GET", path))["resources"]
         ]
-    watched = [path for path, found in resources if "watch" in found["verbs"] and "/" not in found["name"]]
+    watched = [
+        path for path, resource in resources if "watch" in resource["verbs"] and "/" not in resource["name"]
+    ]
     assert len(watched) > 10
     for path in watched:
         watch = await api.watch(f"{path}?{INITIAL}", accept=TABLE)
@@ -251,12 +254,12 @@ async def test_bookmarks_tell_how_far_the_stream_has_come(start_api: StartApi) -
     api = await start_api(bookmark_every_s=0.01)
     watch = await api.watch(f"{SECRETS}?allowWatchBookmarks=true&resourceVersion={api.store.revision}")
     await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "other"}})
-    told = 0
-    while told < api.store.revision:  # the first may come before the watch has heard of it
+    revision = 0
+    while revision < api.store.revision:  # the first may come before the watch has heard of it
         mark = await watch.next()
         assert (mark["type"], mark["object"]["metadata"].keys()) == ("BOOKMARK", {"resourceVersion"})
-        told = int(mark["object"]["metadata"]["resourceVersion"])
-    assert told == api.store.revision
+        revision = int(mark["object"]["metadata"]["resourceVersion"])
+    assert revision == api.store.revision
 
 
 async def test_bookmarks_come_also_when_nothing_happens(start_api: StartApi) -> None:

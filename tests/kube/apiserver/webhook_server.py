@@ -132,7 +132,7 @@ async def running(*names: str) -> AsyncIterator[WebhookServer]:
         sockets = [transport.get_extra_info("socket") for transport in there if transport is not None]
         await runner.cleanup()
         # A TLS connection takes some turns to end; one that a loop leaves behind fails some other test.
-        await until(lambda: all(one.fileno() < 0 for one in sockets))
+        await until(lambda: all(connection.fileno() < 0 for connection in sockets))
 
 
 async def register(api: Api, kind: str, *hooks: Json, name: str = "hooks") -> Json:

@@ -173,10 +173,10 @@ async def test_a_status_is_written_apart(scene: Scene) -> None:
 async def test_a_list_in_pages_is_the_list(scene: Scene) -> None:
     for number in range(7):
         await scene.client.create(CONFIG_MAPS, config_map(f"c{number}", label="x" if number % 2 else "y"))
-    whole = await scene.client.list(CONFIG_MAPS, "default", labels="app=y")
+    listing = await scene.client.list(CONFIG_MAPS, "default", labels="app=y")
     paged = await scene.client.list(CONFIG_MAPS, "default", labels="app=y", limit=2)
     assert [c.metadata.name for c in paged.items] == ["c0", "c2", "c4", "c6"]
-    assert paged == whole
+    assert paged == listing
 
 
 async def test_an_informer_follows(scene: Scene, tasks: list[asyncio.Task[None]]) -> None:
@@ -184,16 +184,16 @@ async def test_an_informer_follows(scene: Scene, tasks: list[asyncio.Task[None]]
         await scene.client.create(CONFIG_MAPS, config_map(f"c{number}"))
     informer = await scene.follow(tasks, page=2)
     assert len(informer.cache) == 5
-    told: list[tuple[bool, bool]] = []
-    informer.add_handler(lambda old, new: told.append((old is not None, new is not None)))
-    told.clear()
+    changes: list[tuple[bool, bool]] = []
+    informer.add_handler(lambda old, new: changes.append((old is not None, new is not None)))
+    changes.clear()
     await scene.client.create(CONFIG_MAPS, config_map("new"))
     await scene.client.patch(CONFIG_MAPS, "c0", "default", {"data": {"x": "y"}})
     await scene.client.delete(CONFIG_MAPS, "c1", "default")
     await turns()
-    assert told == [(False, True), (True, True), (True, False)]
-    held = informer.cache.get(ObjectKey("default", "c0"))
-    assert held == await scene.client.get(CONFIG_MAPS, "c0", "default")
+    assert changes == [(False, True), (True, True), (True, False)]
+    cached = informer.cache.get(ObjectKey("default", "c0"))
+    assert cached == await scene.client.get(CONFIG_MAPS, "c0", "default")
 
 
 async def test_an_object_that_loses_its_label_is_gone_for_who_selects_by_it(
@@ -211,8 +211,8 @@ async def test_an_object_that_loses_its_label_is_gone_for_who_selects_by_it(
 
 async def test_own_writes_and_the_watch_agree(scene: Scene, tasks: list[asyncio.Task[None]]) -> None:
     informer = await scene.follow(tasks)
-    told: list[str] = []
-    informer.add_handler(lambda old, new: told.append(new.metadata.resource_version if new else "gone"))
+    notified: list[str] = []
+    informer.add_handler(lambda old, new: notified.append(new.metadata.resource_version if new else "gone"))
     versions = []
     for number in range(10):
         name = f"c{number % 3}"
@@ -224,7 +224,7 @@ async def test_own_writes_and_the_watch_agree(scene: Scene, tasks: list[asyncio.
         informer.put(made)
         versions.append(made.metadata.resource_version)
     await turns()
-    assert told == versions
+    assert notified == versions
 
 
 async def test_words_of_our_own_server(scene: Scene) -> None:
@@ -247,12 +247,12 @@ async def test_nothing_is_lost_while_the_server_is_away(
         await scene.client.create(CONFIG_MAPS, config_map(name))
     wire = Wire(scene.server.handle)
     informer = Informer(Client(wire, user_agent="test"), CONFIG_MAPS, scene.clock)
-    told: dict[str, ConfigMap | None] = {}
+    latest: dict[str, ConfigMap | None] = {}
 
     def hear(old: ConfigMap | None, new: ConfigMap | None) -> None:
         obj = new or old
         assert obj is not None
-        told[obj.metadata.name] = new
+        latest[obj.metadata.name] = new
 
     informer.add_handler(hear)
     tasks.append(asyncio.ensure_future(informer.run()))
@@ -273,10 +273,10 @@ async def test_nothing_is_lost_while_the_server_is_away(
     scene.clock.advance(timedelta(seconds=30))
     await turns()
 
-    wanted = {c.metadata.name: c for c in (await scene.client.list(CONFIG_MAPS, "default")).items}
-    assert {c.metadata.name: c for c in informer.cache.values() if c.metadata.name in wanted} == wanted
-    assert {name: obj for name, obj in told.items() if name in wanted} == wanted
-    assert told["goes"] is None
+    expected = {c.metadata.name: c for c in (await scene.client.list(CONFIG_MAPS, "default")).items}
+    assert {c.metadata.name: c for c in informer.cache.values() if c.metadata.name in expected} == expected
+    assert {name: obj for name, obj in latest.items() if name in expected} == expected
+    assert latest["goes"] is None
     assert (wire.lists == 1) == (writes == 3)
 
 

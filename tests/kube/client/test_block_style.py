@@ -99,8 +99,8 @@ def test_no_text_is_read_differently(seed: int) -> None:
         for _ in range(rng.randint(1, 2)):
             at = rng.randrange(len(text))
             text = text[:at] + rng.choice(changes) + text[at + rng.randint(0, 3) :]
-        found = read_block_style(text)
-        if found is not None:
-            assert found == yaml.safe_load(text), text
+        parsed = read_block_style(text)
+        if parsed is not None:
+            assert parsed == yaml.safe_load(text), text
             read += 1
     assert read > 20

@@ -108,6 +108,6 @@ def test_indexes_always_agree_with_the_objects(steps: list[tuple[str, int, str, 
             cache.upsert(config_map(name, revision, v=str(value)))
         else:
             cache.remove(key(name), revision)
-        for wanted in "012":
-            held = {c.metadata.name for c in cache.values() if c.data["v"] == wanted}
-            assert {c.metadata.name for c in cache.by_index("v", wanted)} == held
+        for number in "012":
+            names = {c.metadata.name for c in cache.values() if c.data["v"] == number}
+            assert {c.metadata.name for c in cache.by_index("v", number)} == names

@@ -56,8 +56,8 @@ class Server(Peer):
         self.requests.append(request)
         if "broken" in request.target:
             return Response(503, {}, b"{}")
-        found = ANSWERS.get(request.target)
-        return Response(404, {}, b"{}") if found is None else Response(200, {}, msgspec.json.encode(found))
+        answer = ANSWERS.get(request.target)
+        return Response(404, {}, b"{}") if answer is None else Response(200, {}, msgspec.json.encode(answer))
 
 
 @pytest.mark.parametrize(

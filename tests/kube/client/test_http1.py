@@ -206,8 +206,8 @@ async def test_a_proxy_that_refuses_is_named_and_a_plain_server_needs_no_tunnel(
 
 async def test_the_next_address_is_tried_when_the_first_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     def addresses(host: str, port: int, *_: object, **__: object) -> list[tuple[object, ...]]:
-        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{i}", port)) for i in (2, 3, 1)]
-        return list(found)
+        results = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{i}", port)) for i in (2, 3, 1)]
+        return list(results)
 
     async with serving(answering(OK)) as port:
         monkeypatch.setattr(socket, "getaddrinfo", addresses)

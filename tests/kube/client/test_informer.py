@@ -41,8 +41,8 @@ class Observed:
         self.told.append((_told(old), _told(new)))
 
     def news(self) -> list[Change]:
-        told, self.told = self.told, []
-        return told
+        reported, self.told = self.told, []
+        return reported
 
     def problems(self) -> list[str]:
         return [self.informer.problem] if self.informer.problem else []

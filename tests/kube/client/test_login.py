@@ -165,13 +165,15 @@ async def test_a_program_learns_about_the_server_where_the_kubeconfig_says_so(
     tmp_path: Path, program: Program
 ) -> None:
     program.answers(token="t", api_version="client.authentication.k8s.io/v1beta1")
-    wanted = {
+    exec_config = {
         "command": "./bin/log-in",
         "apiVersion": "client.authentication.k8s.io/v1beta1",
         "provideClusterInfo": True,
     }
     extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
-    path = write(tmp_path / "config", {"exec": wanted}, extensions=[extension], **{"tls-server-name": "api"})
+    path = write(
+        tmp_path / "config", {"exec": exec_config}, extensions=[extension], **{"tls-server-name": "api"}
+    )
     assert (await kubeconfig.login_for(load(path)).credential()).token == "t"
     assert json.loads(program.runs[0][1])["spec"]["cluster"] == {
         "server": "https://127.0.0.1:1",
@@ -181,8 +183,8 @@ async def test_a_program_learns_about_the_server_where_the_kubeconfig_says_so(
 
 
 async def test_a_token_in_the_file_comes_before_a_program(tmp_path: Path, program: Program) -> None:
-    wanted = {"command": "./bin/log-in", "apiVersion": V1, "interactiveMode": "Never"}
-    path = write(tmp_path / "config", {"exec": wanted, "token": "mine"})
+    exec_config = {"command": "./bin/log-in", "apiVersion": V1, "interactiveMode": "Never"}
+    path = write(tmp_path / "config", {"exec": exec_config, "token": "mine"})
     assert (await kubeconfig.login_for(load(path)).credential()).token == "mine"
     assert program.runs == []
 
@@ -282,22 +284,24 @@ async def test_a_refused_request_is_made_again_with_the_new_token(tmp_path: Path
 
 async def test_a_program_may_give_a_client_certificate(tmp_path: Path, program: Program) -> None:
     seen: list[str] = []
-    wanted = {"command": "./bin/log-in", "apiVersion": V1, "interactiveMode": "Never"}
+    exec_config = {"command": "./bin/log-in", "apiVersion": V1, "interactiveMode": "Never"}
     leaf = CA.issue_cert("bob@example.com")
     program.answers(
         clientCertificateData=leaf.cert_chain_pems[0].bytes().decode(),
         clientKeyData=leaf.private_key_pem.bytes().decode(),
     )
     async with _serving(["bob@example.com"], seen) as address:
-        config = write(tmp_path / "config", {"exec": wanted}, address, **{"certificate-authority": "ca.crt"})
+        config = write(
+            tmp_path / "config", {"exec": exec_config}, address, **{"certificate-authority": "ca.crt"}
+        )
         async with _connected(config) as transport:
             assert (await transport.request("GET", "/x", headers={})).status == 200
     assert seen == ["bob@example.com"]
 
 
 async def test_a_login_that_fails_is_no_answer_and_names_the_server(tmp_path: Path) -> None:
-    wanted = {"command": "no-such-program-anywhere", "apiVersion": V1, "interactiveMode": "Never"}
-    async with _connected(write(tmp_path / "config", {"exec": wanted})) as transport:
+    exec_config = {"command": "no-such-program-anywhere", "apiVersion": V1, "interactiveMode": "Never"}
+    async with _connected(write(tmp_path / "config", {"exec": exec_config})) as transport:
         with pytest.raises(
             Unreachable, match=r'no credentials for https://127\.0.0.1:1: .*user "u": exec: no'
         ):

@@ -49,10 +49,12 @@ def test_packed_objects_are_those_of_a_dict(steps: list[tuple[str, str | None, i
             del plain[key(name)]
         assert set(packed) == set(plain)
         assert len(packed) == len(plain)
-        for one in map(key, NAMES):
-            assert (packed.get(one), packed.revision(one)) == plain.get(one, (None, None))
-            assert (one in packed) == (one in plain)
-            assert packed.note(one) == len(plain.get(one, ("", 0))[0])
+        for object_key in map(key, NAMES):
+            assert (packed.get(object_key), packed.revision(object_key)) == plain.get(
+                object_key, (None, None)
+            )
+            assert (object_key in packed) == (object_key in plain)
+            assert packed.note(object_key) == len(plain.get(object_key, ("", 0))[0])
         assert sorted(packed.freeze()()) == sorted(text for text, _ in plain.values())
 
 
@@ -78,8 +80,8 @@ def test_a_cache_that_packs_answers_as_one_that_does_not(
             assert packing.accepts(obj) == plain.accepts(obj)
             assert packing.upsert(obj) == plain.upsert(obj)
         for value in ("red", "blue"):
-            found, expected = packing.by_index("colour", value), plain.by_index("colour", value)
-            assert sorted(found, key=str) == sorted(expected, key=str)
+            selected, expected = packing.by_index("colour", value), plain.by_index("colour", value)
+            assert sorted(selected, key=str) == sorted(expected, key=str)
         assert sorted(packing.values(), key=str) == sorted(plain.values(), key=str)
 
 
@@ -100,11 +102,11 @@ def test_what_was_frozen_can_be_read_in_another_thread_while_more_is_packed() ->
         packed.put(key(str(n)), text, n)
     frozen = packed.freeze()
     with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(lambda: sorted(frozen())) for _ in range(2)]
+        futures = [pool.submit(lambda: sorted(frozen())) for _ in range(2)]
         for n in range(2_000):
             packed.put(key(str(n)), str(n), n)
             packed.get(key(str(n // 2)))
-    assert [one.result() for one in found] == [sorted(texts)] * 2
+    assert [future.result() for future in futures] == [sorted(texts)] * 2
 
 
 def test_where_nothing_may_be_a_sample_everything_is_packed_all_the_same() -> None:

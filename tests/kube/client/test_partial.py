@@ -152,11 +152,11 @@ async def test_a_comparison_misses_nothing_of_what_is_left_out(world: World, tas
         await create(world, name, of)
     informer = await follow(world, tasks)
     page = await informer._client.list_page(CONFIG_MAPS, namespace="default", metadata_only=True)
-    told = int(page.resource_version)
+    revision = int(page.resource_version)
     mine = [raw for raw in page.items if b'"a"' in bytes(raw) or b'"b"' in bytes(raw)]
-    assert [informer._is_missed(raw, told, told) for raw in mine] == [False, False]
+    assert [informer._is_missed(raw, revision, revision) for raw in mine] == [False, False]
     informer.others.discard(key("b"))
-    assert sum(informer._is_missed(raw, told, told) for raw in mine) == 1
+    assert sum(informer._is_missed(raw, revision, revision) for raw in mine) == 1
 
 
 async def test_who_keeps_everything_needs_no_look_at_the_bytes(world: World) -> None:

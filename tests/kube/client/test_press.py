@@ -22,7 +22,7 @@ def test_texts_that_resemble_each_other_take_little() -> None:
     texts = [b"text %d: " % n + common + noise(20) for n in range(50)]
     press.learn(texts[:5])
     pressed = [press.press(text) for text in texts]
-    assert [press.restore(one) for one in pressed] == texts
+    assert [press.restore(text) for text in pressed] == texts
     assert max(map(len, pressed)) < 80
 
 
@@ -57,7 +57,7 @@ def test_any_text_comes_back_whatever_was_learned(
     press.learn(samples)
     pressed += [press.press(text) for text in (*texts, *samples)]
     for restore in (press.restore, press.reader().restore):
-        assert [restore(one) for one in pressed] == [*texts, *texts, *samples]
+        assert [restore(text) for text in pressed] == [*texts, *texts, *samples]
 
 
 def test_where_there_is_nothing_to_learn_from_samples_are_wanted_later() -> None:

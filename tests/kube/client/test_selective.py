@@ -50,12 +50,12 @@ async def test_only_metadata_comes_and_only_what_is_kept_is_held_and_told(
         return response
 
     client = Client(LocalTransport(handle, ADMIN), user_agent="test")
-    kept, told = {key("a-1")}, list[tuple[str, bool]]()
+    kept, changes = {key("a-1")}, list[tuple[str, bool]]()
     informer: SelectiveInformer[Identified] = SelectiveInformer(
         client, identities(CONFIG_MAPS), world.clock, keep=kept.__contains__, page=2
     )
     informer.add_handler(
-        lambda old, new: told.append(((new or old or Identified()).metadata.name, new is not None))
+        lambda old, new: changes.append(((new or old or Identified()).metadata.name, new is not None))
     )
     for number in range(5):
         await world.create(CONFIG_MAPS, config_map(f"a-{number}"))
@@ -71,7 +71,7 @@ async def test_only_metadata_comes_and_only_what_is_kept_is_held_and_told(
     for name in ("a-2", "a-3"):
         await world.client.delete(CONFIG_MAPS, name, "default")
     await world.settle()
-    assert told == [("a-1", True), ("a-1", True), ("a-2", True), ("a-2", False)]
+    assert changes == [("a-1", True), ("a-1", True), ("a-2", True), ("a-2", False)]
     # There is no other copy that it might have moved to.
     assert key("a-2") not in informer.others
     assert key("a-3") not in informer.others

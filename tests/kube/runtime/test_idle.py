@@ -98,9 +98,9 @@ async def test_in_a_hurry_all_calls_are_made_though_the_loop_is_busy(
 
 async def test_a_call_that_fails_keeps_no_other_from_being_made(idle: IdleTurns) -> None:
     made: list[str] = []
-    told: list[str] = []
+    errors: list[str] = []
     asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: told.append(str(context["exception"]))
+        lambda _, context: errors.append(str(context["exception"]))
     )
 
     def fail() -> None:
@@ -109,7 +109,7 @@ async def test_a_call_that_fails_keeps_no_other_from_being_made(idle: IdleTurns)
     idle.call(fail)
     idle.call(partial(made.append, "other"))
     await turns(10)
-    assert (told, made) == (["broken"], ["other"])
+    assert (errors, made) == (["broken"], ["other"])
 
 
 async def test_a_wait_that_is_given_up_keeps_no_other_from_ending(idle: IdleTurns) -> None:

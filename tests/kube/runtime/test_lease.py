@@ -144,9 +144,9 @@ async def test_a_holder_that_leaves_after_it_was_followed_leaves_the_lease_to_th
     one = Runner(world, "one")
     await world.settle()
     await one.die()
-    found = await lease(world)
-    theirs = msgspec.structs.replace(found.spec, holder_identity="two")
-    await world.client.update(LEASES, msgspec.structs.replace(found, spec=theirs))
+    current = await lease(world)
+    theirs = msgspec.structs.replace(current.spec, holder_identity="two")
+    await world.client.update(LEASES, msgspec.structs.replace(current, spec=theirs))
     await one.candidate.release()
     assert (await lease(world)).spec.holder_identity == "two"
 

@@ -103,7 +103,7 @@ def test_with_limits_of_owners_no_key_is_lost(steps: list[tuple[bool, str]], mos
                 working.append(key := taken.get_nowait())
                 added.discard(key)
             assert len(set(working)) == len(working)
-            assert all(sum(one[0] == owner for one in working) <= most for owner in "abc")
+            assert all(sum(item[0] == owner for item in working) <= most for owner in "abc")
 
         for is_added, key in steps:
             if is_added:
@@ -210,17 +210,17 @@ Steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.integers
 def test_no_key_is_lost_and_none_given_to_two_workers(steps: list[tuple[str, int]]) -> None:
     async def run() -> None:
         queue: WorkQueue[int] = WorkQueue(TestClock())
-        wanted: set[int] = set()
+        pending: set[int] = set()
         working: set[int] = set()
         for what, key in steps:
             if what == "add":
                 queue.add(key)
-                wanted.add(key)
+                pending.add(key)
             elif what == "take" and len(queue):
                 taken = await queue.take()
                 assert taken not in working
                 working.add(taken)
-                wanted.discard(taken)
+                pending.discard(taken)
             elif what == "done" and key in working:
                 working.discard(key)
                 queue.done(key)
@@ -229,7 +229,7 @@ def test_no_key_is_lost_and_none_given_to_two_workers(steps: list[tuple[str, int
         left = set()
         while len(queue):
             left.add(await queue.take())
-        assert left == wanted
+        assert left == pending
 
     asyncio.run(run())
 

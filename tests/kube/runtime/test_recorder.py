@@ -42,8 +42,8 @@ class EventServer(Peer):
         if self.taken:
             self.taken -= 1
             return Response(409, {}, b'{"kind": "Status", "reason": "AlreadyExists", "code": 409}')
-        told = request.body if self.answer_with is None else self.answer_with
-        return Response(self.status, {}, told if self.status == 200 else b"{}")
+        body = request.body if self.answer_with is None else self.answer_with
+        return Response(self.status, {}, body if self.status == 200 else b"{}")
 
     def bodies(self) -> list[dict[str, Any]]:
         return [msgspec.json.decode(request.body) for request in self.requests]

@@ -24,15 +24,15 @@ pytest.register_assert_rewrite(
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An etcd for all tests of a process: each uses a prefix of its own."""
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
-        yield found
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
 def other_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """A second one, for the bodies of overridden buckets."""
-    with running_etcd(tmp_path_factory.mktemp("other")) as found:
-        yield found
+    with running_etcd(tmp_path_factory.mktemp("other")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -60,9 +60,9 @@ class Pair:
     async def _keys(self, etcd: Etcd, prefix: bytes) -> list[bytes]:
         client = EtcdClient(access_to(etcd))
         request = RangeRequest(key=prefix, range_end=prefix[:-1] + b"0", keys_only=True)
-        found = (await client.call(RANGE, request)).kvs
+        pairs = (await client.call(RANGE, request)).kvs
         await client.close()
-        return [kv.key[len(prefix) :] for kv in found]
+        return [kv.key[len(prefix) :] for kv in pairs]
 
     async def wipe(self, etcd: Etcd, *keys: bytes) -> None:
         """Delete keys, or all below the prefix, as `etcdctl del` does."""

@@ -71,8 +71,8 @@ async def back_up_under_load(
         group.create_task(turn(store, stop))
         for _ in range(PAIRS):
             assert await watch.next(60)
-        async with dump as found:
-            backup = await collect(found, seal, path)
+        async with dump as pages:
+            backup = await collect(pages, seal, path)
         stop.set()
     rows = list(backup.rows())
     assert not [row for row in rows if row.key.bucket == SECRETS and not row.body.startswith(b"\0")]

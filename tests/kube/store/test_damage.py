@@ -152,13 +152,13 @@ async def test_pages_go_on_behind_a_damaged_row(
 ) -> None:
     async with damaged(disk, bucket, part) as store:
         page = await store.list(bucket, limit=limit, max_bytes=max_bytes)
-        found = names(page.rows)
-        while page.more and len(found) < 5:
+        listed = names(page.rows)
+        while page.more and len(listed) < 5:
             page = await store.list(
                 bucket, limit=limit, max_bytes=max_bytes, after=page.last, revision=page.revision
             )
-            found += names(page.rows)
-        assert found == "ac"
+            listed += names(page.rows)
+        assert listed == "ac"
 
 
 @each_harm

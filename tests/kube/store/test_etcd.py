@@ -227,23 +227,23 @@ class TestLostAnswers:
 class Told(EtcdClient):
     """An etcd that tells of certain events, and then of none."""
 
-    def __init__(self, told: Any) -> None:
+    def __init__(self, response: Any) -> None:
         super().__init__(at("127.0.0.1:1"))
-        self._told = told
+        self._response = response
 
     async def watch(self, create: Any) -> AsyncGenerator[list[Any], None]:
-        yield [self._told]
+        yield [self._response]
         await asyncio.get_running_loop().create_future()
 
 
 async def test_writes_to_a_row_that_arrive_together_follow_each_other() -> None:
-    layout, told = Layout("/x"), WATCH.response()
+    layout, response = Layout("/x"), WATCH.response()
     for revision, text in ((1, b"one"), (2, b"two")):
         for op in layout.put_ops(A, Meta(b"w", [b"at ", b""]), text):
-            event = told.events.add()
+            event = response.events.add()
             event.kv.key, event.kv.value = op.request_put.key, op.request_put.value
             event.kv.mod_revision = event.kv.version = revision
-    client, fanout = Told(told), Fanout(EventLog(0))
+    client, fanout = Told(response), Fanout(EventLog(0))
     watch = fanout.subscribe(BUCKET, after=0)
     feed = Feed(client, layout, fanout, Overrides(layout, {}))
     await feed.reach(2)
@@ -261,12 +261,12 @@ class Compacting(Told):
 
 
 async def test_watchers_are_cut_off_when_what_a_row_replaced_was_compacted() -> None:
-    layout, told = Layout("/x"), WATCH.response()
+    layout, response = Layout("/x"), WATCH.response()
     for op in layout.put_ops(A, Meta(b"w", [b"at ", b""]), b"two"):
-        event = told.events.add()
+        event = response.events.add()
         event.kv.key, event.kv.value = op.request_put.key, op.request_put.value
         event.kv.mod_revision, event.kv.version = 9, 2
-    client, fanout = Compacting(told), Fanout(EventLog(8))
+    client, fanout = Compacting(response), Fanout(EventLog(8))
     watch = fanout.subscribe(BUCKET, after=8)
     feed = Feed(client, layout, fanout, Overrides(layout, {}))
     await feed.reach(9)

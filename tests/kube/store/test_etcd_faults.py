@@ -40,8 +40,8 @@ class Load:
 
     async def more(self, count: int) -> None:
         """Return when so many rows more were acknowledged."""
-        wanted = len(self.acknowledged) + count
-        while len(self.acknowledged) < wanted:
+        target = len(self.acknowledged) + count
+        while len(self.acknowledged) < target:
             self.progress.clear()
             await self.progress.wait()
 

@@ -95,8 +95,8 @@ async def asking(etcd: Etcd) -> AsyncIterator[EtcdClient]:
 
 async def value(client: EtcdClient, key: bytes) -> bytes | None:
     """The value of one of etcd's keys."""
-    found = (await client.call(RANGE, RangeRequest(key=key))).kvs
-    return bytes(found[0].value) if found else None
+    pairs = (await client.call(RANGE, RangeRequest(key=key))).kvs
+    return bytes(pairs[0].value) if pairs else None
 
 
 async def make_old_store(client: EtcdClient, prefix: str) -> None:
@@ -106,8 +106,8 @@ async def make_old_store(client: EtcdClient, prefix: str) -> None:
 
 async def is_compressed(client: EtcdClient, prefix: str, key: Key) -> bool:
     """Whether both values of a row are."""
-    values = [await value(client, one) for one in Layout(prefix).keys(key)]
-    return all(one is not None and one.startswith(b"\0z1") for one in values)
+    values = [await value(client, row_key) for row_key in Layout(prefix).keys(key)]
+    return all(stored is not None and stored.startswith(b"\0z1") for stored in values)
 
 
 class TestCompression:

@@ -47,8 +47,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     async def noting(client: EtcdClient, member: str, method: Any, *rest: Any) -> Any:
         answer = await ask(client, member, method, *rest)
         if method is TXN:
-            ranges = [one.response_range for one in answer.responses if one.HasField("response_range")]
-            counts.extend(found.count for found in ranges)
+            ranges = [
+                response.response_range
+                for response in answer.responses
+                if response.HasField("response_range")
+            ]
+            counts.extend(part.count for part in ranges)
         return answer
 
     monkeypatch.setattr(EtcdClient, "_call_member", noting)
@@ -66,11 +70,11 @@ async def test_the_time_of_a_list_grows_with_its_length_only(store: EtcdStore, c
 @pytest.mark.parametrize("limit", [1_999, 6_000])
 async def test_pages_of_long_lists_are_the_list(store: EtcdStore, namespace: str | None, limit: int) -> None:
     await all_pages(store, limit=2_000)
-    wanted = [place for place in PLACES if namespace in (None, place[0])]
+    expected = [place for place in PLACES if namespace in (None, place[0])]
     pages = await all_pages(store, limit=limit, namespace=namespace, counted=True)
-    assert [row.key[1:] for page in pages for row in page.rows] == wanted
+    assert [row.key[1:] for page in pages for row in page.rows] == expected
     assert [len(page.rows) for page in pages[:-1]] == [limit] * (len(pages) - 1)
-    left = len(wanted)
+    left = len(expected)
     for page in pages:
         left -= len(page.rows)
         assert page.remaining == (left or None)

@@ -46,10 +46,10 @@ async def opened(etcd: Etcd, marks: MarkFile) -> EtcdStore:
 @pytest.fixture
 async def store(own: Etcd, marks: MarkFile) -> AsyncIterator[EtcdStore]:
     """A store of one row."""
-    found = await opened(own, marks)
-    await found.put(A, saying("x"))
-    yield found
-    await found.close()
+    opened_store = await opened(own, marks)
+    await opened_store.put(A, saying("x"))
+    yield opened_store
+    await opened_store.close()
 
 
 async def wipe(etcd: Etcd) -> None:

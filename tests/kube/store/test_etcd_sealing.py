@@ -56,12 +56,12 @@ async def settle(store: EtcdStore) -> None:
 def files_that_show(folder: Path) -> set[str]:
     """Which of etcd's files hold what must not be seen."""
     secrets = PEM[:40], base64.b64encode(PEM)[:40]
-    found = set()
+    names = set()
     for path in [path for path in folder.rglob("*") if path.is_file()]:
         with suppress(FileNotFoundError):  # etcd renames those that it has just made
             content = path.read_bytes()
-            found |= {path.name for secret in secrets if secret in content}
-    return found
+            names |= {path.name for secret in secrets if secret in content}
+    return names
 
 
 async def test_etcds_files_show_nothing(tmp_path: Path, keys: Keys) -> None:

@@ -185,13 +185,13 @@ async def test_while_many_are_being_told_what_follows_gathers() -> None:
     with stopped_clock():
         fanout.publish(events(1, 1))
         for watch in watches:
-            assert [found.revision for found in await watch.next() or []] == [1]
+            assert [event.revision for event in await watch.next() or []] == [1]
         fanout.publish(events(2, 2))
         for _ in range(5):
             await asyncio.sleep(0)
         fanout.publish(events(3, 3))
     batches = [await watch.next() for watch in watches]
-    assert {tuple(found.revision for found in batch or []) for batch in batches} == {(2, 3)}
+    assert {tuple(event.revision for event in batch or []) for batch in batches} == {(2, 3)}
 
 
 async def test_a_wait_ends_in_time_also_after_a_longer_one() -> None:

@@ -108,10 +108,10 @@ async def test_a_peer_that_violates_the_protocol_ends_the_stream(answer: bytes, 
 
 
 async def test_messages_that_were_cut_anywhere_are_put_together() -> None:
-    whole = (
+    data = (
         frame(0, 0, b"\0\0\0\0\x05hel") + frame(4, 0, b"") + frame(0, 0, b"lo\0\0\0\0\x00") + frame(1, 5, b"")
     )
-    parts = [whole[n : n + 1] for n in range(len(whole))]
+    parts = [data[n : n + 1] for n in range(len(data))]
     async with peer(*parts, headers=(("token", "t" * 300),)) as call, responses(call) as stream:
         assert [message async for messages in stream for message in messages] == [b"hello", b""]
 
@@ -124,12 +124,12 @@ async def test_what_arrives_while_the_caller_is_busy_stays_in_the_system_and_com
     sent = 20_000
     message = b"\0\0\0\x04\0" + bytes(1_024)
     async with peer(*[frame(0, 0, message)] * sent, frame(1, 5, b"")) as call, responses(call) as stream:
-        found = len(await anext(stream))
+        count = len(await anext(stream))
         # Longer than a peer may take for the response to a ping, which is not read either.
         await asyncio.sleep(0.1)
         together = len(await anext(stream))
         assert 1 < together < sent // 2
-        assert found + together + sum([len(messages) async for messages in stream]) == sent
+        assert count + together + sum([len(messages) async for messages in stream]) == sent
 
 
 async def test_where_only_grpc_reaches_etcd_watches_use_it(

@@ -97,9 +97,9 @@ class ScriptedPeer:
             while True:
                 head = await reader.readexactly(9)
                 payload = await reader.readexactly(int.from_bytes(head[:3]))
-                found = head[3], head[4], int.from_bytes(head[5:9]), payload
-                self.frames.append(found)
-                self._respond(found, writer.write)
+                received = head[3], head[4], int.from_bytes(head[5:9]), payload
+                self.frames.append(received)
+                self._respond(received, writer.write)
                 self.changed.set()
         writer.close()
         self.closed.set()
@@ -107,13 +107,13 @@ class ScriptedPeer:
     async def wait_for(self, kind: int, count: int) -> None:
         """Return when so many frames of a kind were read."""
         async with asyncio.timeout(PATIENCE_S):
-            while sum(found[0] == kind for found in self.frames) < count:
+            while sum(item[0] == kind for item in self.frames) < count:
                 self.changed.clear()
                 await self.changed.wait()
 
     def streams(self, kind: int) -> list[int]:
         """The streams of the frames of a kind, in order."""
-        return [stream for found, _, stream, _ in self.frames if found == kind and stream]
+        return [stream for frame_kind, _, stream, _ in self.frames if frame_kind == kind and stream]
 
 
 @asynccontextmanager
@@ -157,8 +157,8 @@ async def test_a_call_that_is_cancelled_is_cancelled_at_the_server() -> None:
 
 
 async def test_a_call_without_a_response_ends_at_its_deadline_and_others_continue() -> None:
-    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
-        if found[0] == DATA and found[2] == 3:
+    def respond(received: Frame, write: Callable[[bytes], None]) -> None:
+        if received[0] == DATA and received[2] == 3:
             write(ok(3, b"three"))
 
     async with _scripted(respond) as (peer, connection):
@@ -181,8 +181,8 @@ async def test_a_call_without_a_response_ends_at_its_deadline_and_others_continu
     ids=["error", "no gRPC", "cut", "reset", "reset after the message"],
 )
 async def test_a_stream_that_ends_without_a_whole_message_is_no_response(answer: bytes) -> None:
-    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
-        if found[0] == DATA:
+    def respond(received: Frame, write: Callable[[bytes], None]) -> None:
+        if received[0] == DATA:
             write(answer)
 
     async with _scripted(respond) as (_, connection):
@@ -191,9 +191,9 @@ async def test_a_stream_that_ends_without_a_whole_message_is_no_response(answer:
 
 
 async def test_a_message_that_is_not_grpcs_breaks_the_connection() -> None:
-    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
-        if found[0] == DATA:
-            write(frame(DATA, 1, found[2], b"<html></html>"))
+    def respond(received: Frame, write: Callable[[bytes], None]) -> None:
+        if received[0] == DATA:
+            write(frame(DATA, 1, received[2], b"<html></html>"))
 
     async with _scripted(respond) as (_, connection):
         with pytest.raises(StreamBroken, match="a compressed message"):
@@ -227,8 +227,8 @@ async def test_calls_wait_while_the_peer_serves_as_many_as_it_allows() -> None:
 
 
 async def test_when_the_connection_ends_all_calls_fail() -> None:
-    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
-        if found[0] == DATA:
+    def respond(received: Frame, write: Callable[[bytes], None]) -> None:
+        if received[0] == DATA:
             write(frame(7, 0, 0, bytes(8)))
 
     async with _scripted(respond) as (_, connection):
@@ -240,9 +240,9 @@ async def test_when_the_connection_ends_all_calls_fail() -> None:
 
 
 async def test_stream_numbers_that_are_used_up_end_the_connection_in_order() -> None:
-    def respond(found: Frame, write: Callable[[bytes], None]) -> None:
-        if found[0] == DATA:
-            write(ok(found[2], b"last"))
+    def respond(received: Frame, write: Callable[[bytes], None]) -> None:
+        if received[0] == DATA:
+            write(ok(received[2], b"last"))
 
     async with _scripted(respond) as (_, connection):
         connection._next_stream = http2_unary._LAST_STREAM - 2

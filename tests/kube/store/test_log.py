@@ -91,8 +91,10 @@ def test_a_row_that_two_events_refer_to_counts_once(steps: list[tuple[str, int, 
             log.append([Event(revision, row, previous)])
             rows[name] = row
         window = log.since("b", log.oldest("b"))
-        held = {(row.key, row.revision): row for one in window for row in (one.row, one.previous) if row}
-        assert log.size == sum(map(size_of_row, held.values())) + 500 * len(window)
+        counted = {
+            (row.key, row.revision): row for item in window for row in (item.row, item.previous) if row
+        }
+        assert log.size == sum(map(size_of_row, counted.values())) + 500 * len(window)
         assert log.size <= 10_000
 
 
@@ -137,7 +139,7 @@ def test_the_last_event_of_a_key_is_known_for_as_long_as_it_is_in_the_window() -
     log = EventLog(max_events=3)
     log.append([event(1, name="changed"), event(2, name="old"), event(3, name="changed")])
     changed, old = Key("b", "", "changed"), Key("b", "", "old")
-    assert revisions([found for key in (changed, old) if (found := log.last(key))]) == [3, 2]
+    assert revisions([latest for key in (changed, old) if (latest := log.last(key))]) == [3, 2]
     log.append([event(4, name="new"), event(5, name="newer")])
     assert log.last(old) is None
-    assert revisions([found for found in [log.last(changed)] if found]) == [3]
+    assert revisions([latest for latest in [log.last(changed)] if latest]) == [3]

@@ -37,8 +37,8 @@ def pair(etcd: Etcd, other_etcd: Etcd) -> Pair:
 @pytest.fixture
 def third(tmp_path: Path) -> Iterator[Etcd]:
     """An etcd of the test's own."""
-    with running_etcd(tmp_path) as found:
-        yield found
+    with running_etcd(tmp_path) as server:
+        yield server
 
 
 async def check_refused(pair: Pair, words: str, overrides: Mapping[str, Access] | None = None) -> None:
@@ -80,10 +80,10 @@ async def test_a_store_without_overrides_is_not_started_with_them(pair: Pair) ->
     await check_refused(pair, "there: start without --etcd-servers-overrides more,things")
 
 
-@pytest.mark.parametrize("found", [PLAIN_FORMAT, FORMAT])
-async def test_a_store_of_an_earlier_version_is_not_either(pair: Pair, found: bytes) -> None:
+@pytest.mark.parametrize("marker", [PLAIN_FORMAT, FORMAT])
+async def test_a_store_of_an_earlier_version_is_not_either(pair: Pair, marker: bytes) -> None:
     client = EtcdClient(access_to(pair.main))
-    await client.call(TXN, TxnRequest(success=[put_op(pair.layout.format, found)]))
+    await client.call(TXN, TxnRequest(success=[put_op(pair.layout.format, marker)]))
     await client.close()
     with pytest.raises(Damaged, match="has all its contents there"):
         await pair.open(upgrade_format=True)
@@ -243,10 +243,10 @@ async def restore(pair: Pair, keys: Sequence[Key], error: type[BaseException] | 
 async def test_earlier_versions_refuse_the_store(pair: Pair) -> None:
     await write(pair)
     client = EtcdClient(access_to(pair.main))
-    (found,) = (await client.call(RANGE, RangeRequest(key=pair.layout.format))).kvs
+    (stored,) = (await client.call(RANGE, RangeRequest(key=pair.layout.format))).kvs
     await client.close()
     # They know two formats, and refuse any other one.
-    assert found.value not in (PLAIN_FORMAT, FORMAT)
+    assert stored.value not in (PLAIN_FORMAT, FORMAT)
 
 
 async def test_a_backup_of_an_empty_etcd_is_refused_with_overrides(pair: Pair) -> None:

@@ -39,9 +39,9 @@ def pair(etcd: Etcd, other_etcd: Etcd) -> Pair:
 async def heads(pair: Pair) -> set[bytes]:
     """How the bodies begin: with the number of their data key."""
     client, begin = EtcdClient(access_to(pair.other)), pair.layout.body
-    found = (await client.call(RANGE, RangeRequest(key=begin, range_end=begin[:-1] + b"0"))).kvs
+    pairs = (await client.call(RANGE, RangeRequest(key=begin, range_end=begin[:-1] + b"0"))).kvs
     await client.close()
-    return {kv.value[:12] for kv in found}
+    return {kv.value[:12] for kv in pairs}
 
 
 async def check_rows(store: EtcdStore, count: int) -> None:
@@ -163,8 +163,8 @@ async def test_a_body_of_another_row_does_not_open(pair: Pair, keys: Keys) -> No
             await store.put(Key(SECRETS, "ns", name), lambda revision: (META, PEM))
         client = store._overrides.clients[0]
         one, other = [pair.layout.body + key for key in await pair.bodies()]
-        (found,) = (await client.call(RANGE, RangeRequest(key=one))).kvs
-        await pair.put(other, found.value)
+        (stored,) = (await client.call(RANGE, RangeRequest(key=one))).kvs
+        await pair.put(other, stored.value)
     async with pair.opened(seal=seal_with(keys)) as store:
         with pytest.raises(DamagedRow, match="does not decrypt"):
             await store.get(Key(SECRETS, "ns", "b"))

@@ -122,7 +122,7 @@ class TestBodies:
             assert (len(page.rows), page.more, page.remaining) == (3, True, 7)
             page = await store.list(BUCKET, max_bytes=5_000, limit=2, counted=True)
             assert (len(page.rows), page.more, page.remaining) == (2, True, 8)
-            names = [row.key.name for one in await all_pages(store, limit=4) for row in one.rows]
+            names = [row.key.name for page in await all_pages(store, limit=4) for row in page.rows]
             assert names == [f"{number:03}" for number in range(10)]
 
     async def test_a_row_that_is_too_large_is_refused(self, pair: Pair) -> None:
@@ -174,8 +174,8 @@ class TestSweep:
             assert await sweep(store) == 180
             assert len(await pair.bodies()) == 200
             assert await pair.queue() == []
-            found = (await store.list(BUCKET)).rows
-            assert [row.body for row in found] == 150 * [b"new"] + 50 * [b"old"]
+            listed = (await store.list(BUCKET)).rows
+            assert [row.body for row in listed] == 150 * [b"new"] + 50 * [b"old"]
             assert await sweep(store) == 0
 
     async def test_nothing_is_swept_before_the_main_etcd_is_compacted(self, pair: Pair) -> None:
@@ -301,8 +301,8 @@ class TestSweep:
                     if stop.is_set():
                         return
                     row = await store.put(key, saying(str(number)))
-                    found = await one.get(key)
-                    assert found == row
+                    current = await one.get(key)
+                    assert current == row
                     if number % 3 == 2:
                         await store.delete(key, expect=row.revision)
 
@@ -508,7 +508,7 @@ async def sweep_always(stores: list[EtcdStore]) -> None:
     while True:
         for store in stores:
             with suppress(StoreError):
-                await store.compact(min(one.revision for one in stores))
+                await store.compact(min(store.revision for store in stores))
             with suppress(StoreError):
                 await store._sweep.look()
             await asyncio.sleep(0.1)

@@ -77,8 +77,8 @@ async def test_neither_metadata_nor_data_can_be_read_in_the_files(path: Path, ke
     await write(store, 30)
     await store.put(Key("things", "", "plain"), lambda revision: (b"", b"plain as day"))
     assert shows(path) == set()
-    found = await store.list(SECRETS)
-    assert {(row.meta, row.body) for row in found.rows} == {(META, PEM)}
+    page = await store.list(SECRETS)
+    assert {(row.meta, row.body) for row in page.rows} == {(META, PEM)}
     await store.close()
     assert shows(path) == set()
     assert shows(path, b"plain as day") == {path.name}
@@ -348,5 +348,5 @@ async def test_only_one_rotation_at_a_time(path: Path, keys: Keys) -> None:
 def rows_on_disk(path: Path) -> list[bytes]:
     """What lies there for the Secrets."""
     with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute("SELECT meta, body FROM rows WHERE bucket = ?", (SECRETS,))
-        return [meta + body for meta, body in found]
+        rows = connection.execute("SELECT meta, body FROM rows WHERE bucket = ?", (SECRETS,))
+        return [meta + body for meta, body in rows]

@@ -106,8 +106,8 @@ def write_until_killed(path: Path, turn: int) -> dict[str, int]:
         lines = [child.stdout.readline() for _ in range(random.Random(turn).randint(1, 1500))]
         child.send_signal(signal.SIGKILL)
         lines += child.stdout.readlines()
-    whole = [line.split() for line in lines if line.endswith("\n")]
-    acknowledged = {name: int(revision) for name, revision in whole}
+    records = [line.split() for line in lines if line.endswith("\n")]
+    acknowledged = {name: int(revision) for name, revision in records}
     assert list(acknowledged.values()) == sorted(acknowledged.values())
     return acknowledged
 
