@@ -32,8 +32,8 @@ def server_of(path: Path) -> traefik.Server:
 
 async def create(client: Client, kind: Kind[Any], name: str, spec: Json) -> None:
     meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-    await client.create(kind, codec.from_dict(kind, whole) if kind.type is not dict else whole)
+    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    await client.create(kind, codec.from_dict(kind, manifest) if kind.type is not dict else manifest)
 
 
 async def create_issuer(client: Client, name: str, server: str, ca: bytes, solvers: list[Json]) -> None:
@@ -68,8 +68,8 @@ async def create_host(client: Client, name: str, issuer: str) -> None:
 
 async def all_ready(client: Client) -> bool:
     """Whether all Certificates are Ready."""
-    found = (await client.list(CERTIFICATES)).items
-    return all(conditions.is_true(one.status.conditions, "Ready") for one in found)
+    certificates = (await client.list(CERTIFICATES)).items
+    return all(conditions.is_true(certificate.status.conditions, "Ready") for certificate in certificates)
 
 
 async def until(done: Callable[[], Awaitable[bool]]) -> None:

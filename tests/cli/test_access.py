@@ -28,8 +28,8 @@ def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_in_a_pod_its_service_account_is_used(pod: Path) -> None:
     choice = access.choose(None, POD, pod)
     assert str(choice) == "of the pod's service account (neither --kubeconfig nor $KUBECONFIG is given)"
-    found = access.load(choice, None)
-    assert (found.server, found.namespace, found.files.token) == (
+    loaded = access.load(choice, None)
+    assert (loaded.server, loaded.namespace, loaded.files.token) == (
         "https://10.0.0.1:443",
         "ops",
         pod / "token",

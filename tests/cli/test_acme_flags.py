@@ -40,7 +40,7 @@ def test_the_example_is_issued_by_a_ca_on_this_machine(start: Start, tmp_path: P
     with running_pebble() as pebble:
         bundle = base64.b64encode(pebble.ca_bundle).decode()
         text = (EXAMPLES / "acme" / "acme.yaml").read_text()
-        line = next(one for one in text.splitlines() if one.strip().startswith("server: "))
+        line = next(row for row in text.splitlines() if row.strip().startswith("server: "))
         manifest = tmp_path / "acme.yaml"
         manifest.write_text(text.replace(line, f"    server: {pebble.directory}\n    caBundle: {bundle}"))
         words = ("run", str(manifest), "--once", "--listen", "127.0.0.1:0", *PATIENT)
@@ -70,7 +70,7 @@ def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--http01-listen", "80"), "is not HOST:PORT, e.g. :80"),
         (("--tlsalpn01-listen", "::1:443"), "write an IPv6 address in brackets"),
@@ -80,14 +80,14 @@ def test_a_listener_whose_port_is_taken_is_told(start: Start, flag: str) -> None
         (("--acme-http01-solver-extra-labels", "a=b c"), "a valid label must be"),
     ],
 )
-def test_flags_without_sense_are_refused(words: tuple[str, str], told: str) -> None:
+def test_flags_without_sense_are_refused(words: tuple[str, str], message: str) -> None:
     outcome = CliRunner().invoke(program, ["serve", *words], prog_name="certwright")
     assert outcome.exit_code == 2
-    assert told in outcome.stderr
+    assert message in outcome.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--dns01-recursive-nameservers", "192.0.2.1:dns"), "--dns01-recursive-nameservers: "),
         (("--dns01-recursive-nameservers", "https://a:b@1.1.1.1/"), "contains a user name or a password"),
@@ -100,11 +100,11 @@ def test_flags_without_sense_are_refused(words: tuple[str, str], told: str) -> N
     ],
 )
 def test_settings_without_sense_are_told_at_the_start(
-    start: Start, words: tuple[str, str], told: str
+    start: Start, words: tuple[str, str], message: str
 ) -> None:
     outcome = start("serve", "--listen", "127.0.0.1:0", *words).rest()
     assert outcome.status == 1
-    assert told in outcome.err
+    assert message in outcome.err
 
 
 def test_an_idle_process_loads_no_library_for_servers_elsewhere_nor_for_rules() -> None:
@@ -162,11 +162,11 @@ async def test_the_addresses_of_a_pod_are_those_of_its_listener() -> None:
     )
     listeners = await open_listeners(settings)
     try:
-        found = listeners.options.cluster_listener
-        assert found is not None
-        assert found.addresses == ("10.0.0.5", "fd00::5")
-        assert found.service == ("certwright", "certwright-http01")
-        assert found.port > 0
-        assert (found.labels, found.path_type) == ({"team": "ops"}, "ImplementationSpecific")
+        listener = listeners.options.cluster_listener
+        assert listener is not None
+        assert listener.addresses == ("10.0.0.5", "fd00::5")
+        assert listener.service == ("certwright", "certwright-http01")
+        assert listener.port > 0
+        assert (listener.labels, listener.path_type) == ({"team": "ops"}, "ImplementationSpecific")
     finally:
         await listeners.close()

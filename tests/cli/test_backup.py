@@ -29,8 +29,8 @@ HERE = ("--kubeconfig", "one/kubeconfig")
 @pytest.fixture
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
     """An empty etcd."""
-    with running_etcd(tmp_path_factory.mktemp("etcd")) as found:
-        yield found
+    with running_etcd(tmp_path_factory.mktemp("etcd")) as server:
+        yield server
 
 
 def served(start: Start, data_dir: str, *flags: str) -> Process:
@@ -58,15 +58,17 @@ def issue(start: Start) -> None:
 
 def secrets_of(start: Start, data_dir: str) -> dict[str, dict[str, str]]:
     """What the Secrets hold, by their names."""
-    found = start("get", "secrets", "-A", "-o", "json", "--kubeconfig", f"{data_dir}/kubeconfig").rest()
-    assert found.status == 0, found.err
-    return {item["metadata"]["name"]: item["data"] for item in json.loads(found.out)["items"]}
+    listing = start("get", "secrets", "-A", "-o", "json", "--kubeconfig", f"{data_dir}/kubeconfig").rest()
+    assert listing.status == 0, listing.err
+    return {item["metadata"]["name"]: item["data"] for item in json.loads(listing.out)["items"]}
 
 
 def serials(start: Start, data_dir: str) -> dict[str, int]:
     """How often each certificate was issued."""
-    found = start("get", "certificates", "-A", "-o", "json", "--kubeconfig", f"{data_dir}/kubeconfig").rest()
-    return {item["metadata"]["name"]: item["status"]["revision"] for item in json.loads(found.out)["items"]}
+    listing = start(
+        "get", "certificates", "-A", "-o", "json", "--kubeconfig", f"{data_dir}/kubeconfig"
+    ).rest()
+    return {item["metadata"]["name"]: item["status"]["revision"] for item in json.loads(listing.out)["items"]}
 
 
 def saved(start: Start, *words: str) -> str:
@@ -105,14 +107,14 @@ def issued(tmp_path_factory: pytest.TempPathFactory) -> Issued:
             stack.callback(process.close)
             return process
 
-        one = served(start, "one")
+        server = served(start, "one")
         issue(start)
         assert "saved in all.backup" in saved(start, "backup", "--data-dir", "one", "all.backup")
         files = [*(folder / "one").glob("store.sqlite*"), folder / "all.backup"]
         stored = b"".join(path.read_bytes() for path in files)
-        found = Issued(folder, secrets_of(start, "one"), serials(start, "one"), stored)
-        stopped(one)
-    return found
+        state = Issued(folder, secrets_of(start, "one"), serials(start, "one"), stored)
+        stopped(server)
+    return state
 
 
 def test_a_backup_of_a_running_server_is_restored_into_a_new_directory(
@@ -161,18 +163,18 @@ def test_a_backup_needs_its_key(start: Start, issued: Issued, tmp_path: Path) ->
 
 def test_an_existing_store_is_replaced_only_by_force(start: Start, issued: Issued, tmp_path: Path) -> None:
     issued.copy_to(tmp_path)
-    one = served(start, "one", "--controllers", "")
+    server = served(start, "one", "--controllers", "")
     saved(start, "delete", "certificates", "--all", "-A", *HERE)
     assert serials(start, "one") == {}
     refused = start("restore", "--data-dir", "one", "--force", "all.backup").rest()
     assert "in use by another certwright" in refused.err
-    stopped(one)
+    stopped(server)
     refused = start("restore", "--data-dir", "one", "all.backup").rest()
     assert (refused.status, "--force replaces it" in refused.err) == (1, True)
     saved(start, "restore", "--data-dir", "one", "--force", "all.backup")
-    one = served(start, "one", "--controllers", "")
+    server = served(start, "one", "--controllers", "")
     assert serials(start, "one") == issued.revisions
-    stopped(one)
+    stopped(server)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_keys_are_rotated_in_a_running_server_and_it_starts_again(
     start: Start, issued: Issued, tmp_path: Path
 ) -> None:
     issued.copy_to(tmp_path, "one")
-    one = served(start, "one")
+    server = served(start, "one")
     before = secrets_of(start, "one")
     assert before == issued.secrets
     first = json.loads(saved(start, "encryption", "status", "-o", "json", *HERE))
@@ -239,10 +241,10 @@ def test_keys_are_rotated_in_a_running_server_and_it_starts_again(
     assert "is new" in saved(start, "encryption", "rotate", "--key-file", *HERE)
     second = json.loads(saved(start, "encryption", "status", "-o", "json", *HERE))
     assert second["wrapped_by"] != first["wrapped_by"]
-    stopped(one)
-    one = served(start, "one")
+    stopped(server)
+    server = served(start, "one")
     assert secrets_of(start, "one") == before
-    stopped(one)
+    stopped(server)
     (tmp_path / "one" / "encryption.key").unlink()
     refused = start("serve", "--data-dir", "one", "--listen", "127.0.0.1:0").rest()
     assert refused.status == 1
@@ -250,12 +252,12 @@ def test_keys_are_rotated_in_a_running_server_and_it_starts_again(
 
 
 def test_only_the_administrator_may_see_and_turn_the_keys(start: Start, tmp_path: Path) -> None:
-    one = served(start, "one", "--anonymous-auth", "true")
-    found = re.search(r"server: https://(\S+)", (tmp_path / "one" / "kubeconfig").read_text())
-    assert found is not None
+    server = served(start, "one", "--anonymous-auth", "true")
+    match = re.search(r"server: https://(\S+)", (tmp_path / "one" / "kubeconfig").read_text())
+    assert match is not None
     trust = ssl.create_default_context(cafile=str(tmp_path / "one" / "pki" / "ca.crt"))
     for method, path in (("GET", ""), ("POST", "/rotate"), ("POST", "/rewrap")):
-        with closing(http.client.HTTPSConnection(found[1], context=trust, timeout=200)) as connection:
+        with closing(http.client.HTTPSConnection(match[1], context=trust, timeout=200)) as connection:
             connection.request(method, f"/certwright/encryption{path}")
             assert connection.getresponse().status == 403
-    stopped(one)
+    stopped(server)

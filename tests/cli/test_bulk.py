@@ -29,8 +29,8 @@ async def test_results_come_in_order_and_one_that_is_alone_waits_for_all_before(
     done: list[int] = []
     results = each_in_order(range(150), work, alone=lambda item: item == 70)
     async with aclosing(results):
-        found = [pair async for pair in results]
-    assert found == [(item, -item) for item in range(150)]
+        pairs = [pair async for pair in results]
+    assert pairs == [(item, -item) for item in range(150)]
     assert done != sorted(done)
     assert sorted(done[:70]) == list(range(70))
     assert 32 < max(at_once) <= 64

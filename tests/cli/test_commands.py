@@ -45,8 +45,8 @@ def test_apply_creates_then_changes_then_leaves_alone(cli: Cli, namespace: str) 
     assert apply(CONFIG_MAP) == "configmap/c unchanged\n"
     assert apply(CONFIG_MAP.replace("'2'", "'3'")) == "configmap/c configured\n"
     assert apply(CONFIG_MAP.replace(", b: '2'", "")) == "configmap/c configured\n"
-    found = json.loads(cli("get", "cm", "c", "-n", namespace, "-o", "json").out)
-    assert found["data"] == {"a": "1"}
+    config_map = json.loads(cli("get", "cm", "c", "-n", namespace, "-o", "json").out)
+    assert config_map["data"] == {"a": "1"}
 
 
 def test_kubectl_and_apply_take_turns(cli: Cli, namespace: str, daemon: Path) -> None:
@@ -88,10 +88,10 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
     outcome = cli("apply", "-f", str(file), "-n", namespace)
     assert outcome.status == 1
     assert outcome.out == "configmap/c created\nconfigmap/d created\n"
-    told = outcome.err.splitlines()
-    assert all(line.startswith(f"error: {file}: ") for line in told), told
-    for line, wanted in zip(
-        told,
+    lines = outcome.err.splitlines()
+    assert all(line.startswith(f"error: {file}: ") for line in lines), lines
+    for line, pattern in zip(
+        lines,
         [
             r"line 7",
             r"Certificate web: spec\.dnsName: unknown field; did you mean `dnsNames`\?",
@@ -102,7 +102,7 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
         ],
         strict=True,
     ):
-        assert re.search(wanted, line), line
+        assert re.search(pattern, line), line
 
 
 def test_a_name_that_yaml_takes_for_a_truth_value_is_told(cli: Cli, namespace: str) -> None:
@@ -257,8 +257,8 @@ def test_delete_takes_files_and_selectors(cli: Cli, namespace: str, tmp_path: Pa
 
 
 def test_renew_of_nothing_is_told(cli: Cli, namespace: str) -> None:
-    one = cli("renew", "nobody", "-n", namespace)
-    assert (one.status, 'certificates.cert-manager.io "nobody" not found' in one.err) == (1, True)
+    outcome = cli("renew", "nobody", "-n", namespace)
+    assert (outcome.status, 'certificates.cert-manager.io "nobody" not found' in outcome.err) == (1, True)
     everything = cli("renew", "--all", "-n", namespace)
     assert everything.err == f"error: there is no such certificate in namespace {namespace}\n"
 

@@ -89,15 +89,15 @@ def test_a_certificate_and_a_ca_need_no_yaml(cli: Cli, namespace: str) -> None:
         assert cli("status", *words, *place).out.startswith(
             f"Certificate {namespace}/web: ready, valid until "
         )
-    found = msgspec.json.decode(cli("status", "web", "-o", "json", *place).out)
-    assert list(found) == documented_keys()
-    assert (found["ready"], found["dnsNames"], found["ipAddresses"]) == (
+    status = msgspec.json.decode(cli("status", "web", "-o", "json", *place).out)
+    assert list(status) == documented_keys()
+    assert (status["ready"], status["dnsNames"], status["ipAddresses"]) == (
         True,
         ["web.example.test"],
         ["127.0.0.1"],
     )
-    assert found["secret"] == {"name": "web-tls", "exists": True, "keys": ["ca.crt", "tls.crt", "tls.key"]}
-    assert found["issuer"] == {
+    assert status["secret"] == {"name": "web-tls", "exists": True, "keys": ["ca.crt", "tls.crt", "tls.key"]}
+    assert status["issuer"] == {
         "name": "internal",
         "kind": "Issuer",
         "group": "cert-manager.io",
@@ -130,9 +130,11 @@ def test_a_dry_run_prints_what_apply_takes(cli: Cli, namespace: str, monkeypatch
     assert yaml.safe_load(printed.out) == msgspec.json.decode(as_json)
     assert yaml.safe_load(printed.out)["spec"]["issuerRef"]["kind"] == "ClusterIssuer"
     assert cli("apply", "-f", "-", stdin=printed.out).out.endswith(f"/web created (namespace {namespace})\n")
-    found = [(one["kind"], one["metadata"].get("namespace")) for one in yaml.safe_load_all(several)]
+    places = [
+        (manifest["kind"], manifest["metadata"].get("namespace")) for manifest in yaml.safe_load_all(several)
+    ]
     # A ClusterIssuer looks for its Secret there.
-    assert found == [("ClusterIssuer", None), ("Certificate", "kube-system"), ("ClusterIssuer", None)]
+    assert places == [("ClusterIssuer", None), ("Certificate", "kube-system"), ("ClusterIssuer", None)]
 
 
 def test_the_kind_of_the_issuer_is_the_one_that_exists(cli: Cli, namespace: str) -> None:

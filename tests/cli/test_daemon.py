@@ -179,8 +179,8 @@ def test_run_keeps_serving_until_it_is_told_to_end(start: Start, tmp_path: Path)
     assert not undated(in_readme(tmp_path)) - undated(lines)
     renew = start("renew", "web", "-n", "default").rest()
     assert (renew.status, renew.err) == (0, "")
-    told = process.lines_until("revision 2 is valid until")
-    assert told[-1].startswith("default/web: ")
+    shown = process.lines_until("revision 2 is valid until")
+    assert shown[-1].startswith("default/web: ")
     process.end()
 
 
@@ -323,8 +323,8 @@ def test_controllers_serve_their_metrics_where_they_are_told_to(start: Start) ->
     assert server.line()
     kubeconfig = ("--kubeconfig", "certwright-data/kubeconfig")
     controllers = start("controllers", *kubeconfig, "--metrics-listen-address", "127.0.0.1:0")
-    told, _, address = controllers.line().partition(" at ")
-    assert told == "metrics are"
+    label, _, address = controllers.line().partition(" at ")
+    assert label == "metrics are"
     controllers.lines_until(AT_WORK)
     taken = address.removeprefix("http://").removesuffix("/metrics")
     assert b'\ncertmanager_controller_sync_call_count{controller="certificates"} 0\n' in page(

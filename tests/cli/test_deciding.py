@@ -52,8 +52,8 @@ def request_name(cli: Cli, namespace: str) -> str:
 def decisions(cli: Cli, name: str, namespace: str) -> list[dict[str, Any]]:
     """The conditions Approved and Denied."""
     shown = cli("get", "certificaterequest", name, "-n", namespace, "-o", "json")
-    held = json.loads(shown.out).get("status", {}).get("conditions", [])
-    return [condition for condition in held if condition["type"] in ("Approved", "Denied")]
+    conditions = json.loads(shown.out).get("status", {}).get("conditions", [])
+    return [condition for condition in conditions if condition["type"] in ("Approved", "Denied")]
 
 
 def test_a_request_is_approved_once_and_for_all(cli: Cli, namespace: str, request_name: str) -> None:

@@ -14,8 +14,8 @@ def commands() -> dict[str, click.Command]:
 
     def nothing(**_: object) -> None: ...
 
-    found = [click.command()(option(nothing)) for option in policy_flags.OPTIONS]
-    return {one.params[-1].opts[0]: one for one in found}
+    decorated = [click.command()(option(nothing)) for option in policy_flags.OPTIONS]
+    return {command.params[-1].opts[0]: command for command in decorated}
 
 
 def refusal(option: str, *values: str) -> str:
@@ -43,13 +43,13 @@ def test_providers_of_lexicon() -> None:
 
 def test_lexicon_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("certwright.acme.solvers.dns01.installed.find_spec", lambda _name: None)
-    found = refusal("--dns01-lexicon", "hetzner")
-    assert found == "dns-lexicon is not installed; run `pip install 'certwright[lexicon]'`"
+    message = refusal("--dns01-lexicon", "hetzner")
+    assert message == "dns-lexicon is not installed; run `pip install 'certwright[lexicon]'`"
 
 
 def test_an_option_without_a_value_is_not_quoted() -> None:
     assert refusal("--dns01-lexicon-option", "powerdns.pdns_server=https://dns.example") == ""
     for wrong in ("powerdns", "powerdns=x", "powerdns.=secret-value", ".x=secret-value"):
-        found = refusal("--dns01-lexicon-option", wrong)
-        assert "write PROVIDER.OPTION=VALUE" in found
-        assert "secret-value" not in found
+        message = refusal("--dns01-lexicon-option", wrong)
+        assert "write PROVIDER.OPTION=VALUE" in message
+        assert "secret-value" not in message

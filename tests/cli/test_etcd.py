@@ -22,8 +22,8 @@ Start = Callable[..., Process]
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
     """An empty etcd."""
-    with running_etcd(tmp_path) as found:
-        yield found
+    with running_etcd(tmp_path) as server:
+        yield server
 
 
 KEY = ("--encryption-key-file", "shared.key")

@@ -61,9 +61,9 @@ async def bodies(etcd: Etcd | Access) -> list[bytes]:
     """The bucket of each body that an etcd has."""
     access = etcd if isinstance(etcd, Access) else Access((etcd.member,))
     client, begin = EtcdClient(access), LAYOUT.body
-    found = await client.call(RANGE, RangeRequest(key=begin, range_end=begin[:-1] + b"0", keys_only=True))
+    response = await client.call(RANGE, RangeRequest(key=begin, range_end=begin[:-1] + b"0", keys_only=True))
     await client.close()
-    return [kv.key[len(begin) :].partition(b"\0")[0] for kv in found.kvs]
+    return [kv.key[len(begin) :].partition(b"\0")[0] for kv in response.kvs]
 
 
 def kubectl(*words: str) -> str:

@@ -30,7 +30,7 @@ def test_the_reference_has_the_exit_statuses_of_processes_and_no_other(start: St
         watch = start("get", "namespaces", "--watch")
         watch.lines_until("default")
         watch.kill(signal.SIGINT)
-        found = [
+        statuses = [
             start("--version").rest().status,
             start("get", "certificates", "--kubeconfig", "none").rest().status,
             start("nosuch").rest().status,
@@ -39,7 +39,7 @@ def test_the_reference_has_the_exit_statuses_of_processes_and_no_other(start: St
         server.kill(signal.SIGTERM)
         server.lines_until("closing")
         server.kill(signal.SIGTERM)
-        found.append(server.rest().status)
+        statuses.append(server.rest().status)
     finally:
         server.close()
-    assert [str(status) for status in found] == list(STATUSES)
+    assert [str(status) for status in statuses] == list(STATUSES)

@@ -126,13 +126,14 @@ def test_certificates_and_secrets_of_the_server(
     )
 
     soon = cli("expiring", *here, "--within", "30d", "-o", "json").out
-    assert [one["name"] for one in json.loads(soon)] == ["legacy"]
+    assert [entry["name"] for entry in json.loads(soon)] == ["legacy"]
     assert cli("expiring", *here, "--within", "24h").out == "no certificate expires in that time\n"
     opaque = _secret("opaque", chain, key).replace("kubernetes.io/tls", "Opaque")
     assert cli("apply", *here, "-f", "-", stdin=opaque).status == 0
     for words in ((), ("-A",)):
         of_all = {
-            (one["namespace"], one["name"]) for one in json.loads(cli("expiring", *words, "-o", "json").out)
+            (entry["namespace"], entry["name"])
+            for entry in json.loads(cli("expiring", *words, "-o", "json").out)
         }
         assert {(namespace, name) for name in ("web", "legacy", "opaque")} <= of_all
     header, *lines = cli("expiring", *here).out.splitlines()
@@ -155,9 +156,9 @@ def test_a_server_that_presents_an_older_certificate_is_seen(
     chain, key = written(new, tmp_path, "new")
     assert cli("apply", "-n", namespace, "-f", "-", stdin=_secret("www", chain, key)).status == 0
     with serving(*written(old, tmp_path, "old")) as stale, serving(chain, key) as current:
-        found = cli("expiring", "-n", namespace, "--scan", stale, "--scan", current, "-o", "json")
-    by_name = {one["name"]: one for one in json.loads(found.out)}
-    assert (found.status, found.err) == (0, "")
+        outcome = cli("expiring", "-n", namespace, "--scan", stale, "--scan", current, "-o", "json")
+    by_name = {entry["name"]: entry for entry in json.loads(outcome.out)}
+    assert (outcome.status, outcome.err) == (0, "")
     assert by_name["www"]["servedAt"] == [current]
     assert (by_name[stale]["daysLeft"], by_name[current]["daysLeft"]) == (20, 80)
 
@@ -187,8 +188,8 @@ metadata: {{name: viewer, annotations: {{kubernetes.io/service-account.name: vie
 """
     assert cli("apply", *here, "-f", "-", stdin=MANIFESTS + "---" + account).status == 0
     assert cli("wait", "certificate/web", "--for=condition=Ready", *here, *PATIENT).status == 0
-    found = cli("get", "secret", "viewer", *here, "-o", "json")
-    token = base64.b64decode(json.loads(found.out)["data"]["token"]).decode()
+    outcome = cli("get", "secret", "viewer", *here, "-o", "json")
+    token = base64.b64decode(json.loads(outcome.out)["data"]["token"]).decode()
     config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())
     config["users"][0]["user"] = {"token": token}
     limited = tmp_path / "kubeconfig"
@@ -197,7 +198,7 @@ metadata: {{name: viewer, annotations: {{kubernetes.io/service-account.name: vie
     result = cli("expiring", *here, "--kubeconfig", str(limited), "-o", "json")
     assert result.status == 0
     assert result.err.startswith("warning: Secrets are left out: ")
-    web = next(one for one in json.loads(result.out) if one["name"] == "web")
+    web = next(entry for entry in json.loads(result.out) if entry["name"] == "web")
     assert (web["daysLeft"], web["fingerprint"]) == (89, None)
 
     assert cli("expiring", "-A", "--kubeconfig", str(limited)).status == 1
@@ -230,9 +231,11 @@ def test_files_and_hosts_need_no_server(
         0,
         "warning: no server is configured (see --kubeconfig): only files and hosts are listed\n",
     )
-    expired, host, file = sorted(json.loads(out), key=lambda one: (one["daysLeft"], -len(one["source"])))[:3]
+    expired, host, file = sorted(
+        json.loads(out), key=lambda entry: (entry["daysLeft"], -len(entry["source"]))
+    )[:3]
     assert (expired["name"], expired["daysLeft"]) == ("etc/deep/gone.cer", -3)
-    www = {one["source"]: one for one in (host, file)}
+    www = {entry["source"]: entry for entry in (host, file)}
     assert www["File"]["name"] == "etc/deep/copy.pem"
     assert www["File"]["servedAt"] == ["etc/deep/www.crt", address]
     assert www["Host"]["servedAt"] == ["etc/deep/copy.pem", "etc/deep/www.crt"]

@@ -165,8 +165,8 @@ def test_the_private_key_of_a_ca_is_removed_unless_the_operator_wants_it(tmp_pat
     folder = tmp_path / "shop" / "ca"
     Exporter(tmp_path, with_ca_keys=True).write("shop", "ca", data)
     assert names(folder) == set(data)
-    found = Exporter(tmp_path).write("shop", "ca", data)
-    assert (found.removed_ca_key, names(folder)) == (True, {"tls.crt"})
+    written = Exporter(tmp_path).write("shop", "ca", data)
+    assert (written.removed_ca_key, names(folder)) == (True, {"tls.crt"})
     assert not [path for path in folder.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
     again = Exporter(tmp_path).write("shop", "ca", data)
     assert (again.changed, again.removed_ca_key) == ([], False)

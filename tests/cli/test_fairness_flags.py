@@ -49,8 +49,8 @@ def test_clients_are_told_whether_the_server_is_fair(
     line = process.line()
     assert line.startswith("certwright is ready at "), process.rest().err
     address = line.removeprefix("certwright is ready at ").partition(";")[0]
-    told = headers_of_ping(address, tmp_path / "certwright-data" / "pki" / "ca.crt")
-    assert (MARK in told) is (not words)
+    headers = headers_of_ping(address, tmp_path / "certwright-data" / "pki" / "ca.crt")
+    assert (MARK in headers) is (not words)
 
 
 @pytest.mark.parametrize(

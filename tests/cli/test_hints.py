@@ -38,8 +38,10 @@ def invalid(field: str, message: str) -> ApiError:
     return Invalid("x is invalid", details=Details(causes=(cause,)))
 
 
-def wrong_type(field: str, expected: str, found: str) -> ApiError:
-    return invalid(field, f'Invalid value: "{found}": {field} in body must be of type {expected}: "{found}"')
+def wrong_type(field: str, expected: str, actual: str) -> ApiError:
+    return invalid(
+        field, f'Invalid value: "{actual}": {field} in body must be of type {expected}: "{actual}"'
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,8 +166,8 @@ def test_a_refusal_becomes_a_sentence_with_a_fix(error: ApiError, sentence: str)
 )
 def test_a_value_of_the_wrong_type_is_shown(field: str, expected: str, sentence: str) -> None:
     content = {"spec": {"dnsNames": "a.test", "uris": ["urn:a", 80], "isCA": "y" * 100, "ca": "!"}}
-    (told,) = explain(wrong_type(field, expected, "string"), SCHEMA, content)
-    assert told.startswith(sentence)
+    (message,) = explain(wrong_type(field, expected, "string"), SCHEMA, content)
+    assert message.startswith(sentence)
 
 
 def test_every_unknown_field_gets_its_own_sentence() -> None:

@@ -38,7 +38,7 @@ def dry_run(*words: str) -> Outcome:
 def objects(cli: Cli, namespace: str, kind: str) -> dict[str, Any]:
     """The objects of a namespace by name."""
     listing = json.loads(cli("get", kind, "-n", namespace, "-o", "json").out)
-    return {one["metadata"]["name"]: one for one in listing["items"]}
+    return {item["metadata"]["name"]: item for item in listing["items"]}
 
 
 def data_of(secret: dict[str, Any], entry: str) -> bytes:
@@ -73,7 +73,7 @@ def test_certbot(cli: Cli, namespace: str) -> None:
     assert acme["solvers"] == [{"http01": {"ingress": {}}}]
     certificate = objects(cli, namespace, "certificates")["standalone.example.com"]
     assert certificate["spec"]["privateKey"] == {"algorithm": "ECDSA", "size": 256}
-    assert [one["type"] for one in certificate["status"]["conditions"]] == ["Ready"]
+    assert [condition["type"] for condition in certificate["status"]["conditions"]] == ["Ready"]
 
     again = cli(*words)
     assert (again.status, {line.split()[-1] for line in again.out.splitlines()}) == (0, {"unchanged"})
@@ -88,15 +88,15 @@ def test_what_the_server_refuses_leaves_nothing_behind(cli: Cli, namespace: str)
 
 
 def test_each_name_keeps_its_own_web_root() -> None:
-    found = reader.read(FOLDERS / "certbot", datetime.now(UTC))
-    plan = plan_of(found, Place(namespace="default"), AcmeDefaults())
-    (issuer,) = (one for one in plan.objects if one["kind"] == "Issuer")
+    contents = reader.read(FOLDERS / "certbot", datetime.now(UTC))
+    plan = plan_of(contents, Place(namespace="default"), AcmeDefaults())
+    (issuer,) = (manifest for manifest in plan.objects if manifest["kind"] == "Issuer")
     assert issuer["spec"]["acme"]["solvers"] == [
         {"selector": {"dnsNames": ["a.example.com"]}, "http01": {"webroot": {"path": "/var/www/a"}}},
         {"selector": {"dnsNames": ["b.example.com"]}, "http01": {"webroot": {"path": "/var/www/b"}}},
         {"selector": {"dnsNames": ["standalone.example.com"]}, "http01": {"ingress": {}}},
     ]
-    first, _ = (one for one in plan.objects if one["kind"] == "Certificate")
+    first, _ = (manifest for manifest in plan.objects if manifest["kind"] == "Certificate")
     assert first["spec"]["dnsNames"] == ["a.example.com", "b.example.com"]
     # certbot's reuse_key.
     assert first["spec"]["privateKey"]["rotationPolicy"] == "Never"
@@ -148,7 +148,9 @@ def acme_sh(folder: Path, **settings: str) -> Path:
         "Le_ReloadCmd": f"__ACME_BASE64__START_{reload}__ACME_BASE64__END_",
         **settings,
     }
-    (place / "lego.example.com.conf").write_text("".join(f"{key}='{one}'\n" for key, one in lines.items()))
+    (place / "lego.example.com.conf").write_text(
+        "".join(f"{key}='{value}'\n" for key, value in lines.items())
+    )
     return folder
 
 
@@ -175,7 +177,7 @@ def test_acme_sh_with_credentials_of_a_dns_provider(cli: Cli, namespace: str, tm
 
 
 @pytest.mark.parametrize(
-    ("way", "account", "expected"),
+    ("webroot", "account", "expected"),
     [
         ("dns_pdns", "SAVED_PDNS_Url='https://pdns'\nSAVED_PDNS_Token='t'", "Secret localhost-dns"),
         ("dns_aws", "SAVED_AWS_ACCESS_KEY_ID='a'\nSAVED_AWS_SECRET_ACCESS_KEY='b'", "Secret localhost-dns"),
@@ -186,8 +188,8 @@ def test_acme_sh_with_credentials_of_a_dns_provider(cli: Cli, namespace: str, tm
         ("apache", "", "'apache' has no counterpart"),
     ],
 )
-def test_ways_of_acme_sh(way: str, account: str, expected: str, tmp_path: Path) -> None:
-    folder = acme_sh(tmp_path / "acme.sh", Le_Webroot=way)
+def test_ways_of_acme_sh(webroot: str, account: str, expected: str, tmp_path: Path) -> None:
+    folder = acme_sh(tmp_path / "acme.sh", Le_Webroot=webroot)
     (folder / "account.conf").write_text(account)
     assert expected in dry_run("acme.sh", str(folder)).out
 
@@ -213,7 +215,9 @@ def test_when_certbot_renews(certbot: Path, text: str, expected: str) -> None:
     )
     assert expected in dry_run("certbot", str(certbot)).out
     plan = plan_of(reader.read(certbot, datetime.now(UTC)), Place(namespace="default"), AcmeDefaults())
-    first, second = (one["spec"].get("renewBefore") for one in plan.objects if one["kind"] == "Certificate")
+    first, second = (
+        manifest["spec"].get("renewBefore") for manifest in plan.objects if manifest["kind"] == "Certificate"
+    )
     assert (first, second) == ("720h" if text == "30 days" else None, None)
 
 
@@ -344,7 +348,7 @@ def test_one_pair_and_a_ca(cli: Cli, namespace: str, tmp_path: Path) -> None:
     assert data_of(objects(cli, namespace, "secrets")["internal"], "ca.crt") == certificate
 
     leaf = trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert("web.example.com")
-    chain = b"".join(one.bytes() for one in leaf.cert_chain_pems)
+    chain = b"".join(pem.bytes() for pem in leaf.cert_chain_pems)
     pair = files(tmp_path, chain, leaf.private_key_pem.bytes())
     alone = cli("import", "pem", *pair, "--name", "alone", *here)
     assert (alone.status, alone.out) == (0, "secret/alone created\n")

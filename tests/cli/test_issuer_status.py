@@ -65,10 +65,10 @@ def test_an_open_breaker_says_why_since_when_what_next_and_who_waits() -> None:
     assert "shop/bad" not in text
     assert "2026-01-01 12:01:30 UTC (in 90 seconds)" in text
     assert "1 in the last hour" in text
-    found = msgspec.json.decode(msgspec.json.encode(as_json(status, NOW)))
-    assert found["circuitBreaker"]["nextProbe"] == "2026-01-01T12:01:30Z"
-    assert found["lastSuccess"] == "2026-01-01T11:00:00Z"
-    assert found["waiting"] == ["shop/web", "shop/api"]
+    document = msgspec.json.decode(msgspec.json.encode(as_json(status, NOW)))
+    assert document["circuitBreaker"]["nextProbe"] == "2026-01-01T12:01:30Z"
+    assert document["lastSuccess"] == "2026-01-01T11:00:00Z"
+    assert document["waiting"] == ["shop/web", "shop/api"]
 
 
 def test_an_issuer_that_works_is_ready_and_its_breaker_closed() -> None:

@@ -71,10 +71,10 @@ class Daemon:
                 if self._process is None:
                     await self.start()
                 try:
-                    found = await self.client.get(CERTIFICATES, name, "default")
-                    if conditions.is_true(found.status.conditions, "Ready"):
+                    certificate = await self.client.get(CERTIFICATES, name, "default")
+                    if conditions.is_true(certificate.status.conditions, "Ready"):
                         return
-                    assert not found.status.failed_issuance_attempts, found.status
+                    assert not certificate.status.failed_issuance_attempts, certificate.status
                 except (ApiError, Unreachable):
                     pass
                 await asyncio.sleep(0.02)
@@ -82,8 +82,8 @@ class Daemon:
     async def create(self, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
         """Make an object."""
         meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-        whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-        await self.client.create(kind, codec.from_dict(kind, whole))
+        manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+        await self.client.create(kind, codec.from_dict(kind, manifest))
 
     async def certificate(self, name: str) -> None:
         """Make a Certificate."""
@@ -136,9 +136,9 @@ async def make_issuer(daemon: Daemon, proxy: AcmeProxy, pages: Path, *, listens:
 
 async def leftovers(daemon: Daemon, pages: Path, names: list[str]) -> set[str]:
     """Challenges, their pages, and Secrets of keys that are used by now."""
-    challenges = {one.metadata.name for one in (await daemon.client.list(CHALLENGES)).items}
-    secrets = {one.metadata.name for one in (await daemon.client.list(SECRETS, "default")).items}
-    pages_left = {str(one) for one in shown(pages)}
+    challenges = {challenge.metadata.name for challenge in (await daemon.client.list(CHALLENGES)).items}
+    secrets = {secret.metadata.name for secret in (await daemon.client.list(SECRETS, "default")).items}
+    pages_left = {str(page) for page in shown(pages)}
     return challenges | pages_left | (secrets - set(names))
 
 
@@ -147,11 +147,11 @@ async def check_end(daemon: Daemon, proxy: AcmeProxy, pages: Path, names: list[s
     assert proxy.agreed[NEW_ACCOUNT] == 1
     assert proxy.agreed[NEW_ORDER] == proxy.agreed[FINALIZE] == len(names)
     orders = (await daemon.client.list(ORDERS)).items
-    assert sorted(one.status.state for one in orders) == ["valid"] * len(names)
+    assert sorted(order.status.state for order in orders) == ["valid"] * len(names)
     for name in names:
-        held = (await daemon.client.get(SECRETS, name, "default")).data
-        leaf = read_certificate(held["tls.crt"])
-        assert public_key_der(load_private_key(held["tls.key"])) == leaf.public_key_der
+        data = (await daemon.client.get(SECRETS, name, "default")).data
+        leaf = read_certificate(data["tls.crt"])
+        assert public_key_der(load_private_key(data["tls.key"])) == leaf.public_key_der
     with suppress(TimeoutError):
         async with asyncio.timeout(_WITHIN_S):
             while await leftovers(daemon, pages, names):  # noqa: ASYNC110 - another process clears up

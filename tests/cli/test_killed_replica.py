@@ -45,26 +45,33 @@ def replica_flags(address: str, port: int, check_port: int, names: str) -> list[
 
 async def publish(client: Client, port: int, ready: tuple[str, ...]) -> None:
     """Write the EndpointSlice of the replicas' Service, as Kubernetes does."""
-    wanted = {
+    endpoint_slice = {
         "metadata": {"name": _SLICE, "namespace": _NAMESPACE, "labels": {SERVICE_NAME_LABEL: _SERVICE}},
         "addressType": "IPv4",
-        "endpoints": [{"addresses": [one], "conditions": {"ready": one in ready}} for one in _REPLICAS],
+        "endpoints": [
+            {"addresses": [replica], "conditions": {"ready": replica in ready}} for replica in _REPLICAS
+        ],
         "ports": [{"name": "http01", "port": port, "protocol": "TCP"}],
     }
-    await client.apply(ENDPOINT_SLICES, wanted, field_manager="test", force=True)
+    await client.apply(ENDPOINT_SLICES, endpoint_slice, field_manager="test", force=True)
 
 
 async def leads_to(client: Client, addresses: tuple[str, ...]) -> bool:
     """Whether the proxy is given exactly these addresses for challenges."""
-    found = (await client.list(ENDPOINT_SLICES, "default", labels=f"{SOLVER_LABEL}=true")).items
-    given = [address for one in found for part in one["endpoints"] for address in part["addresses"]]
+    slices = (await client.list(ENDPOINT_SLICES, "default", labels=f"{SOLVER_LABEL}=true")).items
+    given = [
+        address
+        for endpoint_slice in slices
+        for part in endpoint_slice["endpoints"]
+        for address in part["addresses"]
+    ]
     return sorted(given) == list(addresses)
 
 
 async def is_presented(client: Client) -> bool:
     """Whether the only Challenge is presented."""
-    found: list[Challenge] = list((await client.list(CHALLENGES)).items)
-    return len(found) == 1 and found[0].status.presented
+    challenges: list[Challenge] = list((await client.list(CHALLENGES)).items)
+    return len(challenges) == 1 and challenges[0].status.presented
 
 
 async def test_an_order_is_completed_after_the_replica_at_work_is_killed(
@@ -81,7 +88,9 @@ async def test_an_order_is_completed_after_the_replica_at_work_is_killed(
         port = free_port()
         await create(client, NAMESPACES, _NAMESPACE, {})
         await publish(client, port, _REPLICAS)
-        flags = [replica_flags(one, port, pebble.http_port, pebble.names.address) for one in _REPLICAS]
+        flags = [
+            replica_flags(replica, port, pebble.http_port, pebble.names.address) for replica in _REPLICAS
+        ]
         first = start("controllers", *flags[0])
         await asyncio.to_thread(first.lines_until, AT_WORK)
         start("controllers", *flags[1])
@@ -102,4 +111,4 @@ async def test_an_order_is_completed_after_the_replica_at_work_is_killed(
         await until(lambda: leads_to(client, _REPLICAS[1:]))
         stack.enter_context(traefik.running_traefik(server_of(kubeconfig), [pebble.http_port], free_port()))
         await until(lambda: all_ready(client))
-        assert [one.status.state for one in (await client.list(ORDERS)).items] == ["valid"]
+        assert [order.status.state for order in (await client.list(ORDERS)).items] == ["valid"]

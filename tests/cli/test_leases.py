@@ -27,8 +27,8 @@ spec:
 
 def holder(start: Start) -> str:
     """The holder of cert-manager's Lease."""
-    found = start("get", "leases", "cert-manager-controller", "-n", "kube-system", "-o", "yaml").rest()
-    return str((yaml.safe_load(found.out) or {}).get("spec", {}).get("holderIdentity", ""))
+    outcome = start("get", "leases", "cert-manager-controller", "-n", "kube-system", "-o", "yaml").rest()
+    return str((yaml.safe_load(outcome.out) or {}).get("spec", {}).get("holderIdentity", ""))
 
 
 def test_serve_holds_the_lease_and_takes_its_own_over_after_a_kill(start: Start, tmp_path: Path) -> None:

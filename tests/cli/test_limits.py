@@ -113,9 +113,9 @@ def test_a_learned_limit_names_the_order_and_counts_those_that_wait() -> None:
         },
         waiting={f"refused/{ACCOUNT}": 1},
     )
-    orders = [order("shop", f"{one}.example.com", url="", days=0) for one in "abc"]
-    for number, one in enumerate(orders):
-        one["metadata"] |= {"uid": f"uid-{number}", "name": f"web-{number}"}
+    orders = [order("shop", f"{letter}.example.com", url="", days=0) for letter in "abc"]
+    for number, manifest in enumerate(orders):
+        manifest["metadata"] |= {"uid": f"uid-{number}", "name": f"web-{number}"}
     rows = {row.whose: row for row in read(content, orders, ACCOUNTS, NOW)}
     assert rows[ACCOUNT].waiting == 3
     assert rows["Order shop/web-1"].waiting == 1

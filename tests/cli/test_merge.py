@@ -48,8 +48,8 @@ def merge(target: Any, patch: Any) -> Any:
         pytest.param({}, {"a": {"b": 1}}, {"a": "x"}, {"a": {"b": 1}}, id="an object replaces a text"),
     ],
 )
-def test_a_patch_changes_what_the_user_changed(last: Json, wanted: Json, live: Json, patch: Json) -> None:
-    assert three_way_patch(last, wanted, live) == patch
+def test_a_patch_changes_what_the_user_changed(last: Json, desired: Json, live: Json, patch: Json) -> None:
+    assert three_way_patch(last, desired, live) == patch
 
 
 _objects: st.SearchStrategy[Any] = st.recursive(
@@ -62,26 +62,26 @@ _documents = st.dictionaries(st.sampled_from("abcd"), _objects, max_size=4)
 
 @settings(max_examples=150, deadline=None)
 @given(_documents, _documents, _documents)
-def test_applying_twice_changes_nothing_the_second_time(last: Json, wanted: Json, live: Json) -> None:
-    after = merge(live, three_way_patch(last, wanted, live))
-    assert three_way_patch(wanted, wanted, after) == {}
+def test_applying_twice_changes_nothing_the_second_time(last: Json, desired: Json, live: Json) -> None:
+    after = merge(live, three_way_patch(last, desired, live))
+    assert three_way_patch(desired, desired, after) == {}
 
 
 @settings(max_examples=150, deadline=None)
 @given(_documents, _documents)
-def test_with_nobody_else_writing_the_result_is_what_is_wanted(last: Json, wanted: Json) -> None:
-    assert merge(last, three_way_patch(last, wanted, last)) == wanted
+def test_with_nobody_else_writing_the_result_is_what_is_wanted(last: Json, desired: Json) -> None:
+    assert merge(last, three_way_patch(last, desired, last)) == desired
 
 
 def test_the_annotation_is_kubectls_letter_for_letter() -> None:
-    wanted = {
+    manifest = {
         "kind": "ConfigMap",
         "apiVersion": "v1",
         "metadata": {"name": "x", "namespace": "default"},
         "data": {"q": "a<b&c>d"},
     }
     # What `kubectl apply -f` of version 1.32 writes for the same document.
-    assert with_last_applied(wanted)["metadata"]["annotations"][LAST_APPLIED] == (
+    assert with_last_applied(manifest)["metadata"]["annotations"][LAST_APPLIED] == (
         '{"apiVersion":"v1","data":{"q":"a\\u003cb\\u0026c\\u003ed"},"kind":"ConfigMap",'
         '"metadata":{"annotations":{},"name":"x","namespace":"default"}}\n'
     )

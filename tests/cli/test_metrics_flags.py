@@ -44,8 +44,8 @@ def test_curl_reads_them_with_the_ca_in_the_secret_and_with_that_of_the_files(
     assert url.startswith("https://127.0.0.1:")
     port = url.removeprefix("https://127.0.0.1:").removesuffix("/metrics")
     ca = "jsonpath={.data.ca\\.crt}"
-    found = start("get", "secret", "metrics-ca", "-n", "kube-system", "-o", ca).rest()
-    (tmp_path / "ca.crt").write_bytes(base64.b64decode(found.out))
+    outcome = start("get", "secret", "metrics-ca", "-n", "kube-system", "-o", ca).rest()
+    (tmp_path / "ca.crt").write_bytes(base64.b64decode(outcome.out))
     named = ("--cacert", str(tmp_path / "ca.crt"), "--connect-to", f"::127.0.0.1:{port}")
     assert METRIC in curl(*named, "https://metrics.example.org/metrics").stdout
     assert curl(*named, "https://metrics.example.org/livez").stdout == "ok"

@@ -78,11 +78,12 @@ async def test_a_failure_is_logged_and_repeated_until_it_succeeds(
     failures = [record for record in caplog.records if record.levelname == "WARNING"]
     assert {record.getMessage() for record in failures} == {"--on-change command failed"}
     values = [record.__dict__["values"] for record in failures]
-    assert [(one["certificate"], one["cause"]) for one in values] == [
+    assert [(value["certificate"], value["cause"]) for value in values] == [
         ("shop/web", "it ended with status 1: no such unit")
     ] * 2
     waits = [
-        one["nextAttempt"].timestamp() - record.created for record, one in zip(failures, values, strict=True)
+        value["nextAttempt"].timestamp() - record.created
+        for record, value in zip(failures, values, strict=True)
     ]
     assert [round(wait_s) for wait_s in waits] == [1, 2]
 

@@ -30,12 +30,12 @@ def leaves(command: click.Command, path: str) -> list[tuple[str, click.Command]]
 
 def all_commands() -> list[tuple[str, click.Command]]:
     context = click.Context(program)
-    found = []
+    names = []
     for name, _ in NAMES:
         command = program.get_command(context, name)
         assert command is not None
-        found += leaves(command, name)
-    return found
+        names += leaves(command, name)
+    return names
 
 
 @pytest.mark.parametrize(("name", "short"), NAMES)

@@ -33,7 +33,7 @@ class Server:
 
 
 @pytest.mark.parametrize(
-    ("one", "all_", "expected"),
+    ("etcd_check", "all_", "expected"),
     [
         pytest.param((200, b"ok"), (200, b"ok"), "", id="ready"),
         pytest.param(
@@ -45,7 +45,7 @@ class Server:
     ],
 )
 def test_why_the_server_accepts_no_writes(
-    one: tuple[int, bytes], all_: tuple[int, bytes], expected: str
+    etcd_check: tuple[int, bytes], all_: tuple[int, bytes], expected: str
 ) -> None:
-    server = Server({"/readyz/etcd-readiness": one, "/readyz": all_})
+    server = Server({"/readyz/etcd-readiness": etcd_check, "/readyz": all_})
     assert asyncio.run(store_problem(Client(server, user_agent="test"))) == expected

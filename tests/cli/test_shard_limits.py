@@ -31,19 +31,19 @@ pytestmark = pytest.mark.timeout(3 * _WITHIN_S)
 
 async def create(client: Client, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
     meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-    await client.create(kind, codec.from_dict(kind, whole))
+    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    await client.create(kind, codec.from_dict(kind, manifest))
 
 
 async def ready(client: Client) -> int:
-    found = (await client.list(CERTIFICATES)).items
-    return sum(conditions.is_true(one.status.conditions, "Ready") for one in found)
+    certificates = (await client.list(CERTIFICATES)).items
+    return sum(conditions.is_true(item.status.conditions, "Ready") for item in certificates)
 
 
 async def waiting(client: Client) -> int:
     """How many Orders wait for the CA's limit."""
-    found = (await client.list(ORDERS)).items
-    return sum(f"allows {LIMIT} orders of this account" in one.status.reason for one in found)
+    orders = (await client.list(ORDERS)).items
+    return sum(f"allows {LIMIT} orders of this account" in order.status.reason for order in orders)
 
 
 def issuer(proxy: AcmeProxy, pages: Path) -> dict[str, Any]:
@@ -120,6 +120,6 @@ def certificate(name: str) -> dict[str, Any]:
 async def shown(start: Start) -> dict[str, Any]:
     """What `certwright limits` says of the account's orders."""
     out = (await asyncio.to_thread(start("limits", "-o", "json").rest)).out
-    (row,) = [one for one in json.loads(out) if one["limit"] == "newOrders"]
-    found: dict[str, Any] = row
-    return found
+    (row,) = [limit for limit in json.loads(out) if limit["limit"] == "newOrders"]
+    limit_row: dict[str, Any] = row
+    return limit_row

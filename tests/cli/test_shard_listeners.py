@@ -29,8 +29,8 @@ pytestmark = pytest.mark.timeout(2 * _WITHIN_S)
 
 async def create(client: Client, kind: Kind[Any], name: str, spec: dict[str, Any]) -> None:
     meta = {"name": name} | ({"namespace": "default"} if kind.namespaced else {})
-    whole = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
-    await client.create(kind, codec.from_dict(kind, whole))
+    manifest = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": meta, "spec": spec}
+    await client.create(kind, codec.from_dict(kind, manifest))
 
 
 def issuer(pebble: Pebble, name: str, solver: dict[str, Any]) -> dict[str, Any]:
@@ -54,8 +54,8 @@ def certificate(name: str, issuer_name: str) -> dict[str, Any]:
 
 
 async def ready(client: Client) -> int:
-    found = (await client.list(CERTIFICATES)).items
-    return sum(conditions.is_true(one.status.conditions, "Ready") for one in found)
+    certificates = (await client.list(CERTIFICATES)).items
+    return sum(conditions.is_true(item.status.conditions, "Ready") for item in certificates)
 
 
 async def test_every_replica_answers_every_challenge(start: Start, tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ async def world() -> AsyncIterator[World]:
 
 async def shown(world: World) -> str:
     """What the command prints of the Certificate `web`."""
-    found = await world.client.get(related.CERTIFICATES, "web", "default")
-    around = await related.around(world.client, found)
+    certificate = await world.client.get(related.CERTIFICATES, "web", "default")
+    around = await related.around(world.client, certificate)
     return "\n".join(report(around, [], datetime(2026, 1, 1, tzinfo=UTC)))
 
 
@@ -67,18 +67,18 @@ async def test_the_order_at_the_member_that_signs_is_shown() -> None:
         await issue(fake, "web")
         await fake.world.advance(timedelta(seconds=10))
         text = await shown(fake.world)
-        orders = {one.spec.issuer_ref.name: one.metadata.name for one in await fake.orders()}
+        orders = {order.spec.issuer_ref.name: order.metadata.name for order in await fake.orders()}
         assert orders["second"] in text
         assert orders["acme"] not in text
 
 
 async def set_shown(world: World, kind: Kind[Json] = related.ISSUER_SETS, name: str = "both") -> str:
     """What the command prints of the set."""
-    found = await world.client.get(kind, name, "default" if kind.namespaced else "")
-    found["kind"] = kind.kind
+    obj = await world.client.get(kind, name, "default" if kind.namespaced else "")
+    obj["kind"] = kind.kind
     requests = (await world.client.list(related.REQUESTS, "default")).items
-    members = await set_status.members_of(world.client, found, requests)
-    status = set_status.SetStatus(found, members, ("shop/web",))
+    members = await set_status.members_of(world.client, obj, requests)
+    status = set_status.SetStatus(obj, members, ("shop/web",))
     assert len(set_status.as_json(status)["members"]) == len(members)
     return "\n".join(set_status.report(status, [], world.clock.now()))
 

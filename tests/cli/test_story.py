@@ -31,11 +31,11 @@ def certificate(*conditions: Json, **status: Any) -> Json:
 
 def recorded(record: RetryRecord, issuing: Json, **status: Any) -> Json:
     """A Certificate with that retry record."""
-    found = certificate(NOT_READY, issuing, **status)
+    content = certificate(NOT_READY, issuing, **status)
     failed_at = parse_time(status.get("lastFailureTime"))
     record = msgspec.structs.replace(record, failed_at=failed_at)
-    found["metadata"]["annotations"] = write_retry(record)
-    return found
+    content["metadata"]["annotations"] = write_retry(record)
+    return content
 
 
 def request(*conditions: Json, revision: int = 1) -> Json:

@@ -35,9 +35,9 @@ def test_a_server_is_checked(cli: Cli, namespace: str) -> None:
 
 def test_a_cluster_is_read_before_the_switch(cli: Cli, namespace: str) -> None:
     assert cli("apply", "-f", "-", stdin=ISSUER.replace("NAMESPACE", namespace)).status == 0
-    found = cli("check", "switch")
-    assert found.status == 0
-    assert f"change  Issuer {namespace}/le: spec.acme.solvers[0]: HTTP-01 is answered by" in found.out
+    outcome = cli("check", "switch")
+    assert outcome.status == 0
+    assert f"change  Issuer {namespace}/le: spec.acme.solvers[0]: HTTP-01 is answered by" in outcome.out
     assert cli("delete", "issuer", "le", "-n", namespace).status == 0
     assert f"{namespace}/le" not in cli("check", "switch").out
 
@@ -59,24 +59,26 @@ def acme(server: str, solver: Json) -> Json:
 
 def only(cluster: Cluster) -> Finding:
     """The one statement about a cluster."""
-    (found,) = findings(cluster)
-    return found
+    (finding,) = findings(cluster)
+    return finding
 
 
 def test_issuers_that_need_a_flag_stop() -> None:
-    found = only(Cluster(issuers=[issuer({"vault": {"server": "http://vault", "path": "pki", "auth": {}}})]))
-    assert (found.verdict, found.about) == ("stops", "Issuer default/le")
-    assert "spec.vault.server" in found.text
-    assert found.text.count("--allow-http-servers") == 1
+    finding = only(
+        Cluster(issuers=[issuer({"vault": {"server": "http://vault", "path": "pki", "auth": {}}})])
+    )
+    assert (finding.verdict, finding.about) == ("stops", "Issuer default/le")
+    assert "spec.vault.server" in finding.text
+    assert finding.text.count("--allow-http-servers") == 1
 
 
 def test_programs_and_directories_of_solvers_stop() -> None:
     command = {"exec": {"command": ["dns", "example.org"], "type": "DNS-01"}}
     webroot = {"http01": {"webroot": {"path": "/var/www"}}}
     for solver, flag in ((command, "--exec-solver"), (webroot, "--webroot")):
-        found = only(Cluster(issuers=[issuer(acme("https://ca.example/directory", solver))]))
-        assert found.verdict == "stops"
-        assert flag in found.text
+        finding = only(Cluster(issuers=[issuer(acme("https://ca.example/directory", solver))]))
+        assert finding.verdict == "stops"
+        assert flag in finding.text
 
 
 def test_http01_behind_an_ingress_changes_and_dns01_does_not() -> None:
@@ -96,7 +98,7 @@ def test_certificates_are_counted_by_what_happens_to_them() -> None:
             "status": {"conditions": [{"type": "Ready", "status": status}]},
         }
 
-    found = findings(
+    reported = findings(
         Cluster(
             certificates=[
                 certificate("a", "True"),
@@ -105,12 +107,12 @@ def test_certificates_are_counted_by_what_happens_to_them() -> None:
             ]
         )
     )
-    assert [(one.verdict, one.about) for one in found] == [
+    assert [(finding.verdict, finding.about) for finding in reported] == [
         ("changes", "1 Certificates (default/b)"),
         ("works", "2 Certificates"),
         ("works", "1 Certificates"),
     ]
-    assert "X.example.com" in found[2].text
+    assert "X.example.com" in reported[2].text
 
 
 def deployment(component: str, *args: str, replicas: int = 1, image: str = "") -> Json:
@@ -140,9 +142,9 @@ def test_what_runs_is_named_with_its_flags() -> None:
         "metadata": {"name": "web", "namespace": "default", "labels": {"app.kubernetes.io/name": "webhook"}},
         "spec": {"template": {"spec": {"containers": [{"image": "knative/webhook"}]}}},
     }
-    found = findings(Cluster(deployments=[deployment("controller", *args), other]))
-    assert {one.about for one in found} == {"Deployment cm/controller"}
-    assert [one.text for one in found] == [
+    reported = findings(Cluster(deployments=[deployment("controller", *args), other]))
+    assert {finding.about for finding in reported} == {"Deployment cm/controller"}
+    assert [finding.text for finding in reported] == [
         "is running: scale it to 0 before certwright is started, or upgrade the Helm release",
         "remove these feature gates, or let the chart translate them: OtherNames=true",
         "its flags go to certwright, unless they are defaults: --dns01-recursive-nameservers-only",
@@ -164,8 +166,8 @@ def test_deployments_with_another_image_are_known_by_the_labels_of_their_chart()
 def test_every_flag_of_cert_manager_that_is_kept_is_one_of_certwright() -> None:
     text = (Path(__file__).parents[1] / "deploy" / "data" / "cert_manager_flags.txt").read_text()
     flags = [line for line in text.splitlines() if line.startswith("--")]
-    found = findings(Cluster(deployments=[deployment("controller", *(f"{flag}=1" for flag in flags))]))
-    (kept,) = (one.text for one in found if one.text.startswith("its flags go to certwright"))
+    reported = findings(Cluster(deployments=[deployment("controller", *(f"{flag}=1" for flag in flags))]))
+    (kept,) = (finding.text for finding in reported if finding.text.startswith("its flags go to certwright"))
     known = {flag for option in controllers.command.params for flag in option.opts}
     assert {flag.removesuffix("=1") for flag in kept.split() if flag.startswith("--")} <= known
     assert set(KNOWN_GATES) <= set(features.DEFAULTS)
@@ -174,11 +176,14 @@ def test_every_flag_of_cert_manager_that_is_kept_is_one_of_certwright() -> None:
 def test_the_webhook_is_deleted_with_its_deployment_and_stops_every_write_if_it_is_left() -> None:
     both = [webhook(), webhook("MutatingWebhookConfiguration")]
     running = findings(Cluster(webhooks=both, deployments=[deployment("webhook")]))
-    assert [one.verdict for one in running if "WebhookConfiguration" in one.about] == ["changes", "changes"]
+    assert [finding.verdict for finding in running if "WebhookConfiguration" in finding.about] == [
+        "changes",
+        "changes",
+    ]
     for left in ([], [deployment("webhook", replicas=0)]):
-        found = findings(Cluster(webhooks=both, deployments=left))
-        assert [one.verdict for one in found] == ["stops", "stops"]
-        assert all("delete it" in one.text for one in found)
+        reported = findings(Cluster(webhooks=both, deployments=left))
+        assert [finding.verdict for finding in reported] == ["stops", "stops"]
+        assert all("delete it" in finding.text for finding in reported)
 
 
 def annotated(name: str, **annotations: str) -> Json:
@@ -208,7 +213,7 @@ def test_ingresses_and_what_could_not_be_read_are_named() -> None:
         certificates=[owned("Ingress", "one"), owned("Ingress", "two")],
         missing={"gateways": "forbidden"},
     )
-    assert [(one.verdict, one.about) for one in findings(cluster)] == [
+    assert [(finding.verdict, finding.about) for finding in findings(cluster)] == [
         ("unread", "gateways"),
         ("changes", "1 Ingresses"),
         ("works", "2 Certificates"),
@@ -218,7 +223,7 @@ def test_ingresses_and_what_could_not_be_read_are_named() -> None:
 
 def test_gateways_that_cert_manager_passed_over_get_certificates() -> None:
     gateway = annotated("gate", **{"cert-manager.io/cluster-issuer": "ca"})
-    found = only(Cluster(gateways=[gateway]))
-    assert (found.verdict, found.about) == ("changes", "1 Gateways (default/gate)")
+    finding = only(Cluster(gateways=[gateway]))
+    assert (finding.verdict, finding.about) == ("changes", "1 Gateways (default/gate)")
     kept = findings(Cluster(gateways=[gateway], certificates=[owned("Gateway", "gate")]))
-    assert {one.verdict for one in kept} == {"works"}
+    assert {finding.verdict for finding in kept} == {"works"}

@@ -29,9 +29,9 @@ def test_a_terminal_obeys_nothing_that_is_printed(capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert out.splitlines()[:2] == [SHOWN, rf"{SHOWN}\nforged"]
     assert err.splitlines() == [f"error: {SHOWN}", f"warning: {SHOWN}"]
-    found = out.partition("\n{")[2]
-    assert found.isascii()
-    assert json.loads("{" + found) == {"name": HOSTILE}
+    document = out.partition("\n{")[2]
+    assert document.isascii()
+    assert json.loads("{" + document) == {"name": HOSTILE}
 
 
 def test_commands_print_text_through_echo() -> None:

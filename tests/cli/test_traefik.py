@@ -40,10 +40,10 @@ SOLVERS: dict[str, Json] = {
 
 def free_http_port() -> list[int]:
     """Port 80, if this process may listen there and no other does."""
-    with socket.socket() as found:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            found.bind(("127.0.0.1", 80))
+            listener.bind(("127.0.0.1", 80))
         except OSError:
             return []
     return [80]
@@ -115,7 +115,7 @@ async def test_a_ca_reaches_the_listener_through_traefik(start: Start, tmp_path:
             left = (await client.list(kind, labels=f"{objects.SOLVER_LABEL}=true")).items
             assert left == [], kind.kind
         edited = await client.get(objects.INGRESSES, "edit", "default")
-        assert [one["path"] for one in edited["spec"]["rules"][0]["http"]["paths"]] == ["/"]
+        assert [path["path"] for path in edited["spec"]["rules"][0]["http"]["paths"]] == ["/"]
         await check_renewal(client, start, https_port)
 
 

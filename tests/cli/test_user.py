@@ -33,9 +33,9 @@ def test_a_user_can_do_what_the_role_allows_until_it_is_deleted(
     create(cli, tmp_path, name, "--role", "view", "--for", "1h")
     other = cli("user", "create", name, "--role", "edit", "--kubeconfig", reader)
     assert f"error: the user {name} exists with other rights (view)" in other.err
-    found = {user["name"]: user for user in json.loads(cli("user", "list", "-o", "json").out)}
-    assert found[name]["roles"] == ["view"]
-    assert found[name]["expires"].endswith("Z")
+    users = {user["name"]: user for user in json.loads(cli("user", "list", "-o", "json").out)}
+    assert users[name]["roles"] == ["view"]
+    assert users[name]["expires"].endswith("Z")
 
     assert cli("user", "delete", name).status == 0
     ended = cli("get", "certificates", "-A", "--kubeconfig", reader)

@@ -25,8 +25,8 @@ _WITHIN_S = 120.0
 @pytest.fixture
 def bao() -> Iterator[Bao]:
     """A server of this test's own, whose data survives a kill."""
-    with openbao(on_disk=True) as found:
-        yield found
+    with openbao(on_disk=True) as server:
+        yield server
 
 
 async def create(server: Server, path: str, body: dict[str, Any]) -> Any:
@@ -66,20 +66,20 @@ async def want(server: Server, name: str, issuer: dict[str, str] | None = None) 
 
 
 async def condition(server: Server, path: str, kind: str = "Ready") -> dict[str, Any]:
-    found = (await server.ask("GET", path)).json.get("status", {}).get("conditions", [])
-    return next((one for one in found if one["type"] == kind), {})
+    conditions = (await server.ask("GET", path)).json.get("status", {}).get("conditions", [])
+    return next((item for item in conditions if item["type"] == kind), {})
 
 
 async def until(server: Server, path: str, is_so: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """The Ready condition once it is so."""
     async with asyncio.timeout(_WITHIN_S):
-        while not is_so(found := await condition(server, path)):  # noqa: ASYNC110 - what a user would do
+        while not is_so(current := await condition(server, path)):  # noqa: ASYNC110 - what a user would do
             await asyncio.sleep(0.05)
-    return found
+    return current
 
 
 async def ready(server: Server, name: str) -> None:
-    await until(server, f"{_GROUP}/certificates/{name}", lambda found: found.get("status") == "True")
+    await until(server, f"{_GROUP}/certificates/{name}", lambda current: current.get("status") == "True")
 
 
 async def test_certificates_wait_while_the_server_is_sealed_or_dead_and_then_go_on(
@@ -91,7 +91,7 @@ async def test_certificates_wait_while_the_server_is_sealed_or_dead_and_then_go_
         await ready(server, "first")
         bao.seal()
         await want(server, "sealed")
-        await until(server, f"{_GROUP}/issuers/vault", lambda found: "sealed" in found.get("message", ""))
+        await until(server, f"{_GROUP}/issuers/vault", lambda current: "sealed" in current.get("message", ""))
         bao.unseal()
         await ready(server, "sealed")
         bao.kill()
@@ -123,12 +123,12 @@ async def test_another_member_of_a_set_signs_while_the_server_is_dead(tmp_path: 
             await want(server, f"dead{number}", reference)
         for number in range(3):
             await ready(server, f"dead{number}")
-        found = (await server.ask("GET", f"{_GROUP}/certificaterequests")).json["items"]
+        requests = (await server.ask("GET", f"{_GROUP}/certificaterequests")).json["items"]
         sent = {
-            one["metadata"]["name"]: json.loads(
-                one["metadata"]["annotations"]["certwright.io/issuer-set-member"]
+            request["metadata"]["name"]: json.loads(
+                request["metadata"]["annotations"]["certwright.io/issuer-set-member"]
             )["name"]
-            for one in found
+            for request in requests
         }
     assert sent.pop("alive-1") == "vault"
     assert set(sent.values()) == {"fallback"}
@@ -200,8 +200,8 @@ async def test_a_service_account_logs_in_by_our_token_review(tmp_path: Path, bao
         # The same with a token in a Secret.
         asked = {"spec": {"audiences": ["vault://default/vault"]}}
         token = await create(server, f"{_CORE}/serviceaccounts/signer/token", asked)
-        held = {"metadata": {"name": "jwt"}, "stringData": {"token": token["status"]["token"]}}
-        await create(server, f"{_CORE}/secrets", held)
+        secret = {"metadata": {"name": "jwt"}, "stringData": {"token": token["status"]["token"]}}
+        await create(server, f"{_CORE}/secrets", secret)
         account = {"role": "web", "secretRef": {"name": "jwt"}, "mountPath": "/v1/auth/kubernetes"}
         await vault_issuer(server, bao, {"kubernetes": account}, name="by-secret")
         await want(server, "by-secret", {"name": "by-secret"})
