@@ -50,7 +50,7 @@ async def prove_by_routes(world: World, ca: FakeCa, namespace: str) -> None:
     spec = {
         "server": ca.directory,
         "privateKeySecretRef": {"name": "routes-account"},
-        "solvers": [{**one, "waitInsteadOfSelfCheck": "0s"} for one in solvers],
+        "solvers": [{**solver, "waitInsteadOfSelfCheck": "0s"} for solver in solvers],
     }
     meta = {"name": "routes", "namespace": namespace}
     obj = {"apiVersion": ISSUERS.api_version, "kind": "Issuer", "metadata": meta, "spec": {"acme": spec}}
@@ -80,8 +80,8 @@ async def _leave_objects(world: World, namespace: str) -> None:
         solver=Solver(),
         issuer_ref=IssuerReference(name="acme"),
     )
-    whole = Challenge(metadata=ObjectMeta(name="ended", namespace=namespace), spec=challenge)
-    ended = await world.client.create(CHALLENGES, whole)
+    draft = Challenge(metadata=ObjectMeta(name="ended", namespace=namespace), spec=challenge)
+    ended = await world.client.create(CHALLENGES, draft)
     status = {"status": {"state": "invalid"}}
     await world.client.patch(CHALLENGES, "ended", namespace, status, subresource="status")
     meta = {

@@ -20,7 +20,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def documents(text: str) -> list[Json]:
     """The objects of a YAML stream."""
-    return [one for one in yaml.load_all(text, _LOADER) if one]
+    return [document for document in yaml.load_all(text, _LOADER) if document]
 
 
 def helm(*words: str) -> str:

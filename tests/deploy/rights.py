@@ -116,22 +116,28 @@ def unneeded(text: str, used: set[Right]) -> set[tuple[str, str]]:
     return {
         (right.verb, right.resource)
         for right in granted(text)
-        if not any(right.namespace in ("", one.namespace) for one in used if one[:2] == right[:2])
+        if not any(
+            right.namespace in ("", used_right.namespace)
+            for used_right in used
+            if used_right[:2] == right[:2]
+        )
     }
 
 
 def granted(text: str) -> set[Right]:
     """What the manifests grant to the controllers."""
     objects = documents(text)
-    roles = {(one["kind"], _place(one), one["metadata"]["name"]): one for one in objects if "rules" in one}
-    found: set[Right] = set()
-    for binding in (one for one in objects if one["kind"].endswith("RoleBinding")):
+    roles = {
+        (role["kind"], _place(role), role["metadata"]["name"]): role for role in objects if "rules" in role
+    }
+    rights: set[Right] = set()
+    for binding in (obj for obj in objects if obj["kind"].endswith("RoleBinding")):
         reference = binding["roleRef"]
         namespace = _place(binding)
         place = namespace if reference["kind"] == "Role" else ""
         rules = roles[reference["kind"], place, reference["name"]]["rules"]
-        found |= {Right(verb, name, namespace) for rule in rules for verb, name in _of_rule(rule)}
-    return found
+        rights |= {Right(verb, name, namespace) for rule in rules for verb, name in _of_rule(rule)}
+    return rights
 
 
 def _of_rule(rule: Json) -> Iterator[tuple[str, str]]:

@@ -27,9 +27,9 @@ RBAC = "rbac.authorization.k8s.io"
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One server without controllers."""
     require("kubectl")
-    with running_daemon(tmp_path_factory.mktemp("deploy"), "--controllers", "") as found:
-        assert found.run("kubectl", "create", "namespace", "certwright").returncode == 0
-        yield found
+    with running_daemon(tmp_path_factory.mktemp("deploy"), "--controllers", "") as server:
+        assert server.run("kubectl", "create", "namespace", "certwright").returncode == 0
+        yield server
 
 
 def dry_run(daemon: Daemon, objects: list[Json]) -> subprocess.CompletedProcess[str]:
@@ -43,7 +43,9 @@ def dry_run(daemon: Daemon, objects: list[Json]) -> subprocess.CompletedProcess[
     "name", ["crds.yaml", "kubernetes.yaml", "kubernetes-one-namespace.yaml", "admission-policies.yaml"]
 )
 def test_the_server_takes_the_plain_manifests(daemon: Daemon, name: str) -> None:
-    objects = [one for one in documents((DEPLOY / name).read_text()) if one["kind"] not in ELSEWHERE]
+    objects = [
+        document for document in documents((DEPLOY / name).read_text()) if document["kind"] not in ELSEWHERE
+    ]
     # The definitions are there already, as the server's own: applied with the fields of somebody else.
     done = dry_run(daemon, objects)
     assert done.returncode == 0, done.stderr
@@ -56,7 +58,7 @@ def test_the_server_takes_the_plain_manifests(daemon: Daemon, name: str) -> None
     ids=["as it is", "one namespace", "shards and definitions"],
 )
 def test_the_server_takes_what_the_chart_renders(daemon: Daemon, words: tuple[str, ...]) -> None:
-    objects = [one for one in documents(render(*words)) if one["kind"] not in ELSEWHERE]
+    objects = [document for document in documents(render(*words)) if document["kind"] not in ELSEWHERE]
     done = dry_run(daemon, objects)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == len(objects)
@@ -68,7 +70,9 @@ def test_the_server_takes_the_chart_with_values_of_clusters(daemon: Daemon) -> N
     texts = [
         render(*each, *(("--set", "installCRDs=false") if "of-old" in each[1] else ())) for each in words
     ]
-    objects = [one for text in texts for one in documents(text) if one["kind"] not in ELSEWHERE]
+    objects = [
+        document for text in texts for document in documents(text) if document["kind"] not in ELSEWHERE
+    ]
     assert len(texts) >= 6
     for namespace in ("team", "team-certificates", "cert-manager"):
         assert daemon.run("kubectl", "create", "namespace", namespace).returncode == 0
@@ -85,7 +89,7 @@ def test_a_replica_of_one_namespace_signs_no_kubernetes_requests() -> None:
 def test_no_object_is_named_twice() -> None:
     for path in (DEPLOY / "kubernetes.yaml", DEPLOY / "kubernetes-one-namespace.yaml"):
         names = [
-            (one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"])
-            for one in documents(Path(path).read_text())
+            (document["kind"], document["metadata"].get("namespace"), document["metadata"]["name"])
+            for document in documents(Path(path).read_text())
         ]
         assert len(names) == len(set(names))

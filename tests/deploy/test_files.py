@@ -56,8 +56,10 @@ def test_the_admission_policies_are_what_the_chart_renders() -> None:
     newest = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
     for versions, version in ((later, "v1beta1"), (later + newest, "v1")):
         objects = documents(render(*served, *versions))
-        found = {one["apiVersion"] for one in objects if one["kind"].startswith("MutatingAdmissionPolicy")}
-        assert found == {f"admissionregistration.k8s.io/{version}"}
+        api_versions = {
+            obj["apiVersion"] for obj in objects if obj["kind"].startswith("MutatingAdmissionPolicy")
+        }
+        assert api_versions == {f"admissionregistration.k8s.io/{version}"}
 
 
 def test_the_chart_passes_helms_own_checks() -> None:
@@ -200,7 +202,9 @@ def test_the_container_is_not_root_and_writes_nowhere_but_into_its_data() -> Non
 
 def test_pods_are_confined() -> None:
     for path in (DEPLOY / "kubernetes.yaml", DEPLOY / "kubernetes-one-namespace.yaml"):
-        deployment = next(one for one in documents(path.read_text()) if one["kind"] == "Deployment")
+        deployment = next(
+            document for document in documents(path.read_text()) if document["kind"] == "Deployment"
+        )
         pod = deployment["spec"]["template"]["spec"]
         container = pod["containers"][0]
         assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
@@ -214,19 +218,19 @@ def test_pods_are_confined() -> None:
 
 def test_for_one_namespace_nothing_but_approval_is_cluster_wide() -> None:
     objects = documents((DEPLOY / "kubernetes-one-namespace.yaml").read_text())
-    wide = [one for one in objects if one["kind"].startswith("Cluster")]
-    assert {one["metadata"]["name"] for one in wide} == {"certwright-approve"}
-    rules = next(one["rules"] for one in wide if one["kind"] == "ClusterRole")
+    wide = [obj for obj in objects if obj["kind"].startswith("Cluster")]
+    assert {obj["metadata"]["name"] for obj in wide} == {"certwright-approve"}
+    rules = next(obj["rules"] for obj in wide if obj["kind"] == "ClusterRole")
     assert [(rule["resources"], rule["verbs"]) for rule in rules] == [(["signers"], ["approve"])]
-    for one in objects:
-        assert one in wide or one["metadata"]["namespace"] == "certwright"
+    for obj in objects:
+        assert obj in wide or obj["metadata"]["namespace"] == "certwright"
 
 
 def test_cluster_wide_rights_name_resources_and_verbs_and_never_everything() -> None:
-    for one in documents((DEPLOY / "kubernetes.yaml").read_text()):
-        for rule in one.get("rules", ()):
+    for document in documents((DEPLOY / "kubernetes.yaml").read_text()):
+        for rule in document.get("rules", ()):
             words = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
-            assert "*" not in words, one["metadata"]["name"]
+            assert "*" not in words, document["metadata"]["name"]
 
 
 def test_values_reach_what_they_are_about() -> None:
@@ -242,7 +246,7 @@ def test_values_reach_what_they_are_about() -> None:
         "prometheus.podmonitor.enabled": "true",
     }
     objects = documents(render(*(word for item in values.items() for word in ("--set", "=".join(item)))))
-    by_kind = {one["kind"]: one for one in objects}
+    by_kind = {obj["kind"]: obj for obj in objects}
     spec = by_kind["Deployment"]["spec"]
     container = spec["template"]["spec"]["containers"][0]
     assert spec["replicas"] == 3
@@ -250,20 +254,20 @@ def test_values_reach_what_they_are_about() -> None:
     fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace", "POD_IPS": "status.podIPs"}
     own = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()]
     assert container["env"] == [*own, {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
-    wanted = {
+    flags = {
         "--leader-election-lease-duration=30s",
         "--shards=3",
         "--identity=$(POD_NAME)",
         "--enable-certificate-owner-ref=true",
         "--controllers=*,-certificaterequests-approver",
     }
-    assert wanted <= set(container["args"])
+    assert flags <= set(container["args"])
     assert by_kind["PodDisruptionBudget"]["spec"]["minAvailable"] == 1
     assert by_kind["PodMonitor"]["spec"]["podMetricsEndpoints"][0]["path"] == "/metrics"
     assert by_kind["Service"]["metadata"]["name"] == "certwright-http01"
-    rules = [rule for one in objects if one["kind"] == "ClusterRole" for rule in one["rules"]]
+    rules = [rule for obj in objects if obj["kind"] == "ClusterRole" for rule in obj["rules"]]
     assert not [rule for rule in rules if rule["resources"] == ["signers"]]
-    roles = [rule for one in objects if one["kind"] == "Role" for rule in one["rules"]]
+    roles = [rule for obj in objects if obj["kind"] == "Role" for rule in obj["rules"]]
     leases = [rule for rule in roles if "resourceNames" in rule]
     shards = [f"cert-manager-controller-shard-{n}" for n in range(3)]
     assert leases[0]["resourceNames"] == ["cert-manager-controller", *shards]

@@ -172,9 +172,9 @@ async def prove(world: World, ca: FakeCa, shown: Shown) -> None:
     again after an hour, and given up."""
     await create_issuer(world, ca, NAMESPACE)
     ca.verdicts["bad.example.org"] = Refusal("caa", "CAA forbids it")
-    for one in ("good", "bad"):
-        dns = (f"{one}.example.org",)
-        asked = make_certificate(one, "acme", namespace=NAMESPACE, dns_names=dns, private_key=KEPT)
+    for name in ("good", "bad"):
+        dns = (f"{name}.example.org",)
+        asked = make_certificate(name, "acme", namespace=NAMESPACE, dns_names=dns, private_key=KEPT)
         await world.create(CERTIFICATES, asked)
     await world.advance(timedelta(hours=2))
     assert await world.is_ready("good", NAMESPACE)
@@ -186,8 +186,8 @@ async def prove(world: World, ca: FakeCa, shown: Shown) -> None:
     assert await world.is_ready("good", NAMESPACE)
     assert [action for action, _ in ca.requests].count(Action.NEW_ORDER) == orders
     await _end_theirs(world)
-    for one in ("good", "bad"):
-        await world.client.delete(CERTIFICATES, one, NAMESPACE)
+    for name in ("good", "bad"):
+        await world.client.delete(CERTIFICATES, name, NAMESPACE)
     await world.advance(timedelta(minutes=5))
     assert shown.tokens == {}
     assert (await world.client.list(ORDERS)).items == []
@@ -226,7 +226,7 @@ async def _end_theirs(world: World) -> None:
     await world.client.delete(CHALLENGES, "theirs", NAMESPACE)
     await world.settle()
     left = (await world.client.list(CHALLENGES, NAMESPACE)).items
-    assert "theirs" not in [one.metadata.name for one in left]
+    assert "theirs" not in [obj.metadata.name for obj in left]
 
 
 async def sign_for_kubernetes(world: World) -> None:
@@ -256,7 +256,7 @@ async def order_for_kubernetes(world: World) -> None:
 
 async def prove_for_kubernetes(world: World, ca: FakeCa, shown: Shown) -> None:
     """Order a certificate for such a request at an ACME server."""
-    ca.sees = lambda found, _: found.token in shown.tokens
+    ca.sees = lambda challenge, _: challenge.token in shown.tokens
     await create_issuer(world, ca, "")
     await _approved(world, "proven", "clusterissuers.cert-manager.io/acme")
     await world.advance(timedelta(minutes=1))
@@ -322,6 +322,6 @@ async def test_the_rights_of_the_chart_for_kubernetes_requests_are_enough_and_ne
             await prove_for_kubernetes(work.world, ca, shown)
             await order_for_kubernetes(work.world)
         groups = ("certificates.k8s.io", "authorization.k8s.io")
-        assert {one for one in unneeded(text, work.used) if one[1].startswith(groups)} == {
+        assert {right for right in unneeded(text, work.used) if right[1].startswith(groups)} == {
             ("update", "certificates.k8s.io/certificatesigningrequests/finalizers")
         }

@@ -26,9 +26,9 @@ PATIENCE_S = 120
 
 async def issue(client: Client, prefix: str) -> int:
     """Create certificates until all are Ready; returns the number of requests that failed."""
-    wanted = {f"{prefix}-{number}" for number in range(NUMBER)}
-    missing, errors = set(wanted), 0
-    while wanted:
+    names = {f"{prefix}-{number}" for number in range(NUMBER)}
+    missing, errors = set(names), 0
+    while names:
         try:
             for name in sorted(missing):
                 spec = {"secretName": name, "dnsNames": [f"{name}.example"], "issuerRef": {"name": "self"}}
@@ -39,7 +39,7 @@ async def issue(client: Client, prefix: str) -> int:
             ready = {
                 c.metadata.name for c in listed.items if conditions.is_true(c.status.conditions, "Ready")
             }
-            wanted -= ready
+            names -= ready
         except (ApiError, Unreachable):
             errors += 1
             listed_names = await _names(client)
@@ -50,7 +50,9 @@ async def issue(client: Client, prefix: str) -> int:
 
 async def _names(client: Client) -> set[str]:
     try:
-        return {one.metadata.name for one in (await client.list(CERTIFICATES, "default")).items}
+        return {
+            certificate.metadata.name for certificate in (await client.list(CERTIFICATES, "default")).items
+        }
     except (ApiError, Unreachable):
         return set()
 
@@ -83,14 +85,14 @@ async def test_one_of_each_may_end_under_load(tmp_path: Path) -> None:
 def unit_commands() -> dict[str, list[str]]:
     """What the units of the target start, by the names of the Procfile, with its variables."""
     target = (UNITS / "certwright-scale.target").read_text()
-    found = {}
+    command_lines = {}
     for unit, instance in re.findall(r"scale-(\w+)(?:@(\d))?\.service", target):
         text = (UNITS / f"scale-{unit}{'@' if instance else ''}.service").read_text()
         command = re.search(r"^ExecStart=/usr/bin/env (.*)$", text, re.M)
         assert command is not None, unit
         words = command[1].replace("%i", instance).replace("${STATE_DIRECTORY}", "$DIR")
-        found[unit + instance] = shlex.split(re.sub(r"\$\{(\w+)\}", r"$\1", words))
-    return found
+        command_lines[unit + instance] = shlex.split(re.sub(r"\$\{(\w+)\}", r"$\1", words))
+    return command_lines
 
 
 def test_the_systemd_units_start_what_the_procfile_starts() -> None:

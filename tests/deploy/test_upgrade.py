@@ -55,10 +55,10 @@ class Cluster:
 
     def deployment(self) -> Json:
         """The controller's Deployment."""
-        found: Json = json.loads(
+        loaded: Json = json.loads(
             self.kubectl("get", "deployment", f"{RELEASE}-cert-manager", "-n", NAMESPACE, "-o", "json")
         )
-        return found
+        return loaded
 
     def _run(self, *words: str, stdin: str = "") -> str:
         done = self._daemon.run(*words, stdin=stdin)
@@ -72,19 +72,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     require("kubectl")
     folder = tmp_path_factory.mktemp("upgrade")
     with running_daemon(folder, "--controllers", "") as daemon:
-        found = Cluster(daemon, folder)
-        found.kubectl("create", "namespace", NAMESPACE)
-        found.kubectl("apply", "-f", "-", stdin=ISSUER)
+        new_cluster = Cluster(daemon, folder)
+        new_cluster.kubectl("create", "namespace", NAMESPACE)
+        new_cluster.kubectl("apply", "-f", "-", stdin=ISSUER)
         # The server's own definitions; in a cluster they are the chart's from the beginning.
         owner = (f"meta.helm.sh/release-name={RELEASE}", f"meta.helm.sh/release-namespace={NAMESPACE}")
-        found.kubectl("annotate", "customresourcedefinitions", "--all", *owner)
-        found.kubectl("label", "customresourcedefinitions", "--all", "app.kubernetes.io/managed-by=Helm")
+        new_cluster.kubectl("annotate", "customresourcedefinitions", "--all", *owner)
+        new_cluster.kubectl(
+            "label", "customresourcedefinitions", "--all", "app.kubernetes.io/managed-by=Helm"
+        )
         (folder / "first.yaml").write_text(VALUES)
-        found.helm(
+        new_cluster.helm(
             "install", RELEASE, str(cert_managers_chart(folder)), "--values", str(folder / "first.yaml")
         )
-        found.values.write_text(found.helm("get", "values", RELEASE, "--output", "yaml"))
-        yield found
+        new_cluster.values.write_text(new_cluster.helm("get", "values", RELEASE, "--output", "yaml"))
+        yield new_cluster
 
 
 def cert_managers_chart(folder: Path) -> Path:

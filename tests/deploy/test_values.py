@@ -33,10 +33,10 @@ def refusal(*words: str) -> str:
 
 def of_kind(objects: list[Json], kind: str) -> Json:
     """The one object of a kind, apart from those that make the replicas known for HTTP-01."""
-    (found,) = (
-        one for one in objects if one["kind"] == kind and not one["metadata"]["name"].endswith("-http01")
+    (obj,) = (
+        item for item in objects if item["kind"] == kind and not item["metadata"]["name"].endswith("-http01")
     )
-    return found
+    return obj
 
 
 def pod_of(objects: list[Json]) -> Json:
@@ -150,7 +150,7 @@ def test_a_cluster_of_three_replicas() -> None:
     assert of_kind(objects, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
     assert pod_of(objects)["priorityClassName"] == "system-cluster-critical"
     assert "--leader-election-namespace=cert-manager" in flags_of(objects)
-    assert [one["kind"] for one in objects].count("CustomResourceDefinition") >= 6
+    assert [obj["kind"] for obj in objects].count("CustomResourceDefinition") >= 6
 
 
 def test_the_prometheus_operator_and_roles_of_a_cloud() -> None:
@@ -206,16 +206,16 @@ def test_settings_of_the_configuration_file_become_flags_and_rights() -> None:
     (names,) = (flag for flag in flags if flag.startswith("--controllers="))
     assert names.startswith("--controllers=*,certificatesigningrequests-issuer-acme,")
     assert "certificatesigningrequests" in {
-        resource for one in objects for rule in one.get("rules", ()) for resource in rule["resources"]
+        resource for obj in objects for rule in obj.get("rules", ()) for resource in rule["resources"]
     }
 
 
 def test_one_namespace_by_cert_managers_flag_limits_the_rights() -> None:
     objects = rendered("one-namespace")
-    wide = {one["metadata"]["name"] for one in objects if one["kind"] == "ClusterRole"}
+    wide = {obj["metadata"]["name"] for obj in objects if obj["kind"] == "ClusterRole"}
     assert wide == {"cert-manager-approve"}
     roles = {
-        one["metadata"]["name"]: one["metadata"]["namespace"] for one in objects if one["kind"] == "Role"
+        obj["metadata"]["name"]: obj["metadata"]["namespace"] for obj in objects if obj["kind"] == "Role"
     }
     assert roles == {
         "cert-manager-controller": "team",
@@ -223,7 +223,7 @@ def test_one_namespace_by_cert_managers_flag_limits_the_rights() -> None:
         "cert-manager-http01": "team-certificates",
     }
     homes = {
-        one["metadata"]["namespace"] for one in objects if one["kind"] in ("Deployment", "ServiceAccount")
+        obj["metadata"]["namespace"] for obj in objects if obj["kind"] in ("Deployment", "ServiceAccount")
     }
     assert homes == {"team-certificates"}
     flags = flags_of(objects)
@@ -233,9 +233,12 @@ def test_one_namespace_by_cert_managers_flag_limits_the_rights() -> None:
 
 def test_values_of_old() -> None:
     objects = rendered("installcrds-of-old")
-    definitions = [one for one in objects if one["kind"] == "CustomResourceDefinition"]
+    definitions = [obj for obj in objects if obj["kind"] == "CustomResourceDefinition"]
     assert definitions
-    assert all(one["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for one in definitions)
+    assert all(
+        definition["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+        for definition in definitions
+    )
     flags = flags_of(objects)
     assert {
         "--log-level=debug",
@@ -246,7 +249,7 @@ def test_values_of_old() -> None:
     } <= set(flags)
     assert not [flag for flag in flags if "solver-image" in flag or "profiling" in flag]
     assert of_kind(objects, "ServiceAccount")["imagePullSecrets"] == [{"name": "registry"}]
-    assert all(one["metadata"]["labels"]["team"] == "platform" for one in objects if one not in definitions)
+    assert all(obj["metadata"]["labels"]["team"] == "platform" for obj in objects if obj not in definitions)
 
 
 def test_gitops() -> None:
@@ -263,7 +266,7 @@ def test_gitops() -> None:
     } <= set(flags)
     pod = pod_of(objects)
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "node-role": "infra"}
-    assert [one["name"] for one in pod["volumes"]] == ["ca", "tmp"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["ca", "tmp"]
     assert pod["containers"][0]["volumeMounts"][1] == {"name": "tmp", "mountPath": "/tmp"}
     assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "DoNotSchedule"
     budget = of_kind(objects, "PodDisruptionBudget")["spec"]
@@ -272,7 +275,7 @@ def test_gitops() -> None:
     # `extraObjects` use cert-manager's templates.
     assert of_kind(objects, "ClusterIssuer")["metadata"]["name"] == "certwright-self"
     assert all(
-        one["metadata"]["labels"]["cost-center"] == "4711" for one in objects if "labels" in one["metadata"]
+        obj["metadata"]["labels"]["cost-center"] == "4711" for obj in objects if "labels" in obj["metadata"]
     )
 
 
@@ -280,7 +283,7 @@ def test_all_values_of_an_old_release() -> None:
     objects = rendered("all-values-of-old")
     pod = pod_of(objects)
     assert "--cluster-resource-namespace=$(POD_NAMESPACE)" in flags_of(objects)
-    assert "POD_NAMESPACE" in {one["name"] for one in pod["containers"][0]["env"]}
+    assert "POD_NAMESPACE" in {variable["name"] for variable in pod["containers"][0]["env"]}
     assert "--log-level=debug" in flags_of(objects)
     assert "livenessProbe" not in pod["containers"][0]
 
@@ -302,7 +305,7 @@ def test_a_value_that_is_removed_by_null_is_absent(name: str) -> None:
 )
 def test_a_list_of_controllers_turns_the_ca_injector_neither_on_nor_off(values: str, names: str) -> None:
     (flag,) = (
-        one for one in flags_of(documents(render("--set", values))) if one.startswith("--controllers=")
+        flag for flag in flags_of(documents(render("--set", values))) if flag.startswith("--controllers=")
     )
     assert flag == f"--controllers={names}"
 
@@ -311,7 +314,7 @@ def test_a_list_that_only_leaves_out_keeps_the_others_with_kubernetes_requests()
     gate = "ExperimentalCertificateSigningRequestControllers=true"
     values = f"extraArgs={{--controllers=-ingress-shim}},featureGates={gate}"
     (flag,) = (
-        one for one in flags_of(documents(render("--set", values))) if one.startswith("--controllers=")
+        flag for flag in flags_of(documents(render("--set", values))) if flag.startswith("--controllers=")
     )
     assert flag.startswith("--controllers=*,-ingress-shim,certificatesigningrequests-issuer-acme,")
 
@@ -327,7 +330,7 @@ def test_proxies_reach_the_pods_that_answer_challenges() -> None:
     def ports(values: str) -> list[Any]:
         objects = documents(render("--set-json", f'networkPolicy={{"enabled":true,"ingress":{values}}}'))
         rules = next(
-            one["spec"]["ingress"] for one in objects if one["spec"].get("policyTypes") == ["Ingress"]
+            obj["spec"]["ingress"] for obj in objects if obj["spec"].get("policyTypes") == ["Ingress"]
         )
         return [rule.get("ports") for rule in rules]
 
@@ -342,9 +345,9 @@ def test_proxies_reach_the_pods_that_answer_challenges() -> None:
 def test_network_policies_are_for_the_pods() -> None:
     objects = rendered("network-policies")
     labels = of_kind(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
-    policies = [one["spec"] for one in objects if one["kind"] == "NetworkPolicy"]
-    assert [one["policyTypes"] for one in policies] == [["Ingress"], ["Egress"]]
-    assert all(one["podSelector"]["matchLabels"].items() <= labels.items() for one in policies)
+    policies = [obj["spec"] for obj in objects if obj["kind"] == "NetworkPolicy"]
+    assert [policy["policyTypes"] for policy in policies] == [["Ingress"], ["Egress"]]
+    assert all(policy["podSelector"]["matchLabels"].items() <= labels.items() for policy in policies)
     assert policies[1]["egress"][1]["ports"] == [{"port": 53, "protocol": "UDP"}]
     pod = pod_of(objects)
     assert (pod["hostUsers"], pod["runtimeClassName"], pod["automountServiceAccountToken"]) == (
@@ -358,7 +361,7 @@ def test_images_of_a_mirror() -> None:
     objects = rendered("own-registry")
     pod = pod_of(objects)
     digest = "sha256:0e072dddd1f7f8fc8909a2ca6f65e76c5f0d2fcfb8be47935ae3457e8bbceb20"
-    images = [one["image"] for one in pod["containers"]]
+    images = [container["image"] for container in pod["containers"]]
     assert images == [
         f"registry.example.org/mirror/certwright@{digest}",
         "registry.example.org/mirror/proxy:1",
@@ -373,9 +376,9 @@ def test_images_of_a_mirror() -> None:
 
 def test_what_users_may_see_and_change_is_part_of_kubernetes_roles() -> None:
     labels = {
-        one["metadata"]["name"].removeprefix("certwright-"): set(one["metadata"]["labels"])
-        for one in documents(render())
-        if one["kind"] == "ClusterRole"
+        document["metadata"]["name"].removeprefix("certwright-"): set(document["metadata"]["labels"])
+        for document in documents(render())
+        if document["kind"] == "ClusterRole"
     }
     to = "rbac.authorization.k8s.io/aggregate-to-"
     expected = {"view": {"view", "edit", "admin", "cluster-reader"}, "edit": {"edit", "admin"}}
