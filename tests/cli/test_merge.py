@@ -28,7 +28,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("last", "wanted", "live", "patch"),
+    ("last", "desired", "live", "patch"),
     [
         pytest.param({"a": 1}, {"a": 1}, {"a": 1, "b": 2}, {}, id="what others added stays"),
         pytest.param({}, {"a": 1}, {}, {"a": 1}, id="what is new is added"),
