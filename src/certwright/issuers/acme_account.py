@@ -21,7 +21,7 @@ from certwright.acme.protocol.jws import AccountKey, read_mac_key
 from certwright.acme.protocol.problem import PROBLEM_TYPES
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.issuers import acme_account_key
-from certwright.issuers.acme_trouble import (
+from certwright.issuers.acme_account_errors import (
     NOT_REGISTERED,
     NOT_UPDATED,
     NOT_VERIFIED,

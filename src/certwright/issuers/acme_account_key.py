@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.acme.protocol.jws import AccountKey
-from certwright.issuers.acme_trouble import NOT_VERIFIED, VERIFY, AccountError
+from certwright.issuers.acme_account_errors import NOT_VERIFIED, VERIFY, AccountError
 from certwright.issuers.contract import AcmeTools, Tools
 from certwright.pki import keys
 from certwright.pki.errors import BadKey

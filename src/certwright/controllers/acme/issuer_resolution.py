@@ -14,7 +14,7 @@ from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers import acme_account, acme_account_key
-from certwright.issuers.acme_trouble import AccountError
+from certwright.issuers.acme_account_errors import AccountError
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
