@@ -42,13 +42,13 @@ def links(page: Path) -> Iterator[tuple[Path, str]]:
 @cache
 def anchors(page: Path) -> frozenset[str]:
     """The anchors of a page's headings, as GitHub makes them."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     result = set(re.findall(r'<a (?:id|name)="([^"]+)"', page.read_text()))
     for heading in re.findall(r"^#{1,6} +(.+?) *#*$", prose(page), re.M):
         text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
-        count = found.get(slug, 0)
-        found[slug] = count + 1
+        count = counts.get(slug, 0)
+        counts[slug] = count + 1
         result.add(f"{slug}-{count}" if count else slug)
     return frozenset(result)
 

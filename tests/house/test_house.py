@@ -119,7 +119,9 @@ FLAGS_OF_OTHERS |= {"--debug"}  # of `certwright` itself
 def test_every_flag_that_the_documentation_names_exists() -> None:
     context = click.Context(program)
     commands = [program.get_command(context, name) for section in COMMANDS.values() for name in section]
-    known = FLAGS_OF_OTHERS.union(*(options_of(one) for one in (program, *commands) if one is not None))
+    known = FLAGS_OF_OTHERS.union(
+        *(options_of(command) for command in (program, *commands) if command is not None)
+    )
     # Those in docs/howto/ have the flags of many other programs: see tests/howto.
     docs = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "howto"]
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *docs]
@@ -231,8 +233,8 @@ def test_functions_import_nothing_of_ours_unless_it_costs_what_a_user_feels() ->
 def imports_of(path: Path, modules: dict[str, Path]) -> set[str]:
     """The modules of ours that a module imports anywhere: at its top, for types only, in functions."""
     nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-    found = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
-    return {name if name in modules else name.rpartition(".")[0] for name in found} & modules.keys()
+    names = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names}
+    return {name if name in modules else name.rpartition(".")[0] for name in names} & modules.keys()
 
 
 def test_no_module_imports_itself_through_others() -> None:

@@ -52,18 +52,18 @@ def constant(place: str, argument: str) -> Any:
 
 def seconds(value: Any) -> list[float]:
     if isinstance(value, tuple):
-        return [one for item in value for one in seconds(item)]
+        return [number for item in value for number in seconds(item)]
     if isinstance(value, str):
         value = parse_duration(value)
     return [value.total_seconds() if isinstance(value, timedelta) else float(value)]
 
 
 def expected(sources: str) -> list[float]:
-    found: list[float] = []
+    delays: list[float] = []
     for place, argument, unit in _SOURCE.findall(sources):
         value = default_of(place) if place.startswith("--") else constant(place, argument)
-        found += [one / 1000 if unit == "ms" else one for one in seconds(value)]
-    return found
+        delays += [number / 1000 if unit == "ms" else number for number in seconds(value)]
+    return delays
 
 
 @pytest.mark.parametrize(("who", "how_long", "sources"), list(rows()))
@@ -71,10 +71,10 @@ def test_the_figures_are_those_of_the_constants(who: str, how_long: str, sources
     shown = [float(number) * _UNITS[unit] for number, unit in _FIGURE.findall(how_long)]
     if "count" in sources and not shown:
         shown = [float(number) for number in re.findall(r"\d+", how_long)]
-    wanted = expected(sources)
+    delays = expected(sources)
     if "(last)" in sources:
         shown = shown[-1:]
-    assert shown == pytest.approx(wanted), who
+    assert shown == pytest.approx(delays), who
 
 
 def test_the_page_has_the_waits_of_every_part() -> None:

@@ -38,21 +38,21 @@ def _parsing(tree: ast.AST) -> Iterator[int]:
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=owner, attr=name), args=args) if name in _PARSERS:
-                if any(_is_text(one) for one in (owner, *args)):
+                if any(_is_text(operand) for operand in (owner, *args)):
                     yield node.lineno
             case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[text]) if _is_text(text):
                 yield node.lineno
 
 
 def test_no_message_is_parsed() -> None:
-    found = [
+    violations = [
         f"{path.relative_to(_SOURCE)}:{line}"
         for package in _PACKAGES
         for path in sorted((_SOURCE / package).rglob("*.py"))
         if path != _READER and str(path.relative_to(_SOURCE)) not in _MAY_PARSE
         for line in _parsing(ast.parse(path.read_text()))
     ]
-    assert found == []
+    assert violations == []
 
 
 def test_the_check_finds_what_it_is_for() -> None:

@@ -80,7 +80,7 @@ def _sentence(command: click.Command) -> str:
 
 
 def _options(command: click.Command) -> list[click.Option]:
-    return [one for one in command.params if isinstance(one, click.Option) and not one.hidden]
+    return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
 def _names(option: click.Option) -> str:

@@ -32,7 +32,9 @@ def documented(path: Path) -> tuple[tuple[str, str, str], ...]:
     """The string constants of a module or of the enumerations in it: identifier, value, docstring."""
     tree = ast.parse(path.read_text())
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    return tuple(found for body in (tree.body, *(one.body for one in classes)) for found in _of_body(body))
+    return tuple(
+        constant for body in (tree.body, *(node.body for node in classes)) for constant in _of_body(body)
+    )
 
 
 def _of_body(body: list[ast.stmt]) -> Iterator[tuple[str, str, str]]:
@@ -55,14 +57,14 @@ def _docstring(node: ast.stmt | None) -> str:
 @cache
 def well_known_names() -> dict[str, str]:
     """The annotations, labels and finalizers that constants of the code name -> docstring."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         if not NAME.search(path.read_text()):
             continue
         for _, value, text in documented(path):
             if NAME.fullmatch(value):
-                found[value] = found.get(value) or text
-    return found
+                descriptions[value] = descriptions.get(value) or text
+    return descriptions
 
 
 def mentioned_names() -> set[str]:
