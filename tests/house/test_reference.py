@@ -90,9 +90,9 @@ def _name(function: ast.expr) -> str:
 
 def test_every_reason_of_an_event_is_in_the_table() -> None:
     known = {reason for reason, _ in EVENTS}
-    found = {(module, text) for module, text in reasons_in_calls() if _REASON.fullmatch(text)}
-    assert len(found) > 20
-    assert not {(module, text) for module, text in found if text not in known | _NO_REASONS}
+    reasons = {(module, text) for module, text in reasons_in_calls() if _REASON.fullmatch(text)}
+    assert len(reasons) > 20
+    assert not {(module, text) for module, text in reasons if text not in known | _NO_REASONS}
 
 
 def test_every_reason_in_the_table_is_in_the_code() -> None:
@@ -101,13 +101,20 @@ def test_every_reason_in_the_table_is_in_the_code() -> None:
     assert not [reason for reason, _ in EVENTS if f'"{reason}"' not in text and reason not in of_the_api]
 
 
-_VERDICTS = {"Checked": 0, "replace": None, "AccountError": 0, "UnusablePair": 0, "_not_now": 0, "account_error": 1}
+_VERDICTS = {
+    "Checked": 0,
+    "replace": None,
+    "AccountError": 0,
+    "UnusablePair": 0,
+    "_not_now": 0,
+    "account_error": 1,
+}
 """Calls that make the condition of an issuer: which argument is the reason, if it is no keyword."""
 
 
 def reasons_of_issuers() -> set[str]:
     """The reasons in the code, as literals or constants."""
-    found = set()
+    reasons = set()
     for path in (*(SOURCE / "issuers").rglob("*.py"), SOURCE / "controllers" / "issuers.py"):
         known = {name: value for name, value, _ in documented(path)} | SHARED
         for node in ast.walk(ast.parse(path.read_text())):
@@ -115,8 +122,8 @@ def reasons_of_issuers() -> set[str]:
                 place = _VERDICTS[_name(node.func)]
                 given = [word.value for word in node.keywords if word.arg == "reason"]
                 given = given if place is None else given or node.args[place : place + 1]
-                found |= {value for one in given if (value := _text(one, known))}
-    return found
+                reasons |= {value for argument in given if (value := _text(argument, known))}
+    return reasons
 
 
 SHARED = {
