@@ -164,7 +164,7 @@ async def test_some_namespaces_stay(api: Api) -> None:
 
 
 async def test_a_definition_goes_with_all_its_objects(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_verb, "_LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(watch_verb, "_FINISH_DELAY_S", 0.0)
     await api.ok("POST", CRDS, thing_crd())
     for number in range(3):
         await api.ok("POST", THINGS, {**THING, "metadata": {"name": f"t{number}"}, "spec": {"size": 1}})

@@ -15,7 +15,7 @@ from certwright.cli.options import Folder, ServerOptions, asynchronous, server_o
 from certwright.kube.api.errors import ApiError, NotFound
 
 _PATH = "/certwright/encryption"
-_LOOK_EVERY_S = 0.5
+_POLL_INTERVAL_S = 0.5
 
 
 @click.group(cls=Folder, short_help="Show how Secrets are encrypted in the store; change the keys.")
@@ -84,7 +84,7 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
                 raise Failed(f"{state['unreadable']} Secrets do not open; the server's log names them")
             if state["total"]:
                 click.echo(f"{state['done']} of {state['total']} Secrets are re-encrypted")
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_POLL_INTERVAL_S)
             state = await _request(here, "GET", _PATH)
     click.echo("all Secrets are encrypted with a new data key; the old one is gone")
 

@@ -241,7 +241,7 @@ async def install(*, source: _Source, choice: _Choice, dry_run: bool, server: Se
         def plan(store: Store) -> list[Command]:
             return [] if store.has(ca.name) else store.install(ca)
 
-        await asyncio.to_thread(_change, choice.needed(), plan, _Words.install(source), dry_run=dry_run)
+        await asyncio.to_thread(_change, choice.needed(), plan, _Messages.install(source), dry_run=dry_run)
 
 
 @command.command(short_help="Remove a CA from the trust stores.")
@@ -277,12 +277,12 @@ async def uninstall(
     def plan(store: Store) -> list[Command]:
         return store.uninstall(name) if store.has(name) else []
 
-    words = _Words("removed", "not installed", f"certwright trust uninstall --fingerprint {digest}", "")
+    words = _Messages("removed", "not installed", f"certwright trust uninstall --fingerprint {digest}", "")
     await asyncio.to_thread(_change, choice.needed(), plan, words, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _Messages:
     """The words of the result, and the commands that root has to run."""
 
     done: str
@@ -291,14 +291,14 @@ class _Words:
     before: str
 
     @classmethod
-    def install(cls, source: _Source) -> _Words:
+    def install(cls, source: _Source) -> _Messages:
         again = f"certwright trust install --file {source.file or 'ca.crt'}"
         before = f"certwright trust show {' '.join(source.words)} -o pem > ca.crt && " if source.words else ""
         return cls("installed", "already installed", again, before)
 
 
 def _change(
-    stores: Sequence[Store], plan: Callable[[Store], list[Command]], words: _Words, *, dry_run: bool
+    stores: Sequence[Store], plan: Callable[[Store], list[Command]], words: _Messages, *, dry_run: bool
 ) -> None:
     """Run the commands of each store, or print them. Raises `Failed`, before any runs, without the rights."""
     plans = [(store, plan(store)) for store in stores]
@@ -317,7 +317,7 @@ def _change(
             echo(f"{store.title}: {words.done}")
 
 
-def _check_rights(stores: Sequence[Store], words: _Words) -> None:
+def _check_rights(stores: Sequence[Store], words: _Messages) -> None:
     denied = [store for store in stores if not trust_stores.may_change(store)]
     if denied:
         raise Failed(

@@ -23,7 +23,7 @@ from certwright.kube.client.kubeconfig_file import KubeconfigError
 from certwright.kube.util.files import write_atomically
 
 # Roles with the right to create tokens of a namespace's ServiceAccounts, which users are.
-_TAKES_TOKENS = ("edit", "admin")
+_TOKEN_ROLES = ("edit", "admin")
 _LONGEST = timedelta(seconds=2**32)  # "may not specify a duration larger than 2^32 seconds"
 _SHORTEST = timedelta(minutes=10)
 # RFC 1123 label, as names of ServiceAccounts; the name of the binding is longer.
@@ -148,7 +148,7 @@ async def create(
     content = kubeconfig.render(target.server or cluster.server, cluster.ca_pem, token.value, name)
     write_atomically(target.kubeconfig, content)
     where = f" in {', '.join(namespaces)}" if namespaces else ""
-    if role in _TAKES_TOKENS and not namespaces:
+    if role in _TOKEN_ROLES and not namespaces:
         report_warning(
             f"{role} in all namespaces includes the tokens of all users, administrators' too; -n limits it"
         )

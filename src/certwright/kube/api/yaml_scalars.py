@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_WORDS: Final[dict[str, bool | None]] = (
+_LITERALS: Final[dict[str, bool | None]] = (
     dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True)
     | dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False)
     | dict.fromkeys(("", "~", "null", "Null", "NULL"), None)
@@ -36,8 +36,8 @@ def resolve(text: str) -> Scalar:
     Whole floats within 64 bits become integers, as they do on their way through JSON. Raises
     `NotANumberForJson` for `.inf` and `.nan`.
     """
-    if text in _WORDS:
-        return _WORDS[text]
+    if text in _LITERALS:
+        return _LITERALS[text]
     if text[0] not in _NUMBERLIKE:
         return text
     if text in _INFINITE:
@@ -76,7 +76,7 @@ def tidy(value: float, text: str) -> Scalar:
 
 def is_plain_text(text: str) -> bool:
     """Whether `text` without quotes would be read as that text, by kubectl and by stricter readers too."""
-    if text in _WORDS or text in ("<<", "=") or text in _INFINITE:
+    if text in _LITERALS or text in ("<<", "=") or text in _INFINITE:
         return False
     if text[0] not in _NUMBERLIKE or text == ".":
         return True

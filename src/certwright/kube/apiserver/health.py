@@ -26,7 +26,7 @@ _CHECKS: Mapping[str, Sequence[str]] = {
     "livez": _ALIVE,
     "readyz": (*_ALIVE, "etcd-readiness", "informer-sync", "shutdown"),
 }
-_NOBODY = Key("healthz", "", "healthz")
+_PROBE_KEY = Key("healthz", "", "healthz")
 
 
 class _Form(NamedTuple):
@@ -95,7 +95,7 @@ class Health:
         """The problem; empty when the check passes."""
         match check:
             case "etcd":
-                return await self._problem_of(self._store.get(_NOBODY))
+                return await self._problem_of(self._store.get(_PROBE_KEY))
             case "etcd-readiness":
                 # Not a liveness check, because a restart does not help against a full disk.
                 return await self._problem_of(self._store.check())

@@ -160,7 +160,7 @@ async def resolve(client: Client, word: str, kinds: Sequence[DictKind] | None = 
         for kind in await _of_version(client, f"{group}/{version}"):
             if name in _names(kind):
                 return kind
-    raise UnknownKind(f'the server has no kind "{word}"{_hint(lowered, _words(kinds))}')
+    raise UnknownKind(f'the server has no kind "{word}"{_hint(lowered, _known_names(kinds))}')
 
 
 async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
@@ -247,7 +247,7 @@ def _is_short_for(kind: DictKind, word: str) -> bool:
     return name in kind.short_names and group in ("", kind.group)
 
 
-def _words(kinds: Sequence[DictKind]) -> Iterator[str]:
+def _known_names(kinds: Sequence[DictKind]) -> Iterator[str]:
     for kind in kinds:
         yield from (kind.singular, kind.plural, f"{kind.plural}.{kind.group}")
 

@@ -47,7 +47,7 @@ class PartialInformer(Informer[T]):
         super().__init__(client, kind, clock, **options)
         self.others = Names()
         self._keep = keep
-        self._found_by = found_by
+        self._index_value = found_by
         self._by_value = NamesByValue()
         self._elsewhere: Informer[Any] | None = None
         self._listed_others = Names()
@@ -71,13 +71,13 @@ class PartialInformer(Informer[T]):
             self.others.discard(key_of(obj))
         super().put(obj)
 
-    def _take_news(self, raw: msgspec.Raw) -> None:
+    def _apply_state(self, raw: msgspec.Raw) -> None:
         if self._keep(raw):
-            super()._take_news(raw)
+            super()._apply_state(raw)
             return
         key = self._pass_by(raw, rewound=False)
-        if self._found_by is not None:
-            self._by_value.add(self._found_by(raw), key)
+        if self._index_value is not None:
+            self._by_value.add(self._index_value(raw), key)
 
     def _pass_by(self, raw: msgspec.Raw, *, rewound: bool) -> ObjectKey:
         who = identify(raw)
@@ -88,17 +88,17 @@ class PartialInformer(Informer[T]):
             return key
         if cached is not None and (obj := self._decode(raw)) is not None:
             self._notify(self.cache.overwrite(obj), obj)
-        self._let_go(key)
+        self._evict(key)
         return key
 
-    def _let_go(self, key: ObjectKey) -> None:
+    def _evict(self, key: ObjectKey) -> None:
         self.cache.remove(key, 0)
         self.others.add(key)
 
     def _deleted(self, event: RawEvent) -> None:
         super()._deleted(event)
-        if self._found_by is not None:
-            self._by_value.discard(self._found_by(event.object), event.who.key)
+        if self._index_value is not None:
+            self._by_value.discard(self._index_value(event.object), event.who.key)
 
     def _tidy(self) -> None:
         if self._elsewhere is not None:
@@ -121,14 +121,14 @@ class PartialInformer(Informer[T]):
                 continue
             key = self._pass_by(raw, rewound=rewound)
             self._listed_others.add(key)
-            if self._found_by is not None:
-                self._listed_by_value.add(self._found_by(raw), key)
+            if self._index_value is not None:
+                self._listed_by_value.add(self._index_value(raw), key)
         super()._load(kept, rewound=rewound)
 
-    def _take_listed(self, obj: T, *, rewound: bool) -> None:
+    def _add_listed(self, obj: T, *, rewound: bool) -> None:
         if rewound or self.cache.accepts(obj):
             self.others.discard(key_of(obj))
-        super()._take_listed(obj, rewound=rewound)
+        super()._add_listed(obj, rewound=rewound)
 
     def _prune(self, revision: int) -> None:
         # Those that became relevant while the list was read.

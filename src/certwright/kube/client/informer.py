@@ -239,9 +239,9 @@ class Informer(Generic[T]):
             if obj is None:
                 self._listed.add(identity(raw))
                 continue
-            self._take_listed(obj, rewound=rewound)
+            self._add_listed(obj, rewound=rewound)
 
-    def _take_listed(self, obj: T, *, rewound: bool) -> None:
+    def _add_listed(self, obj: T, *, rewound: bool) -> None:
         key = key_of(obj)
         self._listed.add(key)
         if rewound or self.cache.accepts(obj, key):
@@ -289,9 +289,9 @@ class Informer(Generic[T]):
             if event.type == DELETED:
                 self._deleted(event)
             elif not self._has(event.who):
-                self._take_news(event.object)
+                self._apply_state(event.object)
 
-    def _take_news(self, raw: msgspec.Raw) -> None:
+    def _apply_state(self, raw: msgspec.Raw) -> None:
         if (obj := self._decode(raw)) is not None:
             self.put(obj)
 

@@ -81,7 +81,7 @@ class SelectiveInformer(PartialInformer[T]):
 
     def release(self, key: ObjectKey) -> None:
         """Drop an object that no longer matters."""
-        self._let_go(key)
+        self._evict(key)
         if key in self._listed:
             self._listed_others.add(key)
 

@@ -27,7 +27,7 @@ LONGEST_HOLD_S = 60.0
 _PIECE_S = 1.0
 # Tolerance, because turns are sums of fractions.
 _ROUNDING_S = 1e-6
-_ASK_AGAIN_S = 5.0
+_RETRY_S = 5.0
 _FAIRNESS = "x-kubernetes-pf-flowschema-uid"
 
 
@@ -59,7 +59,7 @@ class Throttle:
     async def take(self) -> None:
         """Return when one more request may be made."""
         turn = self._turn(self._clock.monotonic())
-        while (left := self._may_go_at(turn) - self._clock.monotonic()) > _ROUNDING_S:
+        while (left := self._admitted_at(turn) - self._clock.monotonic()) > _ROUNDING_S:
             await self._clock.sleep(min(left, _PIECE_S))
 
     def _turn(self, now: float) -> float:
@@ -69,7 +69,7 @@ class Throttle:
         self._next += self._every_s
         return turn
 
-    def _may_go_at(self, turn: float) -> float:
+    def _admitted_at(self, turn: float) -> float:
         return self._paused_until if self._lifted else max(turn, self._paused_until)
 
 
@@ -101,7 +101,7 @@ async def lift_where_fair(transport: Transport, throttle: Throttle, clock: Clock
         try:
             answer = await transport.request("HEAD", "/livez/ping", headers={"user-agent": user_agent})
         except Unreachable:
-            await clock.sleep(_ASK_AGAIN_S)
+            await clock.sleep(_RETRY_S)
             continue
         await whole_body(answer)
         if _FAIRNESS in answer.headers:

@@ -45,7 +45,7 @@ class _Peek(msgspec.Struct):
     metadata: Identified = msgspec.field(default_factory=Identified)
 
 
-class _Whole(msgspec.Struct):
+class _FullEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
@@ -66,7 +66,7 @@ class RawEvent(msgspec.Struct, frozen=True):
     @property
     def object(self) -> msgspec.Raw:
         """The object; extracted from the line each time."""
-        return _WHOLE.decode(self.line).object
+        return _FULL_EVENT.decode(self.line).object
 
 
 Batch = list[WatchEvent[T]]
@@ -78,7 +78,7 @@ class _StatusCode(msgspec.Struct):
 
 
 _GLANCES = json_decoder(_Glance)
-_WHOLE = json_decoder(_Whole)
+_FULL_EVENT = json_decoder(_FullEvent)
 _PEEKS = json_decoder(_Peek)
 _MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -123,7 +123,7 @@ def _event(line: bytes) -> RawEvent:
 
 def _odd_event(line: bytes) -> RawEvent:
     try:
-        return RawEvent(_WHOLE.decode(line).type, Identified(), line)
+        return RawEvent(_FULL_EVENT.decode(line).type, Identified(), line)
     except _MALFORMED as error:
         raise errors.Unreachable(f"a watch was answered with a line that is no event ({error})") from None
 

@@ -50,7 +50,7 @@ class IdleTurns:
     def hurry(self) -> None:
         """Make all waiting calls as soon as possible."""
         while self._waiting:
-            self._let_go()
+            self._wake_next()
 
     def close(self) -> None:
         """Drop the waiting calls."""
@@ -63,15 +63,15 @@ class IdleTurns:
     def _end_turn(self, began: float) -> None:
         now = self._clock.monotonic()
         if self._waiting and now - began < _IDLE_TURN_S:
-            self._let_go()
+            self._wake_next()
         while self._waiting and self._waiting[0][0] <= now:
-            self._let_go()
+            self._wake_next()
         if self._waiting:
             self._observe_turn(now)
         else:
             self._is_watching = False
 
-    def _let_go(self) -> None:
+    def _wake_next(self) -> None:
         # Not called directly: its exception must not reach the other calls.
         asyncio.get_running_loop().call_soon(heapq.heappop(self._waiting)[2])
 

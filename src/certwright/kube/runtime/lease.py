@@ -248,11 +248,11 @@ class Candidate:
         self._renewed_at = None
         self._free_since = self._clock.monotonic()
         try:
-            await self._let_go(self._seen)
+            await self._write_release(self._seen)
         except (ApiError, Unreachable) as error:
             _log.info("the lease %s/%s could not be released: %s", self._namespace, self.name, error)
 
-    async def _let_go(self, lease: Lease) -> None:
+    async def _write_release(self, lease: Lease) -> None:
         try:
             await self._client.update(LEASES, specs.released(lease, self._clock.now()))
         except Conflict:
@@ -280,7 +280,7 @@ class Candidate:
         # BEFORE the request: its duration must not count in our favour.
         begun = self._clock.monotonic()
         try:
-            if await within(self._clock, min(patience_s, _REQUEST_S), self._take()):
+            if await within(self._clock, min(patience_s, _REQUEST_S), self._try_acquire()):
                 self._renewed_at = begun
             elif self.holder not in ("", self.identity):
                 self._renewed_at = None
@@ -292,7 +292,7 @@ class Candidate:
             return str(error)
         return ""
 
-    async def _take(self) -> bool:
+    async def _try_acquire(self) -> bool:
         if self.held and self._seen is not None and self.holder == self.identity:
             try:
                 # Unchanged since our write: one request instead of two.

@@ -241,7 +241,7 @@ class Subscription:
         if not (self._pending or self._ended or self._slow):
             await self._wait(timeout_s)
         if self._pending:
-            batch = self._take_batch()
+            batch = self._next_batch()
             self._seen = max(self._seen, batch[-1].revision)
             return batch
         if self._ended:
@@ -250,7 +250,7 @@ class Subscription:
             raise SlowWatcher("the watcher did not take its events in time")
         return []
 
-    def _take_batch(self) -> list[Event]:
+    def _next_batch(self) -> list[Event]:
         size = 0
         for index, event in enumerate(self._pending, 1):
             size += size_of(event)

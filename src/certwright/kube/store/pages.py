@@ -79,13 +79,13 @@ def _take(current: Iterator[Row], query: Query) -> Cut:
     if query.max_bytes is None:
         rows = list(islice(current, query.limit))
     else:
-        rows = _take_bytes(islice(current, query.limit), query.max_bytes)
+        rows = _limit_bytes(islice(current, query.limit), query.max_bytes)
     # A page that would be empty is never cut: it could not be continued.
     more = bool(rows) and next(current, None) is not None
     return Cut(rows, more, rows[-1].key[1:] if rows else None)
 
 
-def _take_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
+def _limit_bytes(current: Iterator[Row], max_bytes: int) -> list[Row]:
     rows, size = [], 0
     for row in current:
         rows.append(row)

@@ -59,7 +59,7 @@ class Threads:
 
     def _work_off(self) -> None:
         """Run jobs, in a thread, until none is left that may run now."""
-        while (taken := self._take()) is not None:
+        while (taken := self._claim_job()) is not None:
             flow, job = taken
             _complete(job)
             # Not held while this thread waits for its next job.
@@ -69,7 +69,7 @@ class Threads:
                 if not self._running[flow]:
                     del self._running[flow]
 
-    def _take(self) -> tuple[Hashable, _Job] | None:
+    def _claim_job(self) -> tuple[Hashable, _Job] | None:
         with self._lock:
             for flow in self._waiting:
                 if self._running[flow] < self._most_per_flow:

@@ -21,7 +21,7 @@ class Recent(Generic[K, T]):
         self._seconds = seconds
         self._now = now
         self._answers: dict[K, tuple[float, T]] = {}
-        self._asked: dict[K, asyncio.Future[T]] = {}
+        self._in_flight: dict[K, asyncio.Future[T]] = {}
 
     def __len__(self) -> int:
         """The number of cached answers."""
@@ -32,9 +32,9 @@ class Recent(Generic[K, T]):
         cached = self._answers.get(key)
         if cached is not None and self._now() < cached[0]:
             return cached[1]
-        asked = self._asked.get(key)
+        asked = self._in_flight.get(key)
         if asked is None:
-            asked = self._asked[key] = asyncio.ensure_future(self._ask(key, ask))
+            asked = self._in_flight[key] = asyncio.ensure_future(self._fetch(key, ask))
         # A cancelled caller must not cancel the request for the others.
         return await asyncio.shield(asked)
 
@@ -42,11 +42,11 @@ class Recent(Generic[K, T]):
         """Remove a cached answer if present."""
         self._answers.pop(key, None)
 
-    async def _ask(self, key: K, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _fetch(self, key: K, ask: Callable[[], Awaitable[T]]) -> T:
         try:
             answer = await ask()
         finally:
-            del self._asked[key]
+            del self._in_flight[key]
         now = self._now()
         if len(self._answers) >= _MANY:
             self._answers = {other: current for other, current in self._answers.items() if now < current[0]}

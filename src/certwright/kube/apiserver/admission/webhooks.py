@@ -191,7 +191,7 @@ class Webhooks:
         for second_round in (False, True):
             for number, invocation in enumerate(hooks, 1):
                 if number % _AT_ONCE == 0:
-                    await _let_others()
+                    await _yield_to_loop()
                 hook = invocation.hook
                 if second_round and hook.key not in again:
                     continue
@@ -243,7 +243,7 @@ class Webhooks:
             for outcome in await asyncio.gather(*answers, return_exceptions=True):
                 if isinstance(outcome, BaseException):
                     raise outcome
-            await _let_others()
+            await _yield_to_loop()
 
     async def _request(
         self, call: Call, invocation: Invocation, new: Json | None, old: Json | None, operation: str
@@ -326,7 +326,7 @@ class Webhooks:
         return str(host)
 
 
-async def _let_others() -> None:
+async def _yield_to_loop() -> None:
     """Webhooks that do not match are skipped without a wait, and there may be thousands."""
     await asyncio.sleep(0)
 

@@ -66,7 +66,7 @@ class _Resources:
     def __init__(self, granted: Iterable[Rule], asked: set[_Place]) -> None:
         self._names: dict[_Place, set[str] | None] = {}  # None: any object name
         for rule in dict.fromkeys(granted):
-            for place in _said_at(rule, asked):
+            for place in _granted_places(rule, asked):
                 names = self._names.setdefault(place, set())
                 if not rule.resource_names:
                     self._names[place] = None
@@ -80,7 +80,7 @@ class _Resources:
         return any(names is None or not names.isdisjoint(piece.resource_names) for names in name_sets)
 
 
-def _said_at(rule: Rule, asked: set[_Place]) -> Iterator[_Place]:
+def _granted_places(rule: Rule, asked: set[_Place]) -> Iterator[_Place]:
     words = (rule.verbs, rule.api_groups, rule.resources)
     if prod(map(len, words)) <= len(asked):
         return (place for place in product(*words) if place in asked)

@@ -60,14 +60,14 @@ def to_compare(authorizer: Authorizer, rbac: Rbac, write: Write) -> Comparison |
     `Forbidden`. Raises `Forbidden`, and `NotFound` for a binding to a missing role.
     """
     user, definition, new, old = write
-    if definition.group != GROUP or MASTERS in user.groups or (old and _said(new) == _said(old)):
+    if definition.group != GROUP or MASTERS in user.groups or (old and _comparable(new) == _comparable(old)):
         return None
     if definition.plural in _ROLES:
         return _compare_role(authorizer, rbac, write)
     return _compare_binding(authorizer, rbac, write)
 
 
-def _said(obj: Json) -> Json:
+def _comparable(obj: Json) -> Json:
     """The object without what the garbage collector may change, and without what only the server sets."""
     meta = {name: value for name, value in obj["metadata"].items() if name not in _OWNERSHIP}
     return {**obj, "metadata": meta}

@@ -365,12 +365,12 @@ def _completed(stored: Json, desired: Json) -> Json | None:
     changed = dict(stored)
     for part in ("rules", "subjects"):
         existing = stored.get(part) or []
-        known = [_said(item) for item in existing]
-        if missing := [item for item in desired.get(part, ()) if _said(item) not in known]:
+        known = [_without_empty(item) for item in existing]
+        if missing := [item for item in desired.get(part, ()) if _without_empty(item) not in known]:
             changed[part] = [*existing, *missing]
     return changed if changed != stored else None
 
 
-def _said(item: Json) -> Json:
+def _without_empty(item: Json) -> Json:
     """A rule or a subject without its empty members."""
     return {name: value for name, value in item.items() if value}

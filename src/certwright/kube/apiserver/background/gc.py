@@ -47,7 +47,7 @@ _GC_FINALIZERS = (FOREGROUND_FINALIZER.encode(), ORPHAN_FINALIZER.encode())
 
 
 @dataclass(frozen=True, slots=True)
-class _Gone:
+class _DeletedOwner:
     """A deleted owner."""
 
     uid: str
@@ -69,7 +69,7 @@ class _Dying:
     key: Key
 
 
-_Suspect = _Gone | _Claim | _Dying
+_Suspect = _DeletedOwner | _Claim | _Dying
 
 
 class GarbageCollector:
@@ -119,7 +119,7 @@ class GarbageCollector:
         uid = objects.uid_of(row.meta)
         self._living.drop(uid)
         if uid in self._dependents:
-            self._suspects.put_nowait(_Gone(uid))
+            self._suspects.put_nowait(_DeletedOwner(uid))
 
     def _join(self, key: Key, owners: tuple[Owner, ...]) -> None:
         for owner in owners:
@@ -151,13 +151,13 @@ class GarbageCollector:
                 page = await self._backend.store.list(
                     definition.bucket, limit=CHUNK, after=after, meta_only=True
                 )
-                await self._take_in(definition, page.rows)
+                await self._observe_rows(definition, page.rows)
                 await asyncio.sleep(0)  # let other tasks run
                 if not page.more:
                     break
                 after = page.last
 
-    async def _take_in(self, definition: ResourceDefinition, rows: list[Row]) -> None:
+    async def _observe_rows(self, definition: ResourceDefinition, rows: list[Row]) -> None:
         claims: list[tuple[Key, Owner]] = []
         for row in rows:
             self._read(row)
@@ -199,7 +199,7 @@ class GarbageCollector:
                 await self._finish(suspect)
             case _Claim(uid, key):
                 await self._check(uid, key)
-            case _Gone(uid):
+            case _DeletedOwner(uid):
                 await self._bereave_all(uid)
 
     async def _try_later(self, suspect: _Suspect) -> None:
@@ -326,12 +326,12 @@ class GarbageCollector:
         uid = meta.get("uid", "")
         if ORPHAN_FINALIZER in finalizers:
             await self._orphan(uid)
-            await self._let_go(dying, ORPHAN_FINALIZER)
+            await self._remove_finalizer(dying, ORPHAN_FINALIZER)
         elif FOREGROUND_FINALIZER in finalizers:
             self._waiting[uid] = dying
             if not await self._dependents_left(uid, dying.key.namespace):
                 self._waiting.pop(uid, None)
-                await self._let_go(dying, FOREGROUND_FINALIZER)
+                await self._remove_finalizer(dying, FOREGROUND_FINALIZER)
 
     async def _dependents_left(self, uid: str, namespace: str) -> bool:
         """Delete the dependents, in that namespace (empty: the cluster), of an owner in foreground deletion;
@@ -349,7 +349,7 @@ class GarbageCollector:
             left = left or any(owner.uid == uid and owner.block_owner_deletion for owner in owners)
         return left
 
-    async def _let_go(self, dying: _Dying, finalizer: str) -> None:
+    async def _remove_finalizer(self, dying: _Dying, finalizer: str) -> None:
         for _ in range(_ATTEMPTS):
             row = await self._backend.readable(dying.key)
             if row is None or finalizer.encode() not in row.meta:

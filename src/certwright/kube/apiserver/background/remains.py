@@ -55,20 +55,22 @@ class Remains:
                 "ContentDeleted",
                 "All content successfully deleted, may be waiting on finalization",
             ),
-            _remaining(
+            _true_condition(
                 "NamespaceContentRemaining",
                 "SomeResourcesRemain",
                 f"Some resources are remaining: {resources}",
             )
             if resources
-            else _gone("NamespaceContentRemaining", "ContentRemoved", "All content successfully removed"),
-            _remaining(
+            else _false_condition(
+                "NamespaceContentRemaining", "ContentRemoved", "All content successfully removed"
+            ),
+            _true_condition(
                 "NamespaceFinalizersRemaining",
                 "SomeFinalizersRemain",
                 f"Some content in the namespace has finalizers remaining: {finalizers}",
             )
             if finalizers
-            else _gone(
+            else _false_condition(
                 "NamespaceFinalizersRemaining",
                 "ContentHasNoFinalizers",
                 "All content-preserving finalizers finished",
@@ -77,14 +79,14 @@ class Remains:
 
 
 def _made(failure: str, reason: str, message: str) -> Json:
-    return _gone(f"NamespaceDeletion{failure}", reason, message)
+    return _false_condition(f"NamespaceDeletion{failure}", reason, message)
 
 
-def _gone(type_: str, reason: str, message: str) -> Json:
+def _false_condition(type_: str, reason: str, message: str) -> Json:
     return {"type": type_, "status": "False", "reason": reason, "message": message}
 
 
-def _remaining(type_: str, reason: str, message: str) -> Json:
+def _true_condition(type_: str, reason: str, message: str) -> Json:
     return {"type": type_, "status": "True", "reason": reason, "message": message}
 
 

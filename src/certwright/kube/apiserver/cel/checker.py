@@ -210,7 +210,7 @@ class Checker:
         tree = cel_ast.read(compiled.serialize())
         if optional_old:
             tree = cel_ast.inside(tree, text.index("\n") + 1)
-        if problems := literals.problems(tree, _holds):
+        if problems := literals.problems(tree, _accepts_argument):
             raise CompileError(error_texts.at_places(expression, problems))
         return Checked(compiled.return_type().name().lower(), tree)
 
@@ -218,7 +218,7 @@ class Checker:
 _LITERALS = {"matches": "''.matches(value)", "duration": "duration(value)", "timestamp": "timestamp(value)"}
 
 
-def _holds(function: str, value: object) -> bool:
+def _accepts_argument(function: str, value: object) -> bool:
     """Whether a function accepts that argument."""
     try:
         Expression(_LITERALS[function], ("value",)).run({"value": value})

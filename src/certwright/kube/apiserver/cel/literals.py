@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 
 from certwright.kube.apiserver.cel import ast
 
-Holds = Callable[[str, object], bool]
+AcceptsArgument = Callable[[str, object], bool]
 """Whether a function accepts an argument."""
 
 _CHECKED = ("duration", "timestamp", "matches")
 _ANY_ITEMS = "format"  # its list of arguments may contain any types
 
 
-def problems(tree: ast.Tree, holds: Holds) -> list[tuple[int, str]]:
+def problems(tree: ast.Tree, holds: AcceptsArgument) -> list[tuple[int, str]]:
     """An error: its offset in the text, and its message."""
     parts = list(tree.parts)
     errors: list[tuple[ast.Part, str]] = [

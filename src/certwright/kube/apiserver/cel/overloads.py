@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-_ASKING = ("Authorizer", "Decision", "GroupCheck", "PathCheck", "ResourceCheck")
-CARRIERS = ("CIDR", "Format", "IP", "Quantity", "Semver", "URL", "Violations", *_ASKING)
+_AUTHORIZER_TYPES = ("Authorizer", "Decision", "GroupCheck", "PathCheck", "ResourceCheck")
+CARRIERS = ("CIDR", "Format", "IP", "Quantity", "Semver", "URL", "Violations", *_AUTHORIZER_TYPES)
 """The types that Kubernetes adds to CEL."""
 
 Raw = tuple[str, ...]

@@ -68,12 +68,12 @@ def escape(name: str) -> str | None:
 
 def as_root(schema: Schema) -> Schema:
     """The schema of a complete resource for rules: of its metadata only the name."""
-    if _says_all(schema.get("properties") or {}):
+    if _declares_all(schema.get("properties") or {}):
         return schema
     return {**schema, "properties": {**schema.get("properties", {}), **_ROOT}}
 
 
-def _says_all(properties: Mapping[str, Any]) -> bool:
+def _declares_all(properties: Mapping[str, Any]) -> bool:
     meta = properties.get("metadata") or {}
     inner = meta.get("properties") or {}
     texts = [

@@ -28,7 +28,7 @@ def openapi_errors(path: str, schema: Schema) -> list[FieldError]:
 
 def _node(path: str, schema: Schema, *, root: bool, no_default: str, in_head: bool) -> list[FieldError]:
     """`no_default`: why a default is forbidden here. `in_head`: within the metadata of an object."""
-    errors = _word_errors(path, schema, no_default=no_default, in_head=in_head)
+    errors = _keyword_errors(path, schema, no_default=no_default, in_head=in_head)
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         errors.append(forbidden(f"{path}.uniqueItems", text))
@@ -69,7 +69,7 @@ def _children(path: str, schema: Schema, *, root: bool, no_default: str, in_head
             yield f"{path}.items[{index}]", item, no_default, in_head
 
 
-def _word_errors(path: str, schema: Schema, *, no_default: str, in_head: bool) -> list[FieldError]:
+def _keyword_errors(path: str, schema: Schema, *, no_default: str, in_head: bool) -> list[FieldError]:
     errors, kind = [], schema.get("type", "")
     if kind and kind not in _TYPES:
         errors.append(not_supported(f"{path}.type", kind, _TYPES))

@@ -69,7 +69,7 @@ def with_names(crd: Json, taken: Taken, now: str) -> Json | None:
     if requested == status["acceptedNames"]:
         return None
     accepted, condition = _accept(requested, status["acceptedNames"], taken)
-    if accepted == status["acceptedNames"] and _is_said(status, condition):
+    if accepted == status["acceptedNames"] and _has_condition(status, condition):
         return None
     established = _condition(status, "Established")
     if established is None or established["status"] != "True":
@@ -139,7 +139,7 @@ def with_approval(crd: Json, now: str) -> Json | None:
     reason, text = approval(value)
     condition = _made(_CONFORMANT, "True" if reason == "ApprovedAnnotation" else "False", reason, text)
     status: Json = crd["status"]
-    return None if _is_said(status, condition) else _with(status, condition, now)
+    return None if _has_condition(status, condition) else _with(status, condition, now)
 
 
 def is_protected(group: str) -> bool:
@@ -191,7 +191,7 @@ def _made(kind: str, status: str, reason: str, message: str) -> Json:
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def _is_said(status: Json, condition: Json) -> bool:
+def _has_condition(status: Json, condition: Json) -> bool:
     current = _condition(status, condition["type"])
     return current is not None and all(current.get(name, "") == value for name, value in condition.items())
 

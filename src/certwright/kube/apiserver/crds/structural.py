@@ -74,7 +74,7 @@ _WITH_STATUS = (
     "XPreserveUnknownFields XValidations"
 )
 _IF = "if the status subresource is enabled"
-_ROOT_WORDS = frozenset(
+_ROOT_KEYWORDS = frozenset(
     {
         *(word[0].lower() + word[1:] for word in _WITH_STATUS.split() if not word.startswith("X")),
         PRESERVE,
@@ -88,7 +88,7 @@ def _root_errors(path: str, schema: Schema, *, has_status: bool) -> list[FieldEr
     if has_status and schema.get("type", "") not in ("", "object"):
         text = f'only "object" is allowed as the type at the root of the schema {_IF}'
         errors.append(invalid(f"{path}.type", schema["type"], text))
-    elif has_status and not schema.keys() <= _ROOT_WORDS:
+    elif has_status and not schema.keys() <= _ROOT_KEYWORDS:
         text = f"only [{_WITH_STATUS}] fields are allowed at the root of the schema {_IF}"
         errors.append(invalid(path, schema, text))
     if schema.get("nullable"):

@@ -69,14 +69,14 @@ class Waiter:
 
 
 class FairQueues:
-    """The seats of one priority level. `ask_for_turn` is called when `new_turn` must be called at the end of
+    """The seats of one priority level. `request_turn` is called when `new_turn` must be called at the end of
     the loop's turn."""
 
-    def __init__(self, bounds: Bounds, ask_for_turn: Callable[[], None]) -> None:
+    def __init__(self, bounds: Bounds, request_turn: Callable[[], None]) -> None:
         self.bounds = bounds
-        self._ask_for_turn = ask_for_turn
+        self._request_turn = request_turn
         # A call at each turn would cost more than all else; only the turns that matter are asked for.
-        self._ask_at = max(1, bounds.per_turn / 4)
+        self._turn_threshold = max(1, bounds.per_turn / 4)
         self.in_use = 0
         self.executing = 0
         self.dispatched = 0
@@ -176,8 +176,8 @@ class FairQueues:
         flow.in_use += seats
         before = self._this_turn
         self._this_turn = before + seats
-        if before < self._ask_at <= self._this_turn:
-            self._ask_for_turn()
+        if before < self._turn_threshold <= self._this_turn:
+            self._request_turn()
 
     def _line_up(self, flow: Flow) -> None:
         """Put a flow into the dispatch order if it has queued requests and is below its limit."""
@@ -199,10 +199,10 @@ class FairQueues:
             heapq.heappop(self._line)
             flow.is_ready = False
             if fits:
-                self._let_go(flow, tag)
+                self._dispatch_next(flow, tag)
                 self._line_up(flow)
 
-    def _let_go(self, flow: Flow, tag: int) -> None:
+    def _dispatch_next(self, flow: Flow, tag: int) -> None:
         waiter = flow.waiting.popleft()
         self.waiting -= 1
         self._virtual = tag

@@ -65,13 +65,13 @@ class Level:
 
     def __init__(self, name: str, bounds: Bounds, *, longest_wait_s: float = LONGEST_WAIT_S) -> None:
         self.name = name
-        self.queues = FairQueues(bounds, self._ask_for_turn)
+        self.queues = FairQueues(bounds, self._request_turn)
         self.take = self.queues.take
         self.give_back = self.queues.give_back
         self.longest_wait_s = longest_wait_s
         self._timer: asyncio.TimerHandle | None = None
 
-    def _ask_for_turn(self) -> None:
+    def _request_turn(self) -> None:
         asyncio.get_running_loop().call_soon(self.queues.new_turn)
 
     async def wait(self, key: Hashable, seats: int) -> Flow:

@@ -289,7 +289,7 @@ class HttpProtocol(Sender):
         self._drop_body()
         self._is_refused = True
         self._incoming.refusal = failure(error)
-        self._take(self._incoming)
+        self._accept_exchange(self._incoming)
 
     def _refuse_plainly(self, *, is_sending: bool) -> None:
         """Answer a malformed request with plain text, and ignore all that follows."""
@@ -327,11 +327,11 @@ class HttpProtocol(Sender):
             return
         self._incoming.request.body = bytes(self._body)
         self._drop_body()
-        self._take(self._incoming)
+        self._accept_exchange(self._incoming)
 
     # --- answers ------------------------------------------------------------------------------------------
 
-    def _take(self, exchange: _Exchange) -> None:
+    def _accept_exchange(self, exchange: _Exchange) -> None:
         if self._task is None:
             self._task = self._loop.create_task(self._serve(exchange))
         else:
@@ -355,7 +355,7 @@ class HttpProtocol(Sender):
         if is_last or self._is_last:
             self._end(is_sending=self._is_refused and not self._between)
         elif self._waiting:
-            self._take(self._waiting.popleft())
+            self._accept_exchange(self._waiting.popleft())
             if not self._waiting:
                 self.transport.resume_reading()
         elif self._between:

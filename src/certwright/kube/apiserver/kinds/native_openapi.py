@@ -16,7 +16,7 @@ from certwright.kube.apiserver.protobuf.fields import Field
 
 Json = dict[str, Any]
 
-_WORDS = Path(__file__).parents[1] / "data" / "words.txt"
+_DESCRIPTIONS_FILE = Path(__file__).parents[1] / "data" / "words.txt"
 
 Refer = Callable[[str], Json]
 """The schema of a message where another one refers to it."""
@@ -87,7 +87,7 @@ def _inlined(message: str, above: frozenset[str]) -> Json:
 
 
 def _schema(message: str, refer: Refer) -> Json:
-    schema: Json = {"type": "object", "description": _words().get(message, "")}
+    schema: Json = {"type": "object", "description": _read_descriptions().get(message, "")}
     schema["properties"] = {field.name: _property(message, field, refer) for field in fields(message)}
     required = sorted(
         field.name
@@ -111,7 +111,7 @@ def _property(message: str, field: Field, refer: Refer) -> Json:
         made = {"type": "array", "items": made, **_merging(message, field)}
     if (message, field.name) in _DEFAULTS:
         made["default"] = _DEFAULTS[message, field.name]
-    words = _words().get(f"{message}.{field.name}") or _words().get(f"*.{field.name}")
+    words = _read_descriptions().get(f"{message}.{field.name}") or _read_descriptions().get(f"*.{field.name}")
     return {"description": words, **made} if words else made
 
 
@@ -137,8 +137,8 @@ def _merging(message: str, field: Field) -> Json:
 
 
 @cache
-def _words() -> dict[str, str]:
+def _read_descriptions() -> dict[str, str]:
     """Our descriptions of messages and of their fields."""
-    text = _WORDS.read_text(encoding="utf-8")
+    text = _DESCRIPTIONS_FILE.read_text(encoding="utf-8")
     lines = (line.partition(" ") for line in text.splitlines() if line and not line.startswith("#"))
     return {name: words for name, _, words in lines}

@@ -144,7 +144,7 @@ class Backend:
 
     def timestamp(self) -> str:
         """The current time as Kubernetes writes it: UTC, whole seconds."""
-        return _in_words(int(self.clock.now().timestamp()))
+        return _timestamp(int(self.clock.now().timestamp()))
 
     async def put(
         self, definition: ResourceDefinition, key: Key, encode: Encode, *, previous: Row | None
@@ -238,7 +238,7 @@ def _remains(key: Key, revision: int) -> tuple[bytes, bytes]:
 
 
 @lru_cache(maxsize=8)
-def _in_words(second: int) -> str:
+def _timestamp(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).isoformat()[:19] + "Z"
 
 

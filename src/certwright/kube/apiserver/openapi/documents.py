@@ -145,12 +145,12 @@ def _digest(body: bytes) -> str:
 
 def _form(path: str, accept: str) -> str | None:
     """The media type of the response; None where the client accepts none of ours."""
-    if path == _PREFIX or not accept or _takes(accept, (_JSON, "application/*", "*/*")):
+    if path == _PREFIX or not accept or _accepts_any(accept, (_JSON, "application/*", "*/*")):
         return _JSON
-    return proto.MEDIA_TYPES[1] if path == _V2 and _takes(accept, proto.MEDIA_TYPES) else None
+    return proto.MEDIA_TYPES[1] if path == _V2 and _accepts_any(accept, proto.MEDIA_TYPES) else None
 
 
-def _takes(accept: str, media_types: tuple[str, ...]) -> bool:
+def _accepts_any(accept: str, media_types: tuple[str, ...]) -> bool:
     return any(item.partition(";")[0].strip() in media_types for item in accept.split(","))
 
 

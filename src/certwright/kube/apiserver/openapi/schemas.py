@@ -66,11 +66,11 @@ def _of_message(message: str, refer: Refer, words: Json) -> Iterator[tuple[str, 
     """The schema of a message and of nested ones; `words` has the missing descriptions."""
     for name, schema in components(message, lambda inner: refer(component_name(inner))):
         if name == component_name(message):
-            schema = _with_words(schema, words)
+            schema = _with_descriptions(schema, words)
         yield name, schema
 
 
-def _with_words(schema: Json, words: Json) -> Json:
+def _with_descriptions(schema: Json, words: Json) -> Json:
     known = words["properties"]
     properties = {
         name: {"description": known[name]["description"], **prop} if name in known else prop

@@ -53,7 +53,7 @@ class Evaluator:
         before = Evaluation(self._compiler, {**data, "namespaceObject": None}, {}, meter)
         evaluation = Evaluation(self._compiler, data, dict(policy.variables), meter)
         try:
-            if not _conditions_hold(policy, before):
+            if not _conditions_match(policy, before):
                 return []
         except Failed as error:
             return _failed(policy, error)
@@ -63,7 +63,7 @@ class Evaluator:
         return violations + _annotate(policy, evaluation)
 
 
-def _conditions_hold(policy: Policy, evaluation: Evaluation) -> bool:
+def _conditions_match(policy: Policy, evaluation: Evaluation) -> bool:
     """Whether all match conditions hold; one that does not decides, whatever else fails. Raises `Failed`."""
     failures: list[str] = []
     for text in policy.conditions:

@@ -176,7 +176,7 @@ def _resource(definition: ResourceDefinition) -> Json:
         "namespaced": definition.namespaced,
         "kind": definition.kind,
         "verbs": definition.verbs,
-        **_words(definition),
+        **_optional_fields(definition),
         **_storage_hash(definition),
     }
 
@@ -212,7 +212,7 @@ def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
     return (_STATUS, *subresources) if definition.custom else (*subresources, _STATUS)
 
 
-def _words(definition: ResourceDefinition) -> Json:
+def _optional_fields(definition: ResourceDefinition) -> Json:
     words = {"shortNames": definition.short_names, "categories": definition.categories}
     return {key: value for key, value in words.items() if value}
 
@@ -251,7 +251,7 @@ def _aggregated_resource(definition: ResourceDefinition) -> Json:
         "scope": "Namespaced" if definition.namespaced else "Cluster",
         "singularResource": definition.singular,
         "verbs": definition.verbs,
-        **_words(definition),
+        **_optional_fields(definition),
     }
     if subresources := [_aggregated_part(part, kind) for part in parts(definition)]:
         resource["subresources"] = subresources

@@ -64,13 +64,13 @@ class _Parser:
     the empty word is the end."""
 
     def __init__(self, text: str) -> None:
-        self._words = _TOKEN.findall(text)
+        self._tokens = _TOKEN.findall(text)
         self._at = 0
 
     def _peek(self) -> str:
-        return self._words[self._at] if self._at < len(self._words) else ""
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
-    def _take(self) -> str:
+    def _next_token(self) -> str:
         word = self._peek()
         self._at += 1
         return word
@@ -85,7 +85,7 @@ class _Parser:
                 requirements.append(self._requirement())
             except _NoSelector as error:
                 raise _NoSelector(f"unable to parse requirement: {error}") from None
-            if (word := self._take()) not in (",", ""):
+            if (word := self._next_token()) not in (",", ""):
                 raise _NoSelector(f"found '{word}', expected: ',' or 'end of string'")
             if word and not _begins(self._peek()):
                 raise _NoSelector(f"found '{self._peek()}', expected: identifier after ','")
@@ -94,8 +94,8 @@ class _Parser:
     def _requirement(self) -> Requirement:
         negated = self._peek() == "!"
         if negated:
-            self._take()
-        key = self._take()
+            self._next_token()
+        key = self._next_token()
         if not key or key in _SYMBOLS:
             raise _NoSelector(f"found '{key}', expected: identifier")
         if detail := check_label_key(key):
@@ -104,7 +104,7 @@ class _Parser:
             return Requirement(key, "!")
         if self._peek() in ("", ","):
             return Requirement(key, "exists")
-        word = self._take()
+        word = self._next_token()
         operator = _OPERATORS.get(word)
         if operator is None:
             raise _NoSelector(f"found '{word}', expected: in, notin, =, ==, !=, gt, lt")
@@ -115,28 +115,28 @@ class _Parser:
     def _value(self) -> str:
         if self._peek() in ("", ","):
             return ""
-        value = self._take()
+        value = self._next_token()
         if value in _SYMBOLS:
             raise _NoSelector(f"found '{value}', expected: identifier")
         return value
 
     def _set(self) -> set[str]:
-        if (word := self._take()) != "(":
+        if (word := self._next_token()) != "(":
             raise _NoSelector(f"found '{word}' expected: '('")
         if self._peek() in _SYMBOLS - {",", ")"} or not self._peek():
             raise _NoSelector(f"found '{self._peek()}', expected: ',', ')' or identifier")
         values: set[str] = set()
         while True:
             # A value may be empty, also the last one.
-            values.add("" if self._peek() in (",", ")") else self._word())
-            word = self._take()
+            values.add("" if self._peek() in (",", ")") else self._parse_value())
+            word = self._next_token()
             if word == ")":
                 return values
             if word != ",":
                 raise _NoSelector(f"found '{word}', expected: ',' or ')'")
 
-    def _word(self) -> str:
-        word = self._take()
+    def _parse_value(self) -> str:
+        word = self._next_token()
         if not word or word in _SYMBOLS:
             raise _NoSelector(f"found '{word}', expected: ',', or identifier")
         return word

@@ -31,7 +31,7 @@ _ANYWHERE: Final = frozenset(
     }
 )  # fmt: skip
 """Keywords that do not constrain a present value that is not null; rules are checked separately."""
-_WORDS: Final[Mapping[str, frozenset[str]]] = {
+_KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "string": _ANYWHERE | {"enum", "format", "minLength", "maxLength"},
     "boolean": _ANYWHERE,
     "integer": _ANYWHERE | {"format"},
@@ -81,7 +81,7 @@ class _Types:
         `is_member`: the object that contains the value checks `_more` of it.
         """
         kind = schema.get("type", "")
-        if kind not in _WORDS or not schema.keys() <= _WORDS[kind]:
+        if kind not in _KEYWORDS or not schema.keys() <= _KEYWORDS[kind]:
             raise _Unsaid
         if not is_member and _more(schema) is not None:
             raise _Unsaid
@@ -196,14 +196,14 @@ def _class(types: Mapping[str, Any], needed: frozenset[str], asked: list[tuple[s
             forbid_unknown_fields=True,
             kw_only=True,
             gc=False,
-            namespace=_asking([(places[name], more) for name, more in asked]) if asked else None,
+            namespace=_post_init_checks([(places[name], more) for name, more in asked]) if asked else None,
         )
     except (TypeError, ValueError):
         # A name that msgspec refuses.
         raise _Unsaid from None
 
 
-def _asking(asked: list[tuple[str, FastCheck]]) -> dict[str, Any]:
+def _post_init_checks(asked: list[tuple[str, FastCheck]]) -> dict[str, Any]:
     """What msgspec calls on every object of a class."""
 
     def __post_init__(self: Any) -> None:  # noqa: N807 - the name is msgspec's

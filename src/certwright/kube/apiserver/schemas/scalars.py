@@ -41,7 +41,7 @@ _JSON: dict[type, str] = {
     dict: "object",
     type(None): "null",
 }
-_SAYS_NOTHING = frozenset(
+_UNCONSTRAINING = frozenset(
     {"type", "description", "title", "default", "example", "externalDocs", "x-kubernetes-map-type"}
 )
 
@@ -52,7 +52,7 @@ collector visits every one of them."""
 
 def simple_type(schema: Schema) -> type | None:
     """The Python type of values when that is the only constraint (strings, booleans), for a fast check."""
-    if schema.keys() <= _SAYS_NOTHING and schema.get("type") in ("string", "boolean"):
+    if schema.keys() <= _UNCONSTRAINING and schema.get("type") in ("string", "boolean"):
         return _PYTHON[schema["type"]][0]
     return None
 

@@ -51,20 +51,20 @@ async def create(backend: Backend, call: Call) -> Response:
 def _read(call: Call) -> Json:
     obj, repeats = bodies.read_object(call)
     check_type(call, obj, repeats)
-    _take_in(call, obj, repeats)
+    _decode_body(call, obj, repeats)
     return obj
 
 
 async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
     """Shape a new object, pass it through admission and store it. `is_long`: as in `offload`."""
     if is_long:
-        await offload.run(_take_in, call, obj, [])
+        await offload.run(_decode_body, call, obj, [])
     else:
-        _take_in(call, obj, [])
+        _decode_body(call, obj, [])
     return await _create(backend, call, obj, is_long=is_long)
 
 
-def _take_in(call: Call, obj: Json, repeats: list[str]) -> None:
+def _decode_body(call: Call, obj: Json, repeats: list[str]) -> None:
     """Decode the fields of the request body, and drop what no client may set.
 
     `repeats`: what a strict client is warned of: fields that came twice.

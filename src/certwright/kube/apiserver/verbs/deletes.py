@@ -279,7 +279,7 @@ def _as_if_deleted(
     meta = objects.to_metadata(row)
     before = meta.get("finalizers", [])
     finalizers = meta["finalizers"] = _finalizers(before, policy)
-    if not _holders(definition, meta):
+    if not _is_blocked(definition, meta):
         return row, True
     if "deletionTimestamp" in meta and finalizers == before:
         return row, False
@@ -297,7 +297,7 @@ def _put_finalizers(obj: Json, finalizers: list[str]) -> None:
         obj["metadata"]["finalizers"] = finalizers
 
 
-def _holders(definition: ResourceDefinition, meta: Json) -> bool:
+def _is_blocked(definition: ResourceDefinition, meta: Json) -> bool:
     """Whether finalizers or contents keep the object."""
     return bool(meta.get("finalizers")) or definition.bucket == NAMESPACES or definition.is_crd
 
@@ -315,7 +315,7 @@ async def remove(
     before = meta.get("finalizers", [])
     finalizers = _finalizers(before, policy)
     meta["finalizers"] = finalizers
-    if not _holders(definition, meta):
+    if not _is_blocked(definition, meta):
         return await backend.delete(definition, row, objects.last_words(row)), True
     # Separate code marks a definition; this one only handles its second deletion.
     again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta

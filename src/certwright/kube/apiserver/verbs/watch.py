@@ -35,7 +35,7 @@ from certwright.kube.util.http_messages import Response, Write
 _MIN_TIMEOUT_S = 1800.0
 """A watch without `timeoutSeconds` ends after one to two of these, so that clients reconnect at different
 times."""
-_LAST_WORDS_S = 0.1
+_FINISH_DELAY_S = 0.1
 
 
 class WatchOptions(msgspec.Struct, frozen=True):
@@ -82,13 +82,13 @@ class WatchStream:
         self._watch = watch
         self._forget = forget
         self._lines = lines
-        self._taking = False
+        self._is_reading = False
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
     async def __anext__(self) -> bytes:
-        self._taking = True
+        self._is_reading = True
         try:
             return await anext(self._chunks)
         except BaseException:
@@ -96,7 +96,7 @@ class WatchStream:
             self.end()
             raise
         finally:
-            self._taking = False
+            self._is_reading = False
 
     def push_into(self, write: Write) -> None:
         """Write events immediately while the consumer waits for the next chunk and none is queued."""
@@ -114,7 +114,7 @@ class WatchStream:
     async def aclose(self) -> None:
         """Stop; idempotent."""
         self.end()
-        if not self._taking:
+        if not self._is_reading:
             await self._chunks.aclose()
 
 
@@ -168,7 +168,7 @@ class Watches:
 
     def close_soon(self, bucket: str) -> None:
         """End the watches of a resource that is no longer served, once they have sent its last events."""
-        asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._finish, bucket)
+        asyncio.get_running_loop().call_later(_FINISH_DELAY_S, self._finish, bucket)
 
     def _finish(self, bucket: str) -> None:
         for stream in [stream for stream, of in self._open.items() if of == bucket]:

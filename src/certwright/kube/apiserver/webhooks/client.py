@@ -40,7 +40,7 @@ _WORDS = {
     504: "the server was unable to return a response in the time allotted, but may still be processing "
     "the request",
 }
-_VERIFY_WORDS = {
+_VERIFY_MESSAGES = {
     10: "certificate has expired or is not yet valid",
     18: "certificate signed by unknown authority",
     19: "certificate signed by unknown authority",
@@ -115,7 +115,7 @@ class WebhookClient:
         except CallFailed as error:
             raise CallFailed(f"{message}: {error}") from None
         except aiohttp.ClientError as error:
-            raise CallFailed(f"{message}: {_in_words(error)}") from None
+            raise CallFailed(f"{message}: {_go_message(error)}") from None
         except (OSError, ValueError) as error:
             raise CallFailed(f"{message}: {error}") from None
 
@@ -191,7 +191,7 @@ class WebhookClient:
 _tls = cache(unverified_tls)
 
 
-def _in_words(error: Exception) -> str:
+def _go_message(error: Exception) -> str:
     """The error in the words of Go's client."""
     import aiohttp  # see `post`
 
@@ -213,7 +213,7 @@ def _in_words(error: Exception) -> str:
 def _of_certificate(error: Exception) -> str:
     code = error.verify_code if isinstance(error, ssl.SSLCertVerificationError) else 0
     text = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
-    return f"tls: failed to verify certificate: x509: {_VERIFY_WORDS.get(code, text)}"
+    return f"tls: failed to verify certificate: x509: {_VERIFY_MESSAGES.get(code, text)}"
 
 
 def _of_status(code: int, body: bytes) -> str:

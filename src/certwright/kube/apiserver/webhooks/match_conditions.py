@@ -61,7 +61,7 @@ class Conditions:
         request = decode_json(encode_json(request))
         data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
         errors: list[str] = []
-        if hook.conditions and not self._all_hold(hook, call, data, errors, seconds):
+        if hook.conditions and not self._all_match(hook, call, data, errors, seconds):
             return False
         if not errors:
             return True
@@ -69,7 +69,7 @@ class Conditions:
             raise _forbidden(call, request, errors)
         return False
 
-    def _all_hold(self, hook: Hook, call: Call, data: Json, errors: list[str], seconds: float) -> bool:
+    def _all_match(self, hook: Hook, call: Call, data: Json, errors: list[str], seconds: float) -> bool:
         """Whether none is false."""
         meter = Meter(seconds, pauses=seconds == _ASIDE_S)
         route = call.route

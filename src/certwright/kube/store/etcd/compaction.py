@@ -57,7 +57,7 @@ class Compaction:
         """Take the turn, or see that another server has; returns the revision up to which etcd was compacted,
         0: it was not. Raises `Unavailable`."""
         try:
-            answer = await self._take_turn()
+            answer = await self._claim_turn()
         except Full:
             answer = await self._client.call(RANGE, RangeRequest(key=self._key))
         else:
@@ -75,7 +75,7 @@ class Compaction:
                 await self.compact(revision)
         return revision
 
-    async def _take_turn(self) -> Any:
+    async def _claim_turn(self) -> Any:
         return await self._client.call(
             TXN,
             TxnRequest(

@@ -68,7 +68,7 @@ class Feed:
         self._unreadable = set[Key]()  # rows that were left out because they cannot be read
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = itertools.count()
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._stream: asyncio.Task[None] | None = None
         self._ticking: asyncio.Task[Any] | None = None
         self._runs = asyncio.create_task(self._run(), name="etcd feed")
@@ -122,7 +122,7 @@ class Feed:
 
     def hurry(self) -> None:
         """End the rest between batches: somebody waits for events."""
-        self._asked.set()
+        self._requested.set()
 
     def _nudge(self, reached: asyncio.Future[None], give_up: float, *, stuck: bool = False) -> None:
         """Do something about a revision that is not reached in time."""
@@ -208,10 +208,10 @@ class Feed:
 
     async def _rest(self) -> None:
         """Let events gather until somebody asks for one, for `_REST_S` at most."""
-        self._asked.clear()
+        self._requested.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(_REST_S):
-                await self._asked.wait()
+                await self._requested.wait()
 
     async def _canceled(self, answer: Any) -> None:
         if not answer.compact_revision:

@@ -60,7 +60,7 @@ class Meta(NamedTuple):
         return join(self.pieces, revision)
 
 
-class LastWords(NamedTuple):
+class LastState(NamedTuple):
     """The value of `last`. `body` None: the body of the row."""
 
     writer: bytes
@@ -81,7 +81,7 @@ def new_writer() -> bytes:
 
 pack = msgspec.msgpack.Encoder().encode
 _unpack_meta = msgpack_decoder(Meta).decode
-_unpack_last = msgpack_decoder(LastWords).decode
+_unpack_last = msgpack_decoder(LastState).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Layout:
         except msgspec.MsgspecError:
             raise DamagedRow(key, "no certwright wrote its metadata") from None
 
-    def read_last(self, kv: Any, meta_key: bytes) -> LastWords:
+    def read_last(self, kv: Any, meta_key: bytes) -> LastState:
         """The value of `last`, of the row that had this `m/` key. Raises `Damaged`."""
         try:
             return _unpack_last(self._open(self.key_of(meta_key), LAST, kv.value))
@@ -247,7 +247,7 @@ class Layout:
             writes.append(put_op(self.index + name, b""))
         return writes
 
-    def delete_ops(self, last: LastWords) -> list[Any]:
+    def delete_ops(self, last: LastState) -> list[Any]:
         """The deletion of a row, with its last state."""
         meta_key, body_key = self.keys(last.key)
         words = self._close(last.key, LAST, pack(last))

@@ -47,7 +47,7 @@ from certwright.kube.store.etcd.overrides import Overrides
 from certwright.kube.store.etcd.quota import DEFAULT_QUOTA_BYTES, QuotaWatch
 from certwright.kube.store.etcd.revision_placeholder import Content, encode_apart, join
 from certwright.kube.store.etcd.row_format import settle_format
-from certwright.kube.store.etcd.rows import LastWords, Layout, Meta, new_writer
+from certwright.kube.store.etcd.rows import LastState, Layout, Meta, new_writer
 from certwright.kube.store.etcd.sealing import load_ring, start_rotation
 from certwright.kube.store.etcd_identity import check_mark, identify
 from certwright.kube.store.fanout import Fanout, Subscription
@@ -316,11 +316,11 @@ class EtcdStore:
                 row = await self._reader.row(key)
                 await self._feed.reach(_revision_of(row))
             current, row = check_delete(row, expect), None
-            last = _last_words(current, content, writer)
+            last = _last_state(current, content, writer)
             if revision := await self._remove(key, current.revision, last):
                 return last.row(revision, current.body)
 
-    async def _remove(self, key: Key, revision: int, last: LastWords) -> int:
+    async def _remove(self, key: Key, revision: int, last: LastState) -> int:
         """Delete a row at a revision; returns the revision of the deletion, 0: it is at another one."""
         retries = self._client.retries
         request = TxnRequest(
@@ -338,7 +338,7 @@ class EtcdStore:
         """Remove a row that cannot be read; see `contract.Store.discard`."""
         self._check_open()
         pieces, body = encode_apart(encode)
-        last = LastWords(new_writer(), key, pieces, body)
+        last = LastState(new_writer(), key, pieces, body)
         with self._feed.seeking(last.writer):
             async with self._turns.take(key):
                 while True:
@@ -390,8 +390,8 @@ def _revision_of(row: Row | None) -> int:
     return row.revision if row is not None else 0
 
 
-def _last_words(current: Row, content: Content | None, writer: bytes) -> LastWords:
+def _last_state(current: Row, content: Content | None, writer: bytes) -> LastState:
     if content is None:
-        return LastWords(writer, current.key, [current.meta], None)
+        return LastState(writer, current.key, [current.meta], None)
     body = None if content.body == current.body else content.body
-    return LastWords(writer, current.key, content.pieces, body)
+    return LastState(writer, current.key, content.pieces, body)
