@@ -46,7 +46,17 @@ def test_every_environment_variable_of_the_code_is_in_the_table() -> None:
     assert not [name for name in VARIABLES if f'"{name}"' not in text]
 
 
-_EVENT_CALLS = {"event", "tell", "NewEvent", "Blocked", "Refused", "Waits", "_warn", "_note"}
+_EVENT_CALLS = {
+    "event",
+    "add_event",
+    "send_event",
+    "NewEvent",
+    "Blocked",
+    "Refused",
+    "Waits",
+    "_warn",
+    "_note",
+}
 _REASON = re.compile(r"[A-Z][a-z]+(?:[A-Z][A-Za-z]+)*")
 _NO_REASONS = {"Normal", "Warning"}
 

@@ -35,7 +35,7 @@ class Nonces:
         """The number of unused nonces."""
         return len(self._nonces)
 
-    def take(self) -> str | None:
+    def pop(self) -> str | None:
         """Remove and return a nonce; None if there is none."""
         return self._nonces.pop() if self._nonces else None
 
@@ -75,7 +75,7 @@ def post(
         raise ForeignUrl(url, session.directory.url)
     body = b"" if payload is None else msgspec.json.encode(payload)
     for _ in range(_MOST_NONCES):
-        nonce = session.nonces.take()
+        nonce = session.nonces.pop()
         if nonce is None:
             nonce = yield from _new_nonce(session)
         header: dict[str, Any] = {"nonce": nonce, "url": url}

@@ -24,7 +24,7 @@ _MICRO: Final = timedelta(microseconds=1)
 # Reservations lapse after a while if the names are never validated: dead names must not keep live ones from
 # the CA. An issuance after that still counts.
 RESERVED_FOR: Final = timedelta(hours=1)
-HELD_FOR: Final = RESERVED_FOR // _MICRO
+RESERVED_MICROS: Final = RESERVED_FOR // _MICRO
 _LAPSE_EVERY: Final = timedelta(minutes=1) // _MICRO
 _TIDY_EVERY: Final = timedelta(minutes=10) // _MICRO
 _FIRST_PACE: Final = timedelta(seconds=1)
@@ -165,9 +165,9 @@ class Ledger:
                 continue
             ahead = self._ahead(key, asking)
             earliest = bucket.free_at(rate, at, ahead)
-            if bucket.held and earliest > at + HELD_FOR:
+            if bucket.held and earliest > at + RESERVED_MICROS:
                 # Unused reservations of other orders lapse by then.
-                earliest = max(at + HELD_FOR, bucket.free_at(rate, at, ahead - bucket.held))
+                earliest = max(at + RESERVED_MICROS, bucket.free_at(rate, at, ahead - bucket.held))
             if earliest > free:
                 free, by = earliest, key
         return free, by
@@ -261,7 +261,7 @@ class Ledger:
         if at - self._lapsed_at >= _LAPSE_EVERY:
             self._lapsed_at = at
             for flight in self.flights.values():
-                if not flight.has_lapsed and at - flight.at > HELD_FOR:
+                if not flight.has_lapsed and at - flight.at > RESERVED_MICROS:
                     self._lapse(flight)
         if at - self._tidied_at >= _TIDY_EVERY:
             self._tidied_at = at

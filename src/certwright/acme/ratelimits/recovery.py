@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from certwright.acme.ratelimits.decisions import Asking
-from certwright.acme.ratelimits.ledger import HELD_FOR, Flight, Ledger
+from certwright.acme.ratelimits.ledger import RESERVED_MICROS, Flight, Ledger
 from certwright.kit.rate_limit import micros
 
 ISSUED: Final = "issued"
@@ -59,7 +59,7 @@ def _reserve(ledger: Ledger, order: Seen, now: datetime) -> None:
     if not asked and not silent:
         return
     at = micros(order.placed_by)
-    flight = Flight(at, asked, silent, has_lapsed=micros(now) - at > HELD_FOR)
+    flight = Flight(at, asked, silent, has_lapsed=micros(now) - at > RESERVED_MICROS)
     for key in asked:
         ledger.bucket(key).held += not flight.has_lapsed
     ledger.flights[order.asking.uid] = flight

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from certwright.acme.ratelimits.decisions import Key
-from certwright.acme.ratelimits.ledger import HELD_FOR, Flight, Ledger
+from certwright.acme.ratelimits.ledger import RESERVED_MICROS, Flight, Ledger
 from certwright.kit.rate_limit import Bucket, Rate, micros
 
 _LONGEST_PACE_S: Final = 7 * 86_400
@@ -79,7 +79,7 @@ def restore(ledger: Ledger, saved: LedgerState, now: datetime) -> set[Key]:
     ledger.flights = _flights(saved)
     for flight in ledger.flights.values():
         was_reserved = not flight.has_lapsed
-        flight.has_lapsed = flight.has_lapsed or micros(now) - flight.at > HELD_FOR
+        flight.has_lapsed = flight.has_lapsed or micros(now) - flight.at > RESERVED_MICROS
         for key in flight.held:
             reserved[key] = reserved.get(key, 0) - was_reserved
             ledger.bucket(key).held += not flight.has_lapsed

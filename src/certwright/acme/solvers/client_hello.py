@@ -63,7 +63,7 @@ class _Reader:
     def __bool__(self) -> bool:
         return self._at < len(self._data)
 
-    def take(self, count: int) -> bytes:
+    def read(self, count: int) -> bytes:
         if self._at + count > len(self._data):
             raise NotTls("a ClientHello that is cut off")
         octets = self._data[self._at : self._at + count]
@@ -71,15 +71,15 @@ class _Reader:
         return octets
 
     def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big")
+        return int.from_bytes(self.read(size), "big")
 
     def block(self, size: int) -> _Reader:
-        return _Reader(self.take(self.number(size)))
+        return _Reader(self.read(self.number(size)))
 
 
 def _parse(body: bytes) -> ClientHello:
     reader = _Reader(body)
-    reader.take(2 + 32)  # legacy_version, random
+    reader.read(2 + 32)  # legacy_version, random
     reader.block(1)  # legacy_session_id
     reader.block(2)  # cipher_suites
     reader.block(1)  # legacy_compression_methods
@@ -96,7 +96,7 @@ def _parse(body: bytes) -> ClientHello:
 
 def _server_name(names: _Reader) -> str:
     while names:
-        kind, value = names.number(1), names.take(names.number(2))
+        kind, value = names.number(1), names.read(names.number(2))
         if kind == 0:
             return value.decode("ascii", errors="replace").lower()
     return ""
@@ -105,5 +105,5 @@ def _server_name(names: _Reader) -> str:
 def _protocols(entries: _Reader) -> tuple[str, ...]:
     protocols = []
     while entries:
-        protocols.append(entries.take(entries.number(1)).decode("latin-1"))
+        protocols.append(entries.read(entries.number(1)).decode("latin-1"))
     return tuple(protocols)

@@ -62,7 +62,7 @@ class Responder:
         if method not in ("GET", "HEAD"):
             return _response("405 Method Not Allowed\r\nAllow: GET, HEAD")
         token = path.removeprefix(WELL_KNOWN) if path.startswith(WELL_KNOWN) else ""
-        proof = await self.shown.look(token) if token else None
+        proof = await self.shown.wait_for(token) if token else None
         if proof is None:
             body, kind = b"no such challenge\n", "text/plain; charset=utf-8"
             return _response("404 Not Found", body, kind, with_body=method == "GET")

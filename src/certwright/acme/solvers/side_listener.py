@@ -120,7 +120,7 @@ class Shown(Generic[T]):
         else:
             self._by_key.pop(key, None)
 
-    async def look(self, key: str) -> T | None:
+    async def wait_for(self, key: str) -> T | None:
         """A response for the key, as soon as there is one. None: there is none."""
         left_s = self.patience_s
         if key not in self._by_key and left_s and self._waiting < _MOST_WAITING:

@@ -61,7 +61,9 @@ class Listener:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 begun, hello = await _first_message(reader)
-            context = await self.shown.look(hello.server_name) if ALPN_PROTOCOL in hello.protocols else None
+            context = (
+                await self.shown.wait_for(hello.server_name) if ALPN_PROTOCOL in hello.protocols else None
+            )
             if context is not None:
                 async with asyncio.timeout(_TIMEOUT_S):
                     await _handshake(context, begun, reader, writer)

@@ -197,9 +197,9 @@ class ChallengeReconciler:
                 self._memories.keep_work(challenge, dataclasses.replace(work, stage=Presented(presented_at)))
                 return facts
             case steps.Compare():
-                return replace(facts, compared=await self._ask(challenge, work, issuer))
+                return replace(facts, compared=await self._fetch(challenge, work, issuer))
             case steps.Poll():
-                return replace(facts, authorization=await self._ask(challenge, work, issuer))
+                return replace(facts, authorization=await self._fetch(challenge, work, issuer))
             case steps.Accept():
                 return await self._accept(known, work, issuer)
             case _:
@@ -218,7 +218,7 @@ class ChallengeReconciler:
         self._memories.keep_work(known.challenge, dataclasses.replace(work, stage=accepted))
         return known.facts
 
-    async def _ask(self, challenge: Challenge, work: Work, issuer: ResolvedIssuer) -> Authorization:
+    async def _fetch(self, challenge: Challenge, work: Work, issuer: ResolvedIssuer) -> Authorization:
 
         now = self._now()
         self._memories.keep_work(challenge, dataclasses.replace(work, asked_at=now))
@@ -298,7 +298,7 @@ class ChallengeReconciler:
                 self._start_check(known, attempt)
                 return Result()
             case steps.Hold():
-                return await self._hold(step, challenge)
+                return await self._postpone(step, challenge)
             case steps.NotifyOrder():
                 self._memories.enter(challenge, step.stage)
                 self._release(key)
@@ -330,7 +330,7 @@ class ChallengeReconciler:
             memory = replace(memory, failures=memory.failures + 1)
         self._memories.keep(challenge, memory)
 
-    async def _hold(self, step: steps.Hold, challenge: Challenge) -> Result:
+    async def _postpone(self, step: steps.Hold, challenge: Challenge) -> Result:
         self._note(step, challenge)
         if step.event:
             self._recorder.event(CHALLENGES, challenge, "Warning", "PresentError", step.event)

@@ -144,7 +144,7 @@ async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrd
         return current
 
 
-async def look(client: AcmeClient, url: str) -> ServerOrder:
+async def fetch_order(client: AcmeClient, url: str) -> ServerOrder:
     """The order as it is now. Raises `AcmeError`."""
     return await client.run(orders.fetch_order, url)
 

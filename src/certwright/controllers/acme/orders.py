@@ -160,7 +160,9 @@ class OrderReconciler:
             case steps.ReadAuthorizations():
                 return await self._describe(step, order, issuer), replace(facts, is_described=True)
             case steps.PollOrder():
-                return order, replace(facts, current=await order_requests.look(client, order.status.url))
+                return order, replace(
+                    facts, current=await order_requests.fetch_order(client, order.status.url)
+                )
             case steps.Finalize(stage=stage):
                 csr = order_requests.csr_of(order.spec)
                 self._enter(order, stage)

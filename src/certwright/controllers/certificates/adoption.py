@@ -55,7 +55,7 @@ def decide(snapshot: Snapshot, draft: Draft) -> None:
     if (reserved := secret_has_reserved_type(snapshot)) is not None:
         ready = conditions.find(certificate.status.conditions, reasons.READY)
         if ready is None or ready.message != reserved.message:
-            draft.tell("Warning", reserved.reason, reserved.message)
+            draft.add_event("Warning", reserved.reason, reserved.message)
         return
     if not is_foreign(secret, certificate.metadata.name):
         return
@@ -66,7 +66,7 @@ def decide(snapshot: Snapshot, draft: Draft) -> None:
     )
     if condition is None or condition.message != message:
         draft.set_condition(reasons.SECRET_ADOPTED, "True", reasons.FOREIGN_SECRET, message, now=snapshot.now)
-        draft.tell("Warning", reasons.SECRET_ADOPTED, message)
+        draft.add_event("Warning", reasons.SECRET_ADOPTED, message)
 
 
 def is_foreign(secret: Secret, certificate: str) -> bool:

@@ -131,7 +131,7 @@ class Fights:
         draft.set_condition(reasons.ISSUING, "False", reason, message, now=snapshot.now)
         draft.set_retry(RetryRecord(failed_at=failed_at, message=message, by_request=False))
         draft.change(last_failure_time=failed_at, failed_issuance_attempts=history.waits)
-        draft.tell("Warning", reason, message)
+        draft.add_event("Warning", reason, message)
 
     def _remember(self, uid: str, history: _History) -> None:
         if uid not in self._histories and len(self._histories) >= _REMEMBERED and history.last is not None:

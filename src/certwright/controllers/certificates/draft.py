@@ -88,7 +88,7 @@ class Draft:
         present = read_retry(self.certificate.metadata.annotations)
         self.annotations = write_retry(record) if record != present else {}
 
-    def tell(self, kind: EventType, reason: str, message: str) -> None:
+    def add_event(self, kind: EventType, reason: str, message: str) -> None:
         """Send an Event once the draft is written."""
         self.events.append(NewEvent(kind, reason, message))
 

@@ -175,7 +175,7 @@ class Effects:
             pass
         self._caches.requests.forget(request)
 
-    def tell(self, certificate: Certificate, kind: EventType, reason: str, message: str) -> None:
+    def send_event(self, certificate: Certificate, kind: EventType, reason: str, message: str) -> None:
         """Send an Event about the Certificate."""
         self._recorder.event(CERTIFICATES, certificate, kind, reason, message)
 

@@ -91,7 +91,7 @@ class Issuing:
             record = retry_time.new_record(record.message, failed, moment)
             draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
         draft.set_retry(record)
-        draft.tell("Warning", reason, record.text)
+        draft.add_event("Warning", reason, record.text)
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Write the target Secret, if the request is issued and the Secret does not contain it yet."""
@@ -120,7 +120,7 @@ class Issuing:
         if not temporary.is_requested(snapshot):
             return Did.NOTHING
         await self._store(await temporary.make(snapshot, effects), snapshot, effects)
-        effects.tell(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
+        effects.send_event(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
         return Did.WROTE
 
     async def _store(self, pair: Pair, snapshot: Snapshot, effects: Effects) -> None:
@@ -216,7 +216,7 @@ def _complete(snapshot: Snapshot, draft: Draft) -> None:
     )
     draft.remove_condition(reasons.ISSUING)
     draft.set_retry(None)
-    draft.tell("Normal", "Issuing", ISSUED)
+    draft.add_event("Normal", "Issuing", ISSUED)
 
 
 def _report_wait(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:

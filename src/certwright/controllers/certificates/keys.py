@@ -105,7 +105,7 @@ async def _make(name: str, snapshot: Snapshot, effects: Effects) -> Secret:
     if isinstance(kept, str):
         secret = certificate.spec.secret_name
         text = f'The private key in Secret "{secret}" cannot be read, so a new one is generated: {kept}'
-        effects.tell(certificate, "Warning", "DecodeFailed", text)
+        effects.send_event(certificate, "Warning", "DecodeFailed", text)
         kept = None
     if kept is None:
         plan = desired.key_plan(certificate.spec)

@@ -30,7 +30,7 @@ class Readiness:
         facts = leaf if isinstance(leaf, CertificateFacts) else None
         plan = renewals.plan(snapshot, facts) if facts else None
         if plan is not None and plan.problem and _is_news(plan, snapshot):
-            draft.tell("Warning", reasons.WINDOW_ERROR, f"{WINDOW_ERROR}: {plan.problem}")
+            draft.add_event("Warning", reasons.WINDOW_ERROR, f"{WINDOW_ERROR}: {plan.problem}")
         draft.change(
             not_before=facts.not_before if facts else None,
             not_after=facts.not_after if facts else None,

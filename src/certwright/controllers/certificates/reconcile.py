@@ -168,7 +168,7 @@ class CertificateReconciler:
             return snapshot
         log_change(snapshot.certificate, written)
         for event in draft.events:
-            self._effects.tell(written, event.type, event.reason, event.message)
+            self._effects.send_event(written, event.type, event.reason, event.message)
         _apply(draft.notes)
         if written.status.revision != snapshot.certificate.status.revision:
             raise _Issued
@@ -224,7 +224,7 @@ class CertificateReconciler:
             reasons.ISSUING, issuing.status, issuing.reason, blocked.message, now=snapshot.now
         )
         written = await self._status.commit(CERTIFICATES, certificate, draft.certificate)
-        self._effects.tell(written, "Warning", blocked.reason, blocked.message)
+        self._effects.send_event(written, "Warning", blocked.reason, blocked.message)
         log_blocked(written, blocked.reason, blocked.message)
 
     def _strip_idle(self, snapshot: Snapshot) -> None:

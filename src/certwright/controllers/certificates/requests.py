@@ -54,7 +54,7 @@ class Requests:
         if not await effects.create_request(request):
             return Did.WROTE
         text = f'Created new CertificateRequest resource "{request.metadata.name}"'
-        effects.tell(snapshot.certificate, "Normal", "Requested", text)
+        effects.send_event(snapshot.certificate, "Normal", "Requested", text)
         return Did.HANDED_ON
 
     async def _make(self, snapshot: Snapshot, key: KeyFacts, effects: Effects) -> CertificateRequest:

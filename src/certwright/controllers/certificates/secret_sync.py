@@ -118,7 +118,7 @@ class Upkeep:
         elif issuing is None or (issuing.reason, issuing.message) != problem:
             draft.set_condition(reasons.ISSUING, "False", problem.reason, problem.message, now=snapshot.now)
             if issuing is None or issuing.reason != problem.reason:
-                draft.tell("Warning", problem.reason, problem.message)
+                draft.add_event("Warning", problem.reason, problem.message)
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Apply the desired content where the Secret differs from it."""

@@ -53,7 +53,7 @@ class Trigger:
         draft.claim(self._gate.begin, snapshot.certificate, snapshot.now)
         draft.note(self._gate.begun, snapshot.certificate, snapshot.now)
         draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
-        draft.tell("Normal", "Issuing", verdict.message)
+        draft.add_event("Normal", "Issuing", verdict.message)
 
     def _must_wait(self, snapshot: Snapshot, draft: Draft) -> bool:
         moment = retry_time.retry_at(snapshot, self._limits)
@@ -81,7 +81,7 @@ class Trigger:
         if mended is None:
             return snapshot
         draft.change(last_failure_time=mended.last_failure, failed_issuance_attempts=mended.failures)
-        draft.tell("Warning", "StatusRepaired", mended.sentence)
+        draft.add_event("Warning", "StatusRepaired", mended.sentence)
         return snapshot.seeing(draft.certificate)
 
 
