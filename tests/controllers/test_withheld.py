@@ -63,7 +63,7 @@ async def stored(scene: Scene, name: str = "web") -> Secret:
     return await scene.world.get(SECRETS, name)
 
 
-async def held(scene: Scene, name: str = "web") -> Secret:
+async def cached_secret(scene: Scene, name: str = "web") -> Secret:
     assert scene.world.controllers is not None
     secret = await scene.world.controllers._caches.secrets.look(ObjectKey("default", name))
     assert secret is not None
@@ -206,7 +206,7 @@ async def test_a_request_that_has_no_answer_stays_whole(scene: Scene) -> None:
 
 async def test_the_key_of_a_certificate_at_rest_is_not_held_and_the_api_server_has_it(scene: Scene) -> None:
     await scene.issue()
-    assert not is_complete(await held(scene))
+    assert not is_complete(await cached_secret(scene))
     assert is_complete(await stored(scene))
 
 
@@ -227,7 +227,7 @@ async def test_nothing_is_asked_for_at_a_renewal_nor_after_it(scene: Scene) -> N
     after = await scene.world.certificate("web")
     assert after.status.revision == (before.status.revision or 0) + 1
     assert asked.paths == []
-    assert not is_complete(await held(scene))
+    assert not is_complete(await cached_secret(scene))
 
 
 async def test_a_key_that_is_to_be_kept_is_asked_for(scene: Scene) -> None:
@@ -249,7 +249,7 @@ async def test_a_label_is_added_to_a_secret_whose_key_is_not_held(scene: Scene) 
     after = await stored(scene)
     assert after.metadata.labels["app"] == "web"
     assert after.data == before.data
-    assert not is_complete(await held(scene))
+    assert not is_complete(await cached_secret(scene))
 
 
 async def test_a_form_that_is_wanted_later_is_made_from_the_key(scene: Scene) -> None:
@@ -268,7 +268,7 @@ async def test_a_form_that_was_wanted_from_the_beginning_costs_no_question(scene
 
 async def test_the_pair_of_a_ca_issuer_is_held_whole(scene: Scene) -> None:
     await scene.issue()
-    assert is_complete(await held(scene, "ca"))
+    assert is_complete(await cached_secret(scene, "ca"))
     asked = Asked(scene)
     await scene.issue("other")
     assert asked.paths == []
@@ -279,7 +279,7 @@ async def test_a_secret_that_was_deleted_unseen_is_made_again(scene: Scene) -> N
     await scene.world.client.delete(SECRETS, "web", "default")
     await scene.world.settle()
     assert is_complete(await stored(scene))
-    assert not is_complete(await held(scene))
+    assert not is_complete(await cached_secret(scene))
 
 
 async def test_the_request_of_a_revision_that_is_issued_again_is_asked_for(scene: Scene) -> None:
