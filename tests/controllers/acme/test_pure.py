@@ -150,11 +150,11 @@ def slot_request(key: str, *, namespace: str = "n", order: str = "", subject: st
 def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:
     notified: list[Hashable] = []
     slots = Slots(2, notified.append)
-    assert [slots.take(slot_request(key)) for key in "abcd"] == [True, True, False, False]
-    assert slots.take(slot_request("a"))
+    assert [slots.acquire(slot_request(key)) for key in "abcd"] == [True, True, False, False]
+    assert slots.acquire(slot_request("a"))
     slots.release("a")
     assert notified == ["c"]
-    assert slots.take(slot_request("c"))
+    assert slots.acquire(slot_request("c"))
     slots.release("d")
     slots.release("d")
     slots.release("b")
@@ -164,9 +164,9 @@ def test_a_slot_that_becomes_free_goes_to_whoever_waits() -> None:
 def test_one_name_and_type_is_never_proven_twice_at_once() -> None:
     notified: list[Hashable] = []
     slots = Slots(9, notified.append)
-    assert slots.take(slot_request("a", subject="x"))
-    assert not slots.take(slot_request("b", subject="x"))
-    assert slots.take(slot_request("c", subject="y"))
+    assert slots.acquire(slot_request("a", subject="x"))
+    assert not slots.acquire(slot_request("b", subject="x"))
+    assert slots.acquire(slot_request("c", subject="y"))
     slots.release("c")
     assert notified == []
     slots.release("a")
@@ -176,10 +176,10 @@ def test_one_name_and_type_is_never_proven_twice_at_once() -> None:
 def test_a_big_order_delays_no_small_one() -> None:
     notified: list[Hashable] = []
     slots = Slots(1, notified.append)
-    slots.take(slot_request("big0", order="big"))
+    slots.acquire(slot_request("big0", order="big"))
     for number in range(1, 100):
-        slots.take(slot_request(f"big{number}", order="big"))
-    slots.take(slot_request("small", order="small"))
+        slots.acquire(slot_request(f"big{number}", order="big"))
+    slots.acquire(slot_request("small", order="small"))
     slots.release("big0")
     slots.release(notified[-1])
     assert "small" in notified[:2]
@@ -188,10 +188,10 @@ def test_a_big_order_delays_no_small_one() -> None:
 def test_namespaces_take_turns_and_never_hold_all_slots() -> None:
     notified: list[Hashable] = []
     slots = Slots(3, notified.append, most_per_namespace=2)
-    taken = [slots.take(slot_request(f"x{n}", namespace="x")) for n in range(5)]
+    taken = [slots.acquire(slot_request(f"x{n}", namespace="x")) for n in range(5)]
     assert taken == [True, True, False, False, False]
-    assert slots.take(slot_request("y0", namespace="y"))
-    assert not slots.take(slot_request("y1", namespace="y"))
+    assert slots.acquire(slot_request("y0", namespace="y"))
+    assert not slots.acquire(slot_request("y1", namespace="y"))
     slots.release("x0")
     slots.release("x1")
     assert set(notified) == {"y1", "x2"}
@@ -199,8 +199,8 @@ def test_namespaces_take_turns_and_never_hold_all_slots() -> None:
 
 def test_one_namespace_leaves_a_tenth_of_the_slots_to_others() -> None:
     slots = Slots(60, lambda _: None)
-    assert sum(slots.take(slot_request(f"x{n}", namespace="x")) for n in range(100)) == 54
-    assert all(slots.take(slot_request(f"y{n}", namespace="y")) for n in range(6))
+    assert sum(slots.acquire(slot_request(f"x{n}", namespace="x")) for n in range(100)) == 54
+    assert all(slots.acquire(slot_request(f"y{n}", namespace="y")) for n in range(6))
 
 
 @settings(max_examples=60, deadline=None)
@@ -221,7 +221,7 @@ def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool
         slot = every[number]
         if takes:
             waiting.add(slot.key)
-            if slots.take(slot):
+            if slots.acquire(slot):
                 granted(slot.key)
         else:
             holding.discard(slot.key)
@@ -234,7 +234,7 @@ def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool
     for slot in every:
         slots.release(slot.key)
     assert len(slots) == 0
-    assert slots.take(every[0])
+    assert slots.acquire(every[0])
 
 
 async def test_who_has_been_looked_at_less_often_goes_first() -> None:
@@ -261,7 +261,7 @@ async def test_who_has_been_looked_at_less_often_goes_first() -> None:
     assert sorted(begun[2:]) == [f"dead{number}" for number in range(4)]
     # The newest and the oldest take turns.
     assert {begun[2], begun[3]} == {"dead0", "dead3"}
-    assert (checks.take("new"), checks.take("new")) == ("new", None)
+    assert (checks.pop("new"), checks.pop("new")) == ("new", None)
 
 
 @pytest.mark.parametrize("attempt", [0, 3])
@@ -328,4 +328,4 @@ async def test_a_look_that_fails_is_no_end_of_looking() -> None:
     checks.start("a", broken, attempt=0)
     checks.start("b", fine, attempt=0)
     await settle()
-    assert (sorted(done), checks.take("a"), checks.take("b")) == (["a", "b"], None, "seen")
+    assert (sorted(done), checks.pop("a"), checks.pop("b")) == (["a", "b"], None, "seen")

@@ -238,11 +238,11 @@ class ChallengeReconciler:
                 wait = self._tools.circuit_gate.admit_continuation(challenge)
                 return replace(facts, issuer=wait) if wait is not None else replace(facts, is_admitted=True)
             case steps.Enter(stage=stage, not_yet=not_yet):
-                self.checks.take(key)
+                self.checks.pop(key)
                 self._memories.enter(challenge, stage)
                 return replace(facts, not_yet=not_yet)
             case steps.AcquireSlot():
-                return replace(facts, has_slot=self.slots.take(slot_request(challenge)))
+                return replace(facts, has_slot=self.slots.acquire(slot_request(challenge)))
             case steps.Fail(error=error):
                 return replace(facts, error=error)
             case steps.Refuse(problem=problem):

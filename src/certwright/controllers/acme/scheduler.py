@@ -45,7 +45,7 @@ class Slots:
         """How many slots are in use."""
         return len(self._holders)
 
-    def take(self, request: SlotRequest) -> bool:
+    def acquire(self, request: SlotRequest) -> bool:
         """Whether it has a slot now. A challenge without one waits until `granted` is called, or gives up."""
         if request.key in self._holders:
             return True

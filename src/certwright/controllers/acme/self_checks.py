@@ -103,7 +103,7 @@ class Checks(Generic[K, T]):
         """The result of a self-check that has ended, until it is taken."""
         return self._results.get(key)
 
-    def take(self, key: K) -> T | None:
+    def pop(self, key: K) -> T | None:
         """The result of a self-check that has ended, once."""
         return self._results.pop(key, None)
 
