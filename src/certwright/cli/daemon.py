@@ -20,8 +20,9 @@ from certwright import __version__
 from certwright.cli import errors
 from certwright.cli.access import DEFAULT_DATA_DIR
 from certwright.cli.errors import Failed, report_warning
-from certwright.cli.options import TRUTH, Decorator, check_namespace, gathered
+from certwright.cli.options import TRUTH, Decorator, gathered
 from certwright.kit import logs
+from certwright.kube.api import naming
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
@@ -107,6 +108,15 @@ class ControllerFlags:
             )
 
 
+def _check_namespace(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    if naming.check_name(value, rule="label") is not None:
+        raise click.BadParameter(
+            f"{value!r} is not a namespace: a name has at most {naming.MAX_LABEL} lower-case letters, digits"
+            " and `-`, and begins and ends with a letter or digit"
+        )
+    return value
+
+
 _CONTROLLER_OPTIONS = (
     click.option(
         "--controllers",
@@ -120,7 +130,7 @@ _CONTROLLER_OPTIONS = (
         metavar="NS",
         default="kube-system",
         show_default=True,
-        callback=check_namespace,
+        callback=_check_namespace,
         help="Namespace of the Secrets of ClusterIssuers.",
     ),
     click.option(

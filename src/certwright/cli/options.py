@@ -56,20 +56,6 @@ def _no_empty_namespace(_context: click.Context, _option: click.Parameter, value
     return value
 
 
-_NAMESPACE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-"""RFC 1123 §2.1, as Kubernetes' names of Namespaces."""
-
-
-def check_namespace(_context: click.Context, _option: click.Parameter, value: str) -> str:
-    """An option's value, if it can be the name of a Namespace. Raises `click.BadParameter`."""
-    if not _NAMESPACE_NAME.fullmatch(value):
-        raise click.BadParameter(
-            f"{value!r} is not a namespace: a name has at most 63 lower-case letters, digits and `-`, and"
-            " begins and ends with a letter or digit"
-        )
-    return value
-
-
 _SERVER_OPTIONS = (
     click.option(
         "--kubeconfig",

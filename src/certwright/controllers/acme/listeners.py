@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import ipaddress
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,11 +16,9 @@ from certwright.acme.solvers.addresses import check_recursive_server, parse_serv
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.controllers.acme.options import AcmeOptions, ClusterListener
-from certwright.kube.api import yaml_reader
+from certwright.kube.api import naming, yaml_reader
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.operator_policy import OperatorPolicy
-
-_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 Address = tuple[str, int]
 """Host and port; an empty host is every address of this machine."""
@@ -145,7 +142,7 @@ def _cluster_service(settings: AcmeSettings) -> ObjectKey | None:
     if text is None:
         return None
     namespace, _, name = text.partition("/")
-    if not (_DNS_LABEL.fullmatch(namespace) and _DNS_LABEL.fullmatch(name)):
+    if any(naming.check_name(part, rule="label") for part in (namespace, name)):
         raise CannotListen(f"{flag}: {text!r} is not NAMESPACE/NAME, e.g. certwright/certwright-http01")
     if not settings.http01_cluster_addresses:
         raise CannotListen(
