@@ -14,7 +14,7 @@ import msgspec
 from certwright.kube.api.errors import FieldError, invalid_object, too_long
 from certwright.kube.apiserver.base.json_values import encode_sorted
 from certwright.kube.apiserver.base.metadata_types import MANAGED
-from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError, Node, read, union_of
+from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError, read, union_of
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
 from certwright.kube.apiserver.requests.options import check_manager
@@ -134,39 +134,30 @@ def capped(entries: list[Entry]) -> list[Entry]:
     over = len(updaters) - MAX_UPDATERS
     if over <= 0:
         return entries
-    by_key = {entry.key: entry for entry in entries}
-    first: dict[str, Entry] = {}
-    merged = defaultdict[tuple[str, str, str, str], list[Node]](list)
+    oldest = defaultdict[str, list[Entry]](list)
     for entry in sorted(updaters, key=lambda entry: (entry.time or "", entry.identity)):
         if over <= 0:
             break
-        if entry.api_version not in first:
-            first[entry.api_version] = entry
-            continue
-        _put_together(by_key, merged, first[entry.api_version], entry)
-        over -= 1
-    for key, nodes in merged.items():
-        by_key[key] = with_fields(by_key[key], encode_sorted(union_of(nodes)))
+        of_version = oldest[entry.api_version]
+        over -= 1 if of_version else 0  # the first of a version becomes the bucket of the others
+        of_version.append(entry)
+    by_key = {entry.key: entry for entry in entries}
+    for first, *others in oldest.values():
+        if others:
+            _put_together(by_key, first, others)
     return list(by_key.values())
 
 
-def _put_together(
-    by_key: dict[tuple[str, str, str, str], Entry],
-    merged: dict[tuple[str, str, str, str], list[Node]],
-    first: Entry,
-    entry: Entry,
-) -> None:
-    """Replace `entry` by the bucket of its version; `merged` gathers the fields of each bucket."""
-    key = (ANCIENT, UPDATE, entry.api_version, "")
+def _put_together(by_key: dict[tuple[str, str, str, str], Entry], first: Entry, others: list[Entry]) -> None:
+    """Replace `others`, the latest last, by the bucket of their version: the existing one, or `first`."""
+    key = (ANCIENT, UPDATE, first.api_version, "")
     bucket = by_key.get(key)
     if bucket is None:
-        bucket = by_key.pop(first.key)
-        bucket = msgspec.structs.replace(bucket, manager=ANCIENT, subresource="")
-    if not merged[key]:
-        merged[key].append(decode_json(bytes(bucket.fields_v1)))
-    merged[key].append(decode_json(bytes(entry.fields_v1)))
-    by_key.pop(entry.key, None)
-    by_key[key] = msgspec.structs.replace(bucket, time=entry.time or bucket.time)
+        bucket = msgspec.structs.replace(by_key.pop(first.key), manager=ANCIENT, subresource="")
+    fields = union_of([decode_json(entry.fields_v1) for entry in (bucket, *others)])
+    for entry in others:
+        by_key.pop(entry.key, None)
+    by_key[key] = with_fields(bucket, encode_sorted(fields), others[-1].time)
 
 
 def keep_times(new: Json, old: Json) -> None:

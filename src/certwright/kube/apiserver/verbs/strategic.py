@@ -92,20 +92,21 @@ def _plain(value: Any) -> Any:
 def _merge_lists(target: list[Any], patch: list[Any], keys: MergeKeys, path: tuple[str, ...]) -> list[Any]:
     key = keys[path]
     if not key:
-        present = set(map(_identity, target))
-        return target + [item for item in patch if _identity(item) not in present]
+        present = set(map(encode_sorted, target))
+        return target + [item for item in patch if encode_sorted(item) not in present]
     if any(type(item) is not dict for item in patch):
         raise PatchMalformed(f"{'.'.join(path)}: every item must be an object")
     if any(item == {_DIRECTIVE: "replace"} for item in patch):
         return [_plain(item) for item in patch if _DIRECTIVE not in item]
-    merged, positions = list(target), defaultdict[str | bytes, deque[int]](deque)
+    # By the encoded key, so that long lists are merged in linear time.
+    merged, positions = list(target), defaultdict[bytes, deque[int]](deque)
     for position, item in enumerate(merged):
         if type(item) is dict:
-            positions[_identity(item.get(key))].append(position)
+            positions[encode_sorted(item.get(key))].append(position)
     for item in patch:
         if key not in item:
             raise PatchMalformed(f"{'.'.join(path)}: an item has no {key!r}, by which the list is merged")
-        same_key = positions[_identity(item[key])]
+        same_key = positions[encode_sorted(item[key])]
         if item.get(_DIRECTIVE) == "delete":
             if same_key:
                 merged[same_key.popleft()] = _DELETED
@@ -117,17 +118,12 @@ def _merge_lists(target: list[Any], patch: list[Any], keys: MergeKeys, path: tup
     return [item for item in merged if item is not _DELETED]
 
 
-def _identity(value: Any) -> str | bytes:
-    """The same for equal JSON values. With it, long lists are merged in linear time."""
-    return value if type(value) is str else encode_sorted(value)
-
-
 def _delete_from(merged: dict[str, Any], name: str, values: Any) -> None:
     if type(values) is not list:
         raise PatchMalformed(f"{_DELETE_FROM}{name} must be a list")
     if type(merged.get(name)) is list:
-        deleted = set(map(_identity, values))
-        merged[name] = [item for item in merged[name] if _identity(item) not in deleted]
+        deleted = set(map(encode_sorted, values))
+        merged[name] = [item for item in merged[name] if encode_sorted(item) not in deleted]
 
 
 def _reorder(merged: dict[str, Any], name: str, order: Any, keys: MergeKeys, path: tuple[str, ...]) -> None:
@@ -136,10 +132,10 @@ def _reorder(merged: dict[str, Any], name: str, order: Any, keys: MergeKeys, pat
         return
     key = keys.get((*path, name), "")
 
-    def name_of(item: Any) -> str | bytes:
-        return _identity(item.get(key) if type(item) is dict else item)
+    def name_of(item: Any) -> bytes:
+        return encode_sorted(item.get(key) if type(item) is dict else item)
 
-    ranks = dict[str | bytes, int]()
+    ranks = dict[bytes, int]()
     for rank, item in enumerate(order):
         ranks.setdefault(name_of(item), rank)
     merged[name] = sorted(merged[name], key=lambda item: ranks.get(name_of(item), len(order)))
