@@ -31,7 +31,6 @@ class Module:
     """What these tests need of a module, from one pass over its tree."""
 
     docstring: str
-    functions: list[tuple[str, int]] = field(default_factory=list)  # name, lines
     docstrings: list[str] = field(default_factory=list)
     strings: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -51,7 +50,6 @@ def read_module(text: str) -> Module:
                 module.names.append(name)
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 module.names.append(name)
-                module.functions.append((name, (node.end_lineno or 0) - node.lineno + 1))
     return module
 
 
@@ -164,25 +162,6 @@ def test_each_step_has_its_four_lines() -> None:
 def test_nothing_that_is_published_names_an_index_or_a_path_of_one_machine() -> None:
     for path in [*(ROOT / "requirements").iterdir(), ROOT / "Makefile", ROOT / "pyproject.toml"]:
         assert not re.search(r"https?://|/root/|/work/", path.read_text()), path.name
-
-
-MAX_MODULE_LINES, MAX_FUNCTION_LINES = 400, 60
-
-
-def test_no_module_is_too_long_to_be_read() -> None:
-    lengths = {p.relative_to(SOURCE).as_posix(): len(p.read_text().splitlines()) for p in MODULES}
-    long = {name: n for name, n in lengths.items() if n > MAX_MODULE_LINES}
-    assert not long
-
-
-def test_no_function_is_too_long_to_be_read() -> None:
-    long = []
-    for path, module in all_modules().items():
-        for function, lines in module.functions:
-            name = f"{path.relative_to(SOURCE).as_posix()}:{function}"
-            if lines > MAX_FUNCTION_LINES:
-                long.append(f"{name} ({lines})")
-    assert not long
 
 
 MAX_LATE_IMPORTS = 10
