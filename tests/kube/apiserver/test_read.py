@@ -89,6 +89,8 @@ async def test_among_built_in_kinds_what_is_not_there_has_a_status(api: Api, pat
         ("PUT", SECRETS),
         ("PATCH", SECRETS),
         ("DELETE", "/api/v1/namespaces"),
+        ("DELETE", "/api/v1/secrets"),
+        ("POST", "/api/v1/secrets"),
         ("TRACE", SECRETS),
     ],
 )

@@ -58,7 +58,9 @@ class Dispatch:
         misplaced = bool(route.name) != on_object and not (definition.custom and verb == "create")
         if verb not in allowed or (misplaced and verb != "watch"):
             raise error_responses.unsupported(definition, route, verb)
-        if definition.custom and verb in ("create", "deletecollection") and definition.namespaced:
-            # Custom objects are written in their namespace only.
-            return self._verbs[verb] if route.namespace else None
+        if verb in ("create", "deletecollection") and definition.namespaced and not route.namespace:
+            # Only lists and watches span namespaces: no request deletes the objects of all.
+            if definition.custom:
+                return None
+            raise error_responses.no_method()
         return self._verbs[verb]
