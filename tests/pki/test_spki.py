@@ -98,11 +98,11 @@ def test_keys_of_other_algorithms_are_keys_too() -> None:
     )
     spki.check(encoded)
     with pytest.raises(BadKey, match="another algorithm"):
-        spki.plan_of(encoded)
+        spki.supported_plan(encoded)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x30", b"\x30\x80", b"\x30\x05\x01", b"\x04\x00", bytes(40)])
 def test_what_is_no_key_ends_in_our_own_error(data: bytes) -> None:
-    for ask in (spki.canonical, spki.plan_of, spki.check):
+    for ask in (spki.canonical, spki.supported_plan, spki.check):
         with pytest.raises(BadKey):
             ask(data)

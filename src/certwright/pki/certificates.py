@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
-from certwright.pki import names, spki
+from certwright.pki import limits, names, spki
 from certwright.pki.errors import BadCertificate, BadKey, border
 from certwright.pki.facts import Extensions, Identity, extensions_of, identity_of, usages_of, value_of
 from certwright.pki.pem import blocks
@@ -175,17 +175,26 @@ def _facts_above(der: bytes) -> CertificateFacts:
 def _facts(der: bytes) -> CertificateFacts:
     parsed = x509.load_der_x509_certificate(der)
     with border(BadCertificate, "the certificate cannot be read", detail=True):
+        key = spki.of_certificate(der)
+        _check_limits(key)
         extensions = extensions_of(parsed)
         authority = value_of(extensions, x509.AuthorityKeyIdentifier)
         return CertificateFacts(
             **identity_of(parsed, extensions),
-            spki=spki.of_certificate(der),
+            spki=key,
             not_before=parsed.not_valid_before_utc,
             not_after=parsed.not_valid_after_utc,
             serial_number=parsed.serial_number,
             authority_key_id=(authority.key_identifier or b"") if authority is not None else b"",
             der=der,
         )
+
+
+def _check_limits(key: bytes) -> None:
+    try:
+        limits.check_public_key(key)
+    except BadKey as error:
+        raise BadCertificate(f"the certificate cannot be read: {error}") from None
 
 
 class _Powers(NamedTuple):

@@ -12,7 +12,7 @@ import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from certwright.pki import names, sans, spki, usages
+from certwright.pki import limits, names, sans, spki, usages
 from certwright.pki.errors import BadCsr, BadKey, BadName, border
 from certwright.pki.facts import Identity, extensions_of, identity_of, usages_of, value_of
 from certwright.pki.keys import KeyPlan, PrivateKey, plan_of, request_hash
@@ -199,12 +199,21 @@ def _read(der: bytes) -> CsrFacts:
         raise BadCsr(f"the certificate request has {len(der)} bytes, and may have {MAX_BYTES}")
     with border(BadCsr, _EXPECTED, detail=True):
         parsed = x509.load_der_x509_csr(der)
+        key = spki.of_request(der)
+        _check_limits(key)
         extensions = extensions_of(parsed)
         basic = value_of(extensions, x509.BasicConstraints)
         return CsrFacts(
             **identity_of(parsed, extensions),
-            spki=spki.of_request(der),
+            spki=key,
             usages=usages_of(extensions),
             is_ca=basic.ca if basic is not None else None,
             der=der,
         )
+
+
+def _check_limits(key: bytes) -> None:
+    try:
+        limits.check_public_key(key)
+    except BadKey as error:
+        raise BadCsr(f"{_EXPECTED}: {error}") from None

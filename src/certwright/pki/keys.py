@@ -12,18 +12,14 @@ from enum import StrEnum
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
-from certwright.pki import mldsa
+from certwright.pki import limits, mldsa
 from certwright.pki.errors import BadKey, border
 
 PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | mldsa.PrivateKey
 PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey | mldsa.PublicKey
 Hash = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
 
-MIN_RSA_BITS = 2048
-MAX_RSA_BITS = 8192
-_CURVES: dict[int, type[ec.EllipticCurve]] = {256: ec.SECP256R1, 384: ec.SECP384R1, 521: ec.SECP521R1}
 _F4 = 65537
-_EXPECTED = "not a private key that can be read; expected is PEM in the form of PKCS#1, SEC 1 or PKCS#8"
 
 
 class KeyAlgorithm(StrEnum):
@@ -64,11 +60,12 @@ class KeyPlan:
 
     def __post_init__(self) -> None:
         algorithm, size = KeyAlgorithm(self.algorithm), self.size or _DEFAULT_SIZES[self.algorithm]
-        if algorithm is KeyAlgorithm.RSA and not MIN_RSA_BITS <= size <= MAX_RSA_BITS:
+        if algorithm is KeyAlgorithm.RSA and not limits.MIN_RSA_BITS <= size <= limits.MAX_RSA_BITS:
             raise BadKey(
-                f"an RSA key of {size} bits is not supported; write {MIN_RSA_BITS} to {MAX_RSA_BITS}"
+                f"an RSA key of {size} bits is not supported; write {limits.MIN_RSA_BITS} to "
+                f"{limits.MAX_RSA_BITS}"
             )
-        if algorithm is KeyAlgorithm.ECDSA and size not in _CURVES:
+        if algorithm is KeyAlgorithm.ECDSA and size not in limits.CURVES:
             raise BadKey(f"an ECDSA key of {size} bits is not supported; write 256, 384 or 521")
         if algorithm is KeyAlgorithm.ML_DSA and size not in mldsa.PARAMETER_SETS:
             raise BadKey(f"ML-DSA-{size} is not a parameter set; write 44, 65 or 87")
@@ -102,7 +99,7 @@ def generate(plan: KeyPlan) -> PrivateKey:
         case KeyAlgorithm.RSA:
             return rsa.generate_private_key(public_exponent=_F4, key_size=plan.size)
         case KeyAlgorithm.ECDSA:
-            return ec.generate_private_key(_CURVES[plan.size]())
+            return ec.generate_private_key(limits.CURVES[plan.size].kind())
         case KeyAlgorithm.ED25519:
             return ed25519.Ed25519PrivateKey.generate()
         case KeyAlgorithm.ML_DSA:
@@ -127,31 +124,33 @@ def encode_private_key(key: PrivateKey, encoding: str = KeyEncoding.PKCS1) -> by
 
 def load_private_key(pem: bytes) -> PrivateKey:
     """Parse an unencrypted private key from PEM (PKCS#1, SEC 1 or PKCS#8; of ML-DSA any form with a seed).
-    Raises `BadKey`.
+    Raises `BadKey`, also for a key that is not supported (see `limits`).
 
     Takes some 15 µs: checks the consistency of an RSA key's numbers, but not the primality of its primes
     (that takes 25 ms; Go's `rsa.PrivateKey.Validate` omits it too).
     """
-    with border(BadKey, _EXPECTED):
+    checked = limits.private_key(pem)
+    with border(BadKey, limits.EXPECTED_KEY):
         try:
-            key = serialization.load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=True)
-        except TypeError:
-            raise BadKey("the private key is encrypted; an unencrypted one is needed") from None
+            key = serialization.load_pem_private_key(
+                checked, password=None, unsafe_skip_rsa_key_validation=True
+            )
         except ValueError:
-            if (expanded := mldsa.load_expanded(pem)) is not None:
+            if (expanded := mldsa.load_expanded(checked)) is not None:
                 return expanded
             raise
+    if not isinstance(key, PrivateKey):
+        raise BadKey(f"the private key is of another algorithm than {_KNOWN}")
+    supported_plan(key)
     if isinstance(key, rsa.RSAPrivateKey):
         _check_rsa(key)
-    if isinstance(key, PrivateKey):
-        return key
-    raise BadKey(f"the private key is of another algorithm than {_KNOWN}")
+    return key
 
 
 def _check_rsa(key: rsa.RSAPrivateKey) -> None:
     # RFC 8017 §3.2: "e * dP == 1 (mod (p-1))", "e * dQ == 1 (mod (q-1))", "q * qInv == 1 (mod p)". That
     # n = p * q is checked when the key is loaded.
-    with border(BadKey, _EXPECTED):
+    with border(BadKey, limits.EXPECTED_KEY):
         n = key.private_numbers()
         p1, q1, e = n.p - 1, n.q - 1, n.public_numbers.e
         fits = n.dmp1 == n.d % p1 and n.dmq1 == n.d % q1 and e * n.dmp1 % p1 == 1 and e * n.dmq1 % q1 == 1
@@ -159,21 +158,29 @@ def _check_rsa(key: rsa.RSAPrivateKey) -> None:
             raise BadKey("the numbers of the RSA private key do not fit each other; the key is damaged")
 
 
-def plan_of(key: PrivateKey | PublicKey) -> KeyPlan | None:
-    """The plan of that key; None for a key that we would not generate (RSA 1024, another curve)."""
+def supported_plan(key: PrivateKey | PublicKey) -> KeyPlan:
+    """The plan of that key. Raises `BadKey` for a key that we would not generate (RSA 1024, another curve):
+    some clients cannot verify its signatures."""
     match key:
         case rsa.RSAPrivateKey() | rsa.RSAPublicKey():
-            size, algorithm = key.key_size, KeyAlgorithm.RSA
+            return KeyPlan(KeyAlgorithm.RSA, key.key_size)
         case ec.EllipticCurvePrivateKey() | ec.EllipticCurvePublicKey():
             # P-256 and secp256k1 have the same size: the curve decides.
-            size = key.key_size if isinstance(key.curve, tuple(_CURVES.values())) else -1
-            algorithm = KeyAlgorithm.ECDSA
+            if not any(isinstance(key.curve, curve.kind) for curve in limits.CURVES.values()):
+                raise BadKey(
+                    f"an ECDSA key on the curve {key.curve.name} is not supported; use P-256, P-384 or P-521"
+                )
+            return KeyPlan(KeyAlgorithm.ECDSA, key.key_size)
         case ed25519.Ed25519PrivateKey() | ed25519.Ed25519PublicKey():
-            size, algorithm = 0, KeyAlgorithm.ED25519
+            return KeyPlan(KeyAlgorithm.ED25519)
         case _:
-            size, algorithm = mldsa.size_of(key), KeyAlgorithm.ML_DSA
+            return KeyPlan(KeyAlgorithm.ML_DSA, mldsa.size_of(key))
+
+
+def plan_of(key: PrivateKey | PublicKey) -> KeyPlan | None:
+    """The plan of that key; None for a key that is not supported."""
     try:
-        return KeyPlan(algorithm, size)
+        return supported_plan(key)
     except BadKey:
         return None
 
@@ -185,6 +192,7 @@ def public_key_of(key: PrivateKey | PublicKey) -> PublicKey:
 
 def load_public_key(der: bytes) -> PublicKey:
     """Parse the key in a DER SubjectPublicKeyInfo. Raises `BadKey`."""
+    limits.check_public_key(der)
     with border(BadKey, "the public key cannot be read"):
         key = serialization.load_der_public_key(der)
     if not isinstance(key, PublicKey):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 Block = tuple[bytes, bytes]
 """Label and content."""
 
-_BEGIN, _END, _DASHES = b"-----BEGIN ", b"-----END ", b"-----\n"
+_BEGIN, _END, _DASHES, _LINE_END = b"-----BEGIN ", b"-----END ", b"-----\n", b"-----"
 _LINE = re.compile(rb".{1,64}")
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----\s[^-]*-----END CERTIFICATE-----")
 
@@ -28,9 +28,24 @@ def blocks(text: bytes) -> list[Block]:
     return parsed if join(parsed) == text else []
 
 
+def sections(text: bytes) -> Iterator[Block]:
+    """Label and undecoded body of each block of a text, in linear time. What is between blocks is skipped
+    (RFC 7468 §2: "Data before the encapsulation boundaries are permitted"), and so is a block without its
+    end."""
+    at = 0
+    while (at := text.find(_BEGIN, at)) >= 0:
+        body = text.find(_LINE_END, at + len(_BEGIN))
+        label = text[at + len(_BEGIN) : body]
+        at = text.find(_LINE_END, body + len(_LINE_END)) if body >= 0 else -1
+        if at < 0:
+            return
+        if text.startswith(_END + label + _LINE_END, at):
+            yield label, text[body + len(_LINE_END) : at]
+
+
 def certificates_in(text: bytes) -> Iterator[bytes]:
     """The certificates of a file as PEM, one by one and unparsed. Keys, parameters and text between them are
-    skipped (RFC 7468 §2: "Data before the encapsulation boundaries are permitted")."""
+    skipped."""
     for match in _CERTIFICATE.finditer(text):
         yield match[0].replace(b"\r", b"") + b"\n"
 

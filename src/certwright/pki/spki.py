@@ -14,16 +14,18 @@ from typing import Final
 
 from cryptography.hazmat.primitives import serialization
 
-from certwright.pki import der, keys, mldsa
+from certwright.pki import der, keys, limits, mldsa
 from certwright.pki.errors import BadKey, border
 from certwright.pki.keys import KeyAlgorithm, KeyPlan
 
 _EC: Final = der.oid("1.2.840.10045.2.1")
 _RSA: Final = der.sequence(der.oid("1.2.840.113549.1.1.1"), der.null())
+_RSA_PSS: Final = der.oid("1.2.840.113549.1.1.10")
 _KINDS: Final = {
-    der.sequence(_EC, der.oid("1.2.840.10045.3.1.7")): KeyPlan(KeyAlgorithm.ECDSA, 256),
-    der.sequence(_EC, der.oid("1.3.132.0.34")): KeyPlan(KeyAlgorithm.ECDSA, 384),
-    der.sequence(_EC, der.oid("1.3.132.0.35")): KeyPlan(KeyAlgorithm.ECDSA, 521),
+    **{
+        der.sequence(_EC, der.oid(curve.oid)): KeyPlan(KeyAlgorithm.ECDSA, size)
+        for size, curve in limits.CURVES.items()
+    },
     der.sequence(der.oid("1.3.101.112")): KeyPlan(KeyAlgorithm.ED25519),
     **{
         der.sequence(der.oid(chosen.oid)): KeyPlan(KeyAlgorithm.ML_DSA, size)
@@ -64,11 +66,23 @@ def canonical(spki: bytes) -> bytes:
     return spki if is_usual and not key.startswith(_COMPRESSED) else _encoded(spki)
 
 
-def plan_of(spki: bytes) -> KeyPlan | None:
-    """The plan of the key; None for a key that we would not generate. Raises `BadKey` if it has to be parsed
-    for that, and is invalid."""
+def supported_plan(spki: bytes) -> KeyPlan:
+    """The plan of a key that may be certified. Raises `BadKey` with the reason for any other: a key that we
+    would not generate, or that is restricted to RSASSA-PSS, which Go's clients do not read."""
     algorithm, _ = _parts(spki)
-    return _KINDS[algorithm] if algorithm in _KINDS else keys.plan_of(keys.load_public_key(spki))
+    if algorithm in _KINDS:
+        return _KINDS[algorithm]
+    if _RSA_PSS in algorithm:
+        raise BadKey("an RSA key that is restricted to RSASSA-PSS is not supported; use one of rsaEncryption")
+    return keys.supported_plan(keys.load_public_key(spki))
+
+
+def plan_of(spki: bytes) -> KeyPlan | None:
+    """The plan of the key; None for a key that is not supported."""
+    try:
+        return supported_plan(spki)
+    except BadKey:
+        return None
 
 
 @lru_cache(maxsize=1024)
@@ -85,6 +99,7 @@ def check(spki: bytes) -> None:
 
 
 def _encoded(spki: bytes) -> bytes:
+    limits.check_public_key(spki)
     with border(BadKey, "the public key cannot be read", detail=True):
         return serialization.load_der_public_key(spki).public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
