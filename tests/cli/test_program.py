@@ -107,7 +107,7 @@ def test_help_works_for_every_command(path: str) -> None:
         (["help", "gett"], "did you mean `get`?"),
         (["completion", "tcsh"], "'tcsh' is not one of"),
         (["inspect", "pod/web"], "`pod` is not one of the kinds secret, certificate"),
-        (["encryption", "turn"], "but `certwright encryption rotate` or `certwright encryption status`"),
+        (["encryption", "turn"], "`certwright encryption rotate` or `certwright encryption status`"),
         (["serve", "--event-ttl=-5h"], "'-5h' cannot be negative"),
         (["controllers", "--certificate-request-minimum-backoff-duration", "64h"], "longer than the maximum"),
         (["serve", "--certificate-request-minimum-backoff-duration", "-1h"], "cannot be negative"),

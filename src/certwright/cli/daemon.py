@@ -71,7 +71,8 @@ ENCRYPT_SECRETS = click.option(
     metavar="BOOL",
     type=TRUTH,
     default=True,
-    help="Whether Secrets are encrypted in the store; false decrypts those that are.  [default: true]",
+    help="Whether Secrets are encrypted in the store; false decrypts a SQLite file, but not an etcd."
+    "  [default: true]",
 )
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from certwright.kube.store.contract import Key
+from certwright.kube.apiserver.encryption import DECRYPT, Encryption
+from certwright.kube.apiserver.health import Health
+from certwright.kube.store.contract import Damaged, Key, Unavailable
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import TXN, TxnRequest, put_op
 from certwright.kube.store.etcd.rows import PLAIN_FORMAT, Layout
@@ -30,9 +32,9 @@ def keys() -> Keys:
     return Keys(os.urandom(KEY_BYTES))
 
 
-async def server(etcd: Etcd, keys: Keys | None, prefix: str) -> EtcdStore:
-    """The store as one server has it; without keys, one of before."""
-    seal = None if keys is None else seal_with(keys)
+async def server(etcd: Etcd, keys: Keys | None, prefix: str, *, wanted: bool = True) -> EtcdStore:
+    """The store as one server has it; without keys, one of before. `wanted`: its --encrypt-secrets."""
+    seal = None if keys is None else seal_with(keys, wanted=wanted)
     return await open_etcd(Access((etcd.member,), patience_s=120.0), seal=seal, prefix=prefix)
 
 
@@ -62,6 +64,13 @@ def files_that_show(folder: Path) -> set[str]:
             content = path.read_bytes()
             names |= {path.name for secret in secrets if secret in content}
     return names
+
+
+async def warnings_of(store: EtcdStore) -> str:
+    """What `/readyz?verbose` warns of."""
+    answer = await Health(store).respond("/readyz", "verbose")
+    assert answer is not None
+    return "".join(line for line in answer.body.decode().splitlines() if line.startswith("warn: "))
 
 
 async def test_etcds_files_show_nothing(tmp_path: Path, keys: Keys) -> None:
@@ -101,6 +110,61 @@ async def test_what_one_server_seals_another_reads_and_watches(etcd: Etcd, keys:
         heard += len(batch)
     await one.close()
     await two.close()
+
+
+async def test_the_flag_of_one_server_does_not_decrypt_the_store_of_all(
+    etcd: Etcd, keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = await server(etcd, keys, "/flag")
+    await write(one, "ns", 5)
+    two = await server(etcd, keys, "/flag", wanted=False)
+    assert one.rotation is not None
+    assert two.rotation is not None
+    assert "Secrets stay encrypted in the store, although" in caplog.text
+    assert "Secrets stay encrypted in the store, although" in await warnings_of(two)
+    assert await warnings_of(one) == ""
+    await two.rotation.rotate()  # nor does a new data key
+    await settle(two)
+    assert (await one.rotation.progress()).wanted
+    assert (await two.rotation.progress()).wanted
+    with pytest.raises(
+        Unavailable, match="start all servers of the store with --encrypt-secrets=false first"
+    ):
+        await one.rotation.decrypt()
+    await one.close()
+    await two.close()
+
+
+async def test_a_store_is_decrypted_by_command_and_its_other_servers_warn(
+    etcd: Etcd, keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = await server(etcd, keys, "/decrypt")
+    two = await server(etcd, keys, "/decrypt", wanted=False)
+    await write(one, "ns", 5)
+    response = await Encryption(two).respond("POST", DECRYPT)
+    assert response is not None
+    await settle(two)
+    assert await warnings_of(two) == ""
+    await one.get(Key(SECRETS, "ns", "000"))
+    expected = "Secrets are NOT encrypted in the store, although this server has --encrypt-secrets=true"
+    assert expected in caplog.text
+    assert expected in await warnings_of(one)
+    assert one.rotation is not None
+    progress = await one.rotation.progress()
+    assert (progress.wanted, progress.settled) == (False, True)
+    assert expected in progress.warning
+    await one.close()
+    await two.close()
+
+
+async def test_a_server_with_a_new_key_does_not_encrypt_the_store_of_others(etcd: Etcd) -> None:
+    one = await server(etcd, Keys(), "/nokey", wanted=False)
+    await write(one, "ns", 1)
+    newcomer = Keys()
+    with pytest.raises(Damaged, match="are not encrypted, and the keys of a test has no key"):
+        await server(etcd, newcomer, "/nokey")
+    assert newcomer.keys == ()
+    await one.close()
 
 
 async def test_rows_of_before_are_sealed_in_the_background(etcd: Etcd, keys: Keys) -> None:

@@ -89,6 +89,29 @@ async def rotate(*, server: ServerOptions, wrapping: bool) -> None:
     click.echo("all Secrets are encrypted with a new data key; the old one is gone")
 
 
+@command.command(short_help="Decrypt all Secrets in the store of servers with --encrypt-secrets=false.")
+@server_options
+@asynchronous
+async def decrypt(*, server: ServerOptions) -> None:
+    """Decrypt all Secrets in a store that several servers share, and encrypt none from then on.
+
+    Start all servers of the store with --encrypt-secrets=false first. The flag alone does not decrypt an
+    etcd, because other servers rely on its encryption.
+
+    \b
+    Example:
+      certwright encryption decrypt
+    """
+    async with session(server) as here:
+        state = await _request(here, "POST", f"{_PATH}/decrypt")
+        while not state["settled"]:
+            if state["unreadable"]:
+                raise Failed(f"{state['unreadable']} Secrets do not open; the server's log names them")
+            await asyncio.sleep(_POLL_INTERVAL_S)
+            state = await _request(here, "GET", _PATH)
+    click.echo("the Secrets are not encrypted any more; the data key is gone")
+
+
 async def _request(here: Session, method: str, path: str) -> dict[str, Any]:
     try:
         response = await here.client.raw(method, path)
@@ -109,9 +132,11 @@ def _lines(state: dict[str, Any]) -> list[str]:
             f"Wrapped by: the key of fingerprint {state['wrapped_by']} ({state['source']})",
         ]
     else:
-        lines = ["Secrets are NOT encrypted (`certwright serve --encrypt-secrets=false`)."]
+        lines = ["Secrets are NOT encrypted."]
     if not state["settled"]:
         lines.append(f"Being rewritten: {state['done']} of {state['total']}")
     if state["unreadable"]:
         lines.append(f"Unreadable: {state['unreadable']}; the server's log names them")
+    if state.get("warning"):
+        lines.append(f"Warning: {state['warning']}")
     return lines

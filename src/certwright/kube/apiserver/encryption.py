@@ -14,7 +14,7 @@ from certwright.kube.store.key_rotation import Rotation, Sealed
 from certwright.kube.util.http_messages import Response
 
 PATH = "/certwright/encryption"
-ROTATE, REWRAP = f"{PATH}/rotate", f"{PATH}/rewrap"
+ROTATE, REWRAP, DECRYPT = f"{PATH}/rotate", f"{PATH}/rewrap", f"{PATH}/decrypt"
 
 
 class Encryption:
@@ -26,7 +26,7 @@ class Encryption:
 
     async def respond(self, method: str, path: str) -> Response | None:
         """The answer, None for another path. Raises `ApiError`."""
-        if path not in (PATH, ROTATE, REWRAP):
+        if path not in (PATH, ROTATE, REWRAP, DECRYPT):
             return None
         if self._rotation is None:
             raise BadRequest("this store is in memory: nothing is on a disk")
@@ -44,6 +44,8 @@ class Encryption:
             await rotation.rotate()
         elif path == REWRAP:
             await self._rewrap(rotation)
+        elif path == DECRYPT:
+            await rotation.decrypt()
 
     async def _rewrap(self, rotation: Rotation) -> None:
         if self._shared:

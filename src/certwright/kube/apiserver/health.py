@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from certwright.kube.store.contract import Key, Limited, Store, StoreError
+from certwright.kube.store.key_rotation import Sealed
 from certwright.kube.util.http_messages import Response
 
 _log = logging.getLogger(__name__)
@@ -87,6 +88,8 @@ class Health:
             lines += [f"warn: {row}\n" for row in self._store.damage]
             if isinstance(self._store, Limited) and (usage := self._store.usage) and usage.warning:
                 lines.append(f"warn: {usage.warning}\n")
+            if isinstance(self._store, Sealed) and (rotation := self._store.rotation) and rotation.warning:
+                lines.append(f"warn: {rotation.warning}\n")
         if failed:
             return _text(500, f"{''.join(lines)}{root} check failed\n")
         return _text(200, f"{''.join(lines)}{root} check passed\n" if form.is_verbose else "ok")

@@ -7,6 +7,7 @@ that an existing plain store can be read while it is being sealed.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Collection
@@ -26,6 +27,8 @@ from certwright.kube.store.keyring import (
     wrapped_by,
 )
 
+_log = logging.getLogger(__name__)
+
 # No JSON begins with NUL. The number of the data key follows, then the nonce.
 _MAGIC = b"\0sealed1"
 _KEY_AT = len(_MAGIC)
@@ -36,6 +39,17 @@ META, BODY, LAST = b"m", b"b", b"l"
 """Which part of a row something is; `LAST`: the row's last state, which its deletion records."""
 
 
+_EQUAL = "; all servers of a store need the same flag"
+_NOT_ENCRYPTED = (
+    "Secrets are NOT encrypted in the store, although this server has --encrypt-secrets=true: they were"
+    f" decrypted at another server{_EQUAL}, and the next start of a server with true encrypts them"
+)
+_ENCRYPTED = (
+    "Secrets stay encrypted in the store, although this server has --encrypt-secrets=false"
+    f"{_EQUAL}, and `certwright encryption decrypt` decrypts the store"
+)
+
+
 class UnknownDataKey(DamagedRow):
     """The row was sealed with a data key that is not in the ring: a newer one, perhaps."""
 
@@ -43,14 +57,14 @@ class UnknownDataKey(DamagedRow):
 class Seal:
     """Seals the rows of `buckets`, and opens them.
 
-    `enabled` False: sealed rows are opened, and nothing is sealed any more. May be used by several threads;
-    `adopt` and `begin` by one at a time.
+    `enabled`: the server's flag; the ring decides whether rows are sealed. May be used by several threads;
+    `adopt`, `drop` and `begin` by one at a time.
     """
 
     def __init__(self, buckets: Collection[str], wrapping: WrappingKeys, *, enabled: bool = True) -> None:
         self.buckets = frozenset(buckets)
         self.wrapping = wrapping
-        self._enabled = enabled
+        self.enabled = enabled
         self._ciphers: dict[bytes, AESGCM] = {}
         self._head = b""
         self._ring = EMPTY
@@ -62,16 +76,30 @@ class Seal:
         """The data keys."""
         return self._ring
 
+    @property
+    def warning(self) -> str:
+        """Why the store is not as the flag says; empty if it is."""
+        if self.enabled == bool(self._ring.current):
+            return ""
+        return _NOT_ENCRYPTED if self.enabled else _ENCRYPTED
+
     # --- the ring -----------------------------------------------------------------------------------------
 
-    def begin(self, blob: bytes | None, *, version: int = 0) -> bytes | None:
+    def begin(self, blob: bytes | None, *, version: int = 0, is_shared: bool = False) -> bytes | None:
         """Load the ring from a store (None: it has none). Returns the ring to store instead, if it differs:
-        `adopt` it once it is stored. Raises `WrongKey`, `Damaged`."""
+        `adopt` it once it is stored. Raises `WrongKey`, `Damaged`.
+
+        `is_shared`: other servers may use the store, so the flag of one does not decrypt it."""
         if blob is None:
-            return self._first() if self._enabled else None
+            return self._first() if self.enabled else None
         self.adopt(blob, version=version)
-        if self._enabled != bool(self._ring.current):
+        if self.enabled and not self._ring.current:
             return self.wrapped(self.turned())
+        if self._ring.current and not self.enabled and not is_shared:
+            _log.warning("Secrets are decrypted in the store, because of --encrypt-secrets=false")
+            return self.wrapped(self.turned(sealed=False))
+        if self.warning:
+            _log.warning("%s", self.warning)
         first = self.wrapping.load()[0]
         return None if fingerprint(first) == wrapped_by(blob) else self.wrapped(self._ring)
 
@@ -80,9 +108,9 @@ class Seal:
             self.wrapping.make()
         return self.wrapped(self.turned())
 
-    def turned(self) -> Ring:
-        """The ring with a new data key, or with none if sealing is not wanted."""
-        return self._ring.turned(sealed=self._enabled, now=int(time.time()))
+    def turned(self, *, sealed: bool = True) -> Ring:
+        """The ring with a new data key, or with none."""
+        return self._ring.turned(sealed=sealed, now=int(time.time()))
 
     def wrapped(self, ring: Ring) -> bytes:
         """A ring wrapped with the first key, as stored. Raises `WrongKey`."""

@@ -46,10 +46,10 @@ class Sweepable(Protocol):
 class Progress:
     """State of encryption, and progress of a rotation.
 
-    `wanted`: whether rows are sealed when they are written. `settled`: all of them are. `since`: when the
-    data key was made, in seconds since 1970. `done` of the `total` rows that exist at this moment are sealed
-    as wanted, by the rotation or by another write; `unreadable` rows do not open, and so the old keys are
-    kept.
+    `wanted`: whether rows are sealed when they are written. `settled`: all rows are as `wanted` says.
+    `since`: when the data key was made, in seconds since 1970. `done` of the `total` rows that exist at this
+    moment are sealed as wanted, by the rotation or by another write; `unreadable` rows do not open, and so
+    the old keys are kept. `warning`: why the store is not as the server's flag says; empty if it is.
     """
 
     wanted: bool
@@ -60,6 +60,7 @@ class Progress:
     done: int
     total: int
     unreadable: int
+    warning: str
 
 
 class Rotation:
@@ -79,6 +80,11 @@ class Rotation:
         """Whether all rows are sealed as wanted."""
         return self._seal.ring.settled
 
+    @property
+    def warning(self) -> str:
+        """Why the store is not as the server's flag says; empty if it is."""
+        return self._seal.warning
+
     async def progress(self) -> Progress:
         """The progress, counted now. Raises `StoreError`."""
         total, left = await self._store.count_sealed(self._place)
@@ -95,15 +101,25 @@ class Rotation:
             done=max(total - left - unreadable, 0),
             total=total,
             unreadable=unreadable,
+            warning=self.warning,
         )
 
     async def rotate(self) -> None:
         """Use a new data key from now on, and start to re-seal the rows with it. Raises `StoreError`."""
         self._check_sealed()
-        if self._running:
-            raise Unavailable("the rows are being re-encrypted already: see `certwright encryption status`")
+        self._check_idle()
         await self._store.keep(self._seal.turned())
         _log.info("the data key was replaced; the rows are re-encrypted")
+        self.go_on()
+
+    async def decrypt(self) -> None:
+        """Seal nothing from now on, and start to decrypt the rows. Raises `StoreError`."""
+        self._check_sealed()
+        if self._seal.enabled:
+            raise Unavailable("start all servers of the store with --encrypt-secrets=false first")
+        self._check_idle()
+        await self._store.keep(self._seal.turned(sealed=False))
+        _log.warning("encryption was switched off; the rows are decrypted")
         self.go_on()
 
     async def rewrap(self) -> None:
@@ -118,6 +134,10 @@ class Rotation:
     def _check_sealed(self) -> None:
         if not self._seal.ring.current:
             raise Unavailable("rows are not encrypted: start the server without --encrypt-secrets=false")
+
+    def _check_idle(self) -> None:
+        if self._running:
+            raise Unavailable("the rows are being re-encrypted already: see `certwright encryption status`")
 
     def go_on(self) -> None:
         """Continue an unfinished rotation, unless it is already running."""
@@ -155,7 +175,10 @@ class Rotation:
             raise Unavailable("another server has rotated the data keys in the meantime")
         if not self.unreadable:
             await self._store.keep(self._seal.ring.done())
-            _log.info("all rows are encrypted as configured, and the former data key is removed")
+            if current:
+                _log.info("all rows are encrypted as configured, and the former data key is removed")
+            else:
+                _log.warning("all rows are decrypted, and the former data key is removed")
 
     def _begin(self) -> None:
         self._place, self._swept, self.unreadable = None, False, 0

@@ -362,10 +362,13 @@ class Feed:
         seal = self._layout.seal
         if seal is None:
             raise Damaged("another server encrypts the rows: start this one with the same key file")
+        before = seal.warning
         if ring.type == EVENT_DELETE:
             seal.drop()
         elif ring.kv.mod_revision > seal.version:
             seal.adopt(ring.kv.value, version=ring.kv.mod_revision)
+        if seal.warning and seal.warning != before:
+            _log.warning("%s", seal.warning)
 
     def _deletion(self, meta: Any, last: Any, previous: Row | None) -> Event | None:
         revision = meta.kv.mod_revision

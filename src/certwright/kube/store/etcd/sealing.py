@@ -57,10 +57,17 @@ async def load_ring(client: EtcdClient, layout: Layout) -> None:
             if blob is not None:
                 raise Damaged("rows in etcd are encrypted, and no encryption key is configured")
             return
-        changed = seal.begin(blob, version=version)
+        is_new = blob is None and not (await _count(client, layout, seal, None))[0]
+        if blob is None and seal.enabled and not is_new and not seal.wrapping.load():
+            # The other servers could not read rows that are encrypted with a new key.
+            raise Damaged(
+                f"the Secrets in etcd are not encrypted, and {seal.wrapping.source} has no key: give all"
+                " servers the same --encryption-key-file, or this one --encrypt-secrets=false if they have it"
+            )
+        changed = seal.begin(blob, version=version, is_shared=True)
         if changed is None:
             return
-        if blob is None and not (await _count(client, layout, seal, None))[0]:
+        if is_new:
             changed = seal.wrapped(unwrap(changed, seal.wrapping).done())
         request = TxnRequest(
             compare=[at_revision(layout.ring, version)], success=[put_op(layout.ring, changed)]
