@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.acme.protocol.challenges import ALPN_PROTOCOL
-from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
+from certwright.acme.solvers.client_hello import ClientHello, ClientHelloReader, NotTls
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.tlsalpn01 import Listener
 from certwright.acme.solvers.tlsalpn01_check import TlsCheck
@@ -145,16 +146,16 @@ async def test_what_is_wrong_is_told(listener: tuple[Listener, int]) -> None:
 )
 def test_the_first_message_is_read(name: str | None, protocols: tuple[str, ...]) -> None:
     data = first_message(name, *protocols)
-    assert read_client_hello(data) == ClientHello(name or "", protocols)
+    assert ClientHelloReader().feed(data) == ClientHello(name or "", protocols)
     for cut in range(len(data)):
-        assert read_client_hello(data[:cut]) is None
+        assert ClientHelloReader().feed(data[:cut]) is None
 
 
 def test_a_message_in_many_records_is_read() -> None:
     body = first_message("b.example.org", "h2")[5:]
     pieces = [body[at : at + 7] for at in range(0, len(body), 7)]
     data = b"".join(b"\x16\x03\x01" + len(piece).to_bytes(2, "big") + piece for piece in pieces)
-    assert read_client_hello(data) == ClientHello("b.example.org", ("h2",))
+    assert ClientHelloReader().feed(data) == ClientHello("b.example.org", ("h2",))
 
 
 @given(st.binary(max_size=300), st.integers(0, 250), st.binary(min_size=1, max_size=8))
@@ -162,5 +163,69 @@ def test_nonsense_is_told_apart_and_never_breaks_anything(noise: bytes, at: int,
     data = first_message("c.example.org", "h2")
     for broken in (noise, data[:at] + change + data[at + len(change) :]):
         with contextlib.suppress(NotTls):
-            client_hello = read_client_hello(broken)
+            client_hello = ClientHelloReader().feed(broken)
             assert client_hello is None or isinstance(client_hello, ClientHello)
+
+
+def record(fragment: bytes, kind: int = 22) -> bytes:
+    return bytes((kind, 3, 1)) + len(fragment).to_bytes(2) + fragment
+
+
+@pytest.mark.parametrize(
+    ("stream", "accepted"),
+    [
+        pytest.param(record(b""), 5, id="records of length 0"),
+        pytest.param(record(b"\1") + record(b""), 20, id="a record of length 0 after another one"),
+        pytest.param(record(b"\1"), 70_000, id="records of one byte"),
+        pytest.param(record(b"\1\xff\xff\xff") + record(b"x" * 16_000), 70_000, id="a message of 16 MB"),
+        pytest.param(b"\x16\x03\x01\xff\xff" + b"\1" * 1000, 6, id="a record of 64 KiB"),
+        pytest.param(record(b"\1\0\0") + record(b"", kind=20), 20, id="another type of record"),
+    ],
+)
+@pytest.mark.parametrize("chunk", [1, 7, 65_536])
+def test_an_endless_first_message_is_refused_after_a_number_of_bytes(
+    stream: bytes, accepted: int, chunk: int
+) -> None:
+    reader, endless = ClientHelloReader(), stream * (200_000 // len(stream))
+    pieces = (endless[at : at + chunk] for at in range(0, len(endless), chunk))
+    with pytest.raises(NotTls):
+        assert not any(map(reader.feed, pieces))
+    assert len(reader.begun) <= accepted + chunk
+
+
+def test_the_first_message_is_read_in_steps_of_a_number_that_its_length_limits() -> None:
+    body = first_message("b.example.org", "h2")[5:]
+    data = b"".join(record(bytes((octet,))) for octet in body)
+    reader, calls = ClientHelloReader(), 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    hellos = [reader.feed(data[at : at + 1]) for at in range(len(data))]
+    sys.setprofile(None)
+    assert hellos[-1] == ClientHello("b.example.org", ("h2",))
+    assert calls < 4 * len(data)
+
+
+async def test_a_visitor_of_the_backend_does_not_wait_for_a_client_that_sends_empty_records() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"hello back")
+        writer.close()
+
+    backend = await asyncio.start_server(serve, "127.0.0.1", 0)
+    listener = Listener(backend=("127.0.0.1", backend.sockets[0].getsockname()[1]))
+    port = await listener.listen("127.0.0.1", 0)
+    hostile_reader, hostile = await asyncio.open_connection("127.0.0.1", port)
+    hostile.write(record(b"") * 2000)
+    with contextlib.suppress(ConnectionResetError):
+        assert await hostile_reader.read() == b""
+    visitor_reader, visitor = await asyncio.open_connection("127.0.0.1", port)
+    visitor.write(first_message("localhost", "h2"))
+    assert await visitor_reader.read() == b"hello back"
+    for writer in (hostile, visitor):
+        writer.close()
+    await listener.close()
+    backend.close()

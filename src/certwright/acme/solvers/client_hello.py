@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import msgspec
 
-_HANDSHAKE = 22
+_HANDSHAKE_RECORD = b"\x16\x03"
 _CLIENT_HELLO = 1
 _SERVER_NAME = 0
 _PROTOCOLS = 16
 _LARGEST = 64 * 1024
+_LONGEST_FRAGMENT = 2**14
 
 
 class ClientHello(msgspec.Struct, frozen=True):
@@ -27,30 +28,48 @@ class NotTls(Exception):
     """The bytes are not the beginning of a TLS connection."""
 
 
-def read_client_hello(data: bytes) -> ClientHello | None:
-    """Parse the message at the beginning of `data`; None if more bytes are needed.
+class ClientHelloReader:
+    """Parses the message at the beginning of a connection, as its bytes arrive, in linear time.
 
-    Raises `NotTls`.
+    `begun` are all bytes so far; more than `_LARGEST` of them without a complete message are refused.
     """
-    message = bytearray()
-    while True:
-        if len(data) < 5:
-            if not message and data and data[0] != _HANDSHAKE:
-                raise NotTls("no TLS handshake record")
-            return None
-        if data[0] != _HANDSHAKE or data[1] != 3:
-            raise NotTls("no TLS handshake record")
-        length = int.from_bytes(data[3:5], "big")
-        if len(data) < 5 + length:
-            return None
-        message += data[5 : 5 + length]
-        data = data[5 + length :]
-        if len(message) >= 4 and message[0] != _CLIENT_HELLO:
-            raise NotTls("no ClientHello")
-        if len(message) >= 4 and len(message) >= 4 + int.from_bytes(message[1:4], "big"):
-            return _parse(bytes(message[4:]))
-        if len(message) > _LARGEST:
+
+    def __init__(self) -> None:
+        self.begun = bytearray()
+        self._message = bytearray()
+        self._at = 0  # Where the next record begins.
+
+    def feed(self, data: bytes) -> ClientHello | None:
+        """The message, as soon as it is complete. Raises `NotTls`."""
+        self.begun += data
+        while (fragment := self._next_fragment()) is not None:
+            self._message += fragment
+            message = self._message
+            if message[0] != _CLIENT_HELLO:
+                raise NotTls("no ClientHello")
+            if len(message) >= 4 and len(message) >= (end := 4 + int.from_bytes(message[1:4])):
+                return _parse(bytes(message[4:end]))
+        if len(self.begun) > _LARGEST:
             raise NotTls("a ClientHello of more than 64 KiB")
+        return None
+
+    def _next_fragment(self) -> bytes | None:
+        """The content of the next record; None until it is complete."""
+        head = bytes(self.begun[self._at : self._at + 5])
+        if not _HANDSHAKE_RECORD.startswith(head[:2]):
+            raise NotTls("no TLS handshake record")
+        if len(head) < 5:
+            return None
+        length = int.from_bytes(head[3:])
+        # RFC 8446 §5.1: "Implementations MUST NOT send zero-length fragments of Handshake types", and "The
+        # length MUST NOT exceed 2^14 bytes."
+        if not 1 <= length <= _LONGEST_FRAGMENT:
+            raise NotTls("a TLS record of a length that no client sends")
+        begin, end = self._at + 5, self._at + 5 + length
+        if len(self.begun) < end:
+            return None
+        self._at = end
+        return bytes(self.begun[begin:end])
 
 
 class _Reader:

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certwright.acme.protocol.challenges import ACME_IDENTIFIER_OID, ALPN_PROTOCOL, server_name, tls_digest
 from certwright.acme.solvers.admitted import Admissions, Admitted
-from certwright.acme.solvers.client_hello import ClientHello, NotTls, read_client_hello
+from certwright.acme.solvers.client_hello import ClientHello, ClientHelloReader, NotTls
 from certwright.acme.solvers.contract import Task
 from certwright.acme.solvers.side_listener import Shown, SideListener
 
@@ -74,24 +74,23 @@ class Listener:
 
 
 async def _first_message(reader: asyncio.StreamReader) -> tuple[bytes, ClientHello]:
-    begun = b""
-    while True:
-        more = await reader.read(_CHUNK)
-        if not more:
-            raise NotTls("the connection ended before the ClientHello did")
-        begun += more
-        hello = read_client_hello(begun)
+    message = ClientHelloReader()
+    while more := await reader.read(_CHUNK):
+        hello = message.feed(more)
         if hello is not None:
-            return begun, hello
+            return bytes(message.begun), hello
+    raise NotTls("the connection ended before the ClientHello did")
 
 
 async def _handshake(
     context: ssl.SSLContext, begun: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    """Do the handshake and nothing more: "the ACME server … closes the connection" after it (§3)."""
+    """Do the handshake and nothing more: "the ACME server … closes the connection" after it (§3). The client
+    may send as much as one chunk meanwhile, and another one afterwards."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     session = context.wrap_bio(incoming, outgoing, server_side=True)
     incoming.write(begun)
+    left = _CHUNK
     while True:
         try:
             session.do_handshake()
@@ -103,13 +102,15 @@ async def _handshake(
         await writer.drain()
         if done:
             break
-        more = await reader.read(_CHUNK)
+        more = await reader.read(left)
         if not more:
             return
+        left -= len(more)
         incoming.write(more)
     # The client closes first: a reset could overtake our last bytes.
-    while await reader.read(_CHUNK):
-        pass
+    left = _CHUNK
+    while left and (more := await reader.read(left)):
+        left -= len(more)
 
 
 async def _pass_through(
