@@ -14,6 +14,7 @@ from certwright.kube.api import conditions, errors
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.kube.util.executor import Inline
+from certwright.pki.keys import encode_private_key
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.issuer_ref import IssuerReference
@@ -21,6 +22,7 @@ from certwright.resources.request import CertificateRequest, CertificateRequestS
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer
 from controllers.things import ask_a_thing, external, let_approve_things, mark, serve_things
+from issuers.authority import new_root
 from support.world import START, World, make_world
 
 BY_HAND = "*,-certificaterequests-approver"
@@ -159,6 +161,31 @@ async def test_a_certificate_for_another_key_is_refused(scene: Scene) -> None:
         "certificate for another key. Next attempt at 2026-01-01T01:00:00Z; "
         "`certwright renew web -n default` retries immediately",
     )
+
+
+async def test_a_private_key_that_an_issuer_returns_is_not_stored(scene: Scene) -> None:
+    ca, world = new_root("Their CA"), scene.world
+    await external(world)
+    request = await world.get(CERTIFICATE_REQUESTS, "web-1")
+    answer = ca.sign(request.spec.request, now=START) + encode_private_key(ca.key)
+    await mark(world, "web-1", "Ready", reason="Issued", certificate=answer)
+    issuing = condition(await world.certificate("web"), "Issuing")
+    assert issuing is not None
+    assert issuing[:2] == ("False", "InvalidCertificate")
+    assert 'a block "EC PRIVATE KEY", and only certificates are accepted' in issuing[2]
+
+
+async def test_the_chain_of_an_issuer_is_stored_as_made_from_its_certificates(scene: Scene) -> None:
+    ca, world = new_root("Their CA"), scene.world
+    await external(world)
+    request = await world.get(CERTIFICATE_REQUESTS, "web-1")
+    leaf = ca.sign(request.spec.request, now=START)
+    answer = b"for web\n" + leaf.replace(b"\n", b"\r\n")
+    await mark(world, "web-1", "Ready", reason="Issued", certificate=answer, ca=b"our CA\n" + ca.pem)
+    assert await world.is_ready("web")
+    data = (await world.get(SECRETS, "web")).data
+    assert (data["tls.crt"], data["ca.crt"]) == (leaf, ca.pem)
+    assert (await world.certificate("web")).status.revision == 1
 
 
 async def test_a_request_by_hand_is_approved_and_signed_with_events_of_its_own(scene: Scene) -> None:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certwright.pki import chain
-from certwright.pki.certificates import CertificateFacts, read_certificate
+from certwright.pki.certificates import CertificateFacts, read_answer, read_certificate, rewritten
 from certwright.pki.csr import CsrPlan, build_csr
-from certwright.pki.errors import BadChain
-from certwright.pki.keys import KeyPlan, PrivateKey, generate
+from certwright.pki.errors import BadCertificate, BadChain
+from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
 from certwright.pki.signing import self_sign, sign
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,3 +130,50 @@ def test_a_chain_is_continued_with_what_is_known() -> None:
 def test_a_chain_without_end_is_refused() -> None:
     with pytest.raises(BadChain, match="too long"):
         chain.in_order([root(f"Root {n}").certificate for n in range(51)])
+
+
+SERVED = chain.pem_of(WHOLE[:2])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        encode_private_key(LEAF.key) + SERVED,
+        SERVED + encode_private_key(LEAF.key),
+        SERVED + SERVED.replace(b"CERTIFICATE", b"X509 CERTIFICATE"),
+        SERVED + b"-----BEGIN X509 CRL-----\nMAA=\n-----END X509 CRL-----\n",
+        SERVED[:-300],
+        SERVED.replace(b"-----END CERTIFICATE-----\n", b"", 1),
+        SERVED + b"-----BEGIN",
+        b"",
+    ],
+    ids=[
+        "a private key first",
+        "a private key last",
+        "an old label",
+        "a revocation list",
+        "cut",
+        "an end is missing",
+        "a begin only",
+        "nothing",
+    ],
+)
+def test_an_answer_with_anything_but_certificates_is_refused(answer: bytes) -> None:
+    with pytest.raises(BadCertificate):
+        read_answer(answer)
+    assert rewritten(answer) == answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SERVED.replace(b"\n", b"\r\n"),
+        b"subject=\x1b[2J\n" + SERVED.replace(b"-----BEGIN", b"text\n-----BEGIN"),
+        SERVED.rstrip(),
+        SERVED + SERVED,
+    ],
+    ids=["CRLF", "text between", "no last line feed", "each twice"],
+)
+def test_what_is_stored_of_an_answer_is_made_from_its_certificates(answer: bytes) -> None:
+    assert rewritten(answer) == SERVED
+    assert read_answer(answer) == tuple(WHOLE[:2])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
+from certwright.kube.util.encoding import one_line
 from certwright.pki import limits, names, spki
 from certwright.pki.errors import BadCertificate, BadKey, border
 from certwright.pki.facts import Extensions, Identity, extensions_of, identity_of, usages_of, value_of
@@ -103,6 +104,41 @@ def read_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
     the same bytes are cached.
     """
     return _checked(bytes(pem))
+
+
+def read_answer(pem: bytes) -> tuple[CertificateFacts, ...]:
+    """Parse what an issuer returned: certificates in their order, each once, and nothing else.
+
+    Text between the blocks is ignored. Raises `BadCertificate` for any other block and for an incomplete one.
+    Source: RFC 8555 §11.4, "if the string "-----BEGIN" is ever followed by anything other than "CERTIFICATE"
+    […], then the client MUST reject the file": a private key beside the chain would replace that of the
+    subscriber in programs that read both from one file.
+    """
+    parts = bytes(pem).split(b"-----BEGIN")[1:]
+    for part in parts:
+        label, _, rest = part.partition(b"-----")
+        if label != b" CERTIFICATE":
+            shown = one_line(label.strip().decode(errors="replace"))[:40]
+            raise BadCertificate(f'it contains a block "{shown}", and only certificates are accepted')
+        if b"-----END CERTIFICATE-----" not in rest:
+            raise BadCertificate("its last certificate is incomplete")
+    chain = read_chain(pem)
+    if len(chain) != len(parts):
+        raise BadCertificate("one of its certificates cannot be read")
+    return tuple({certificate.der: certificate for certificate in chain}.values())
+
+
+def rewritten(pem: bytes) -> bytes:
+    """What is stored of an issuer's answer: the PEM text of its certificates, made from their DER. An answer
+    that `read_answer` refuses is unchanged."""
+    encoded = blocks(pem)
+    if encoded and {label for label, _ in encoded} == {_LABEL} and len(set(encoded)) == len(encoded):
+        # Certificates as RFC 7468 §3 has them: nothing to parse.
+        return pem
+    try:
+        return b"".join(certificate.pem for certificate in read_answer(pem))
+    except BadCertificate:
+        return pem
 
 
 def read_certificate(pem: bytes) -> CertificateFacts:

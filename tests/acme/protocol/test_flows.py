@@ -12,7 +12,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from acme.protocol.clients import NOW, answer, new_key, opened, session, unb64
-from certwright.acme.protocol import account, authorizations, challenges, directory, orders, renewal_info
+from certwright.acme.protocol import (
+    account,
+    authorizations,
+    certificates,
+    challenges,
+    directory,
+    orders,
+    renewal_info,
+)
 from certwright.acme.protocol.directory import Directory
 from certwright.acme.protocol.errors import NotAcme, Refused
 from certwright.acme.protocol.exchange import post
@@ -21,6 +29,7 @@ from certwright.acme.protocol.messages import Action, Flow, Request, Response
 from certwright.acme.protocol.problem import Identifier
 from certwright.pki import keys
 from certwright.pki.errors import BadKey
+from issuers.authority import new_root
 
 
 def refused(name: str, status: int = 400, **headers: str) -> Response:
@@ -231,6 +240,16 @@ def test_a_window_without_sense_is_no_window(window: Any) -> None:
     places = Directory("d", "n", "a", "o", renewal_info="https://ca/ri/")
     with pytest.raises(NotAcme):
         drive(renewal_info.fetch_renewal_info(places, "id"), answer(200, {"suggestedWindow": window}))
+
+
+def test_a_chain_with_a_private_key_is_refused_and_another_is_made_anew() -> None:
+    ca, nonce = new_root("Issuing CA"), answer(replay_nonce="n1")
+    extra = b"-----BEGIN EC PRIVATE KEY-----\nMAA=\n-----END EC PRIVATE KEY-----\n"
+    with pytest.raises(NotAcme, match=r"only certificates are accepted"):
+        drive(certificates.download(session(), "https://ca/c"), nonce, answer(200, ca.pem + extra))
+    spelled = b"issued for you\r\n" + ca.pem.replace(b"\n", b"\r\n")
+    downloaded, _ = drive(certificates.download(session(), "https://ca/c"), nonce, answer(200, spelled))
+    assert downloaded.pem == ca.pem
 
 
 def test_what_is_shown_where() -> None:

@@ -8,7 +8,8 @@ from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.exchange import Session, post
 from certwright.acme.protocol.messages import Action, Flow, Response
 from certwright.kit.outgoing import place_of
-from certwright.pki.certificates import CertificateFacts, read_chain
+from certwright.pki.certificates import CertificateFacts, read_answer
+from certwright.pki.chain import pem_of
 from certwright.pki.errors import PkiError
 
 _CHAIN = "application/pem-certificate-chain"
@@ -42,9 +43,9 @@ def download(session: Session, url: str, *, preferred_chain: str = "") -> Flow[D
 
 def _read(response: Response) -> Download:
     try:
-        chain = read_chain(response.body)
+        chain = read_answer(response.body)
     except PkiError as error:
         raise NotAcme(
             f"{place_of(response.url)} answered with something that is no certificate: {error}"
         ) from error
-    return Download(response.body, chain, tuple(response.links("alternate")))
+    return Download(pem_of(chain), chain, tuple(response.links("alternate")))

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.pki import keys, pem, spki
+from certwright.pki.certificates import rewritten
 from certwright.pki.csr import known_csr, read_csr
 from certwright.pki.errors import BadCertificate, BadCsr, PkiError, border
 from certwright.resources import names, reasons
@@ -47,11 +48,11 @@ class WithheldKey(bytes):
 
 
 class WithheldCertificate(bytes):
-    """Placeholder for a PEM text: its SHA-256."""
+    """Placeholder for an issuer's answer: the SHA-256 of what is stored of it."""
 
     @classmethod
     def of(cls, chain_pem: bytes) -> WithheldCertificate:
-        """For that text."""
+        """For that text, which is `rewritten`."""
         return cls(sha256(chain_pem).digest())
 
 
@@ -90,11 +91,11 @@ def is_complete(obj: Secret | CertificateRequest) -> bool:
 
 
 def same_certificate(asked: CertificateRequest, chain_pem: bytes | None) -> bool:
-    """Whether the certificate that a request was answered with is that PEM text, byte for byte."""
+    """Whether that PEM text is what is stored of the answer to a request."""
     current = asked.status.certificate
     if isinstance(current, WithheldCertificate):
         return chain_pem is not None and current == WithheldCertificate.of(chain_pem)
-    return current == chain_pem
+    return rewritten(current) == chain_pem
 
 
 def without_key(secret: Secret, *, public_key_der: bytes = b"") -> Secret:
@@ -123,7 +124,7 @@ def without_answer(request: CertificateRequest) -> CertificateRequest:
     return replace(
         request,
         spec=replace(request.spec, request=unsigned),
-        status=replace(status, certificate=WithheldCertificate.of(status.certificate)),
+        status=replace(status, certificate=WithheldCertificate.of(rewritten(status.certificate))),
     )
 
 

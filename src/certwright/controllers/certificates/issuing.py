@@ -33,7 +33,8 @@ from certwright.controllers.retry import backoff
 from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.kube.api.kinds import controller_reference
-from certwright.pki.certificates import CertificateFacts
+from certwright.pki.certificates import CertificateFacts, read_answer, rewritten
+from certwright.pki.errors import BadCertificate
 from certwright.resources import causes, reasons
 from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import RetryRecord
@@ -147,8 +148,8 @@ def _pair_of(request: CertificateRequest, snapshot: Snapshot, effects: Effects) 
     encoding = snapshot.certificate.spec.key.encoding_or_default
     return Pair(
         key_pem=effects.encode_key(snapshot.next_key, encoding),
-        chain_pem=request.status.certificate,
-        ca_pem=trust.at_issuance(snapshot, request.status.ca),
+        chain_pem=rewritten(request.status.certificate),
+        ca_pem=trust.at_issuance(snapshot, rewritten(request.status.ca)),
     )
 
 
@@ -171,13 +172,17 @@ def failure_of(request: CertificateRequest, snapshot: Snapshot) -> Verdict | Non
 
 
 def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
-    facts = snapshot.facts.certificate(request.status.certificate)
-    key = snapshot.next_key
-    if not isinstance(facts, CertificateFacts):
-        text = f"the issuer returned something that is not a certificate: {facts}"
-    elif key is None or facts.public_key_der != key.public:
+    key, status = snapshot.next_key, request.status
+    try:
+        leaf = read_answer(status.certificate)[0]
+        if status.ca.strip():
+            read_answer(status.ca)
+    except BadCertificate as error:
+        text = f"the issuer returned something that is not a certificate: {error}"
+        return Verdict(reasons.INVALID_CERTIFICATE, text)
+    if key is None or leaf.public_key_der != key.public:
         text = "the issuer returned a certificate for another key"
-    elif facts.not_after < snapshot.now:
+    elif leaf.not_after < snapshot.now:
         text = "the issuer returned a certificate that has expired"
     else:
         return None

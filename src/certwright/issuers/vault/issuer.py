@@ -26,7 +26,7 @@ from certwright.issuers.vault.methods import BadSettings, StaticToken
 from certwright.issuers.vault.sessions import LoginRefused, Session, Sessions
 from certwright.issuers.vault.settings import problem_of, settings_of
 from certwright.pki import chain
-from certwright.pki.certificates import read_chain
+from certwright.pki.certificates import read_answer
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.causes import Cause
@@ -262,7 +262,7 @@ def _advice(error: Rejected, csr: CsrFacts) -> str:
 def _signed(signed: SignedByVault, csr: CsrFacts, requested_end: datetime) -> Outcome:
     try:
         certificates = chain.in_order(
-            read_chain("\n".join((signed.certificate, *dict.fromkeys(signed.chain))).encode())
+            read_answer("\n".join((signed.certificate, *dict.fromkeys(signed.chain))).encode())
         )
     except (PkiError, ValueError) as error:
         return _failing(_SIGNING_ERROR, f"{_NOT_SIGNED}: the answer is not a certificate chain: {error}")

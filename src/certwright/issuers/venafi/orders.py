@@ -22,7 +22,7 @@ from certwright.issuers.venafi.sessions import Session
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.lru import Lru
 from certwright.pki import chain
-from certwright.pki.certificates import read_chain
+from certwright.pki.certificates import read_answer
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import load_public_key, plan_of
 from certwright.resources.causes import Cause
@@ -146,7 +146,7 @@ class Orders:
         if pem is None:
             return _pending(meta, now())
         try:
-            certificates = chain.in_order(read_chain(pem.encode()))
+            certificates = chain.in_order(read_answer(pem.encode()))
         except (PkiError, ValueError) as error:
             text = f"the answer of the server is not a certificate chain: {error}"
             return failing(_PARSE_ERROR, text, is_taken=True)
