@@ -21,7 +21,7 @@ from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
 from certwright.app.gates import operator_policy, server_gates
 from certwright.app.options import ServeOptions, StartError
-from certwright.app.serving import Serving
+from certwright.app.serving import Serving, certificates_in
 from certwright.app.stores import open_store
 from certwright.app.users import ADMIN, StaticUsers
 from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
@@ -164,7 +164,15 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     closers.add(face.close)
     await api.publish(host=options.host, port=face.port)
     server = RunningServer(api, users, options, closers)
-    serving = Serving(face, identity, options, clock, use_ca=partial(_use_ca, api, server.kubeconfig))
+    api.use_front_proxy(identity.front_proxy, certificates_in(options.client_ca_file or identity.ca_path))
+    serving = Serving(
+        face,
+        identity,
+        options,
+        clock,
+        use_ca=partial(_use_ca, api, server.kubeconfig),
+        use_front_proxy=api.use_front_proxy,
+    )
     server.serve(serving, face.port)
     if isinstance(store, Shared):
         server.watch_over(_fail_when_lost(store), name="events of the store")

@@ -6,31 +6,44 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import ssl
 from collections.abc import Callable
-from datetime import timedelta
+from pathlib import Path
 
 from certwright.app import tls_identity
 from certwright.app.options import ServeOptions
 from certwright.app.tls_identity import ServingIdentity
 from certwright.kit import logs
+from certwright.kube.apiserver.aggregation_proxy import FrontProxy
 from certwright.kube.apiserver.http.https import HttpsFace
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.encoding import in_brackets
 from certwright.pki.certificates import read_certificate
 
 _log = logging.getLogger(__name__)
-_RETRY = timedelta(minutes=1)
-_ADDRESSES_EVERY = timedelta(minutes=10)
+_PEM = re.compile(r"-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----")
+_CHECK_EVERY_S = 30.0
+"""How often the certificates are compared with the clock, which may have been set forward and back since."""
+_ADDRESSES_EVERY_S = 600.0
 """How often a server that listens on every address looks for new ones."""
 
 
 UseCA = Callable[[bytes, bytes], None]
 """Replaces the server's own CA of before by the renewed one where it is published (PEM). Raises `OSError`."""
 
+UseFrontProxy = Callable[[FrontProxy, str], None]
+"""Presents the certificate to aggregated servers, and publishes its CA and those of clients (PEM)."""
+
+
+def certificates_in(path: Path) -> str:
+    """The certificates of a PEM file, without its comments. Raises `OSError`."""
+    return "".join(f"{pem}\n" for pem in _PEM.findall(path.read_text(errors="replace")))
+
 
 class Serving:
-    """The front end, and its certificate. `use_ca` is called when the CA was renewed."""
+    """The front end, and its certificate. `use_ca` is called when the CA was renewed; `use_front_proxy` when
+    the identity was read, with the CAs of clients (PEM)."""
 
     def __init__(
         self,
@@ -40,8 +53,10 @@ class Serving:
         clock: Clock,
         *,
         use_ca: UseCA,
+        use_front_proxy: UseFrontProxy,
     ) -> None:
         self._use_ca = use_ca
+        self._use_front_proxy = use_front_proxy
         self._face = face
         self._identity = identity
         self._options = options
@@ -58,11 +73,14 @@ class Serving:
 
     async def keep(self) -> None:
         """Renew the certificate in time, without dropping a connection, for ever."""
+        looked_at = self._clock.monotonic()
         while True:
-            moment = max(self._identity.renew_at, self._clock.now() + _RETRY)
-            if self._options.host in tls_identity.ANY_ADDRESS:
-                moment = min(moment, self._clock.now() + _ADDRESSES_EVERY)
-            await self._clock.sleep_until(moment)
+            await self._clock.sleep(_CHECK_EVERY_S)
+            since = self._clock.monotonic() - looked_at
+            looks = self._options.host in tls_identity.ANY_ADDRESS and since >= _ADDRESSES_EVERY_S
+            if not looks and not self._identity.is_due(self._clock.now()):
+                continue
+            looked_at = self._clock.monotonic()
             try:
                 await self._renew()
             except (OSError, ssl.SSLError) as error:
@@ -84,6 +102,7 @@ class Serving:
     def _use(self, identity: ServingIdentity) -> None:
         client_ca = self._options.client_ca_file or identity.ca_path
         self._face.reload(identity.cert_path, identity.key_path, client_ca)
+        self._use_front_proxy(identity.front_proxy, certificates_in(client_ca))
         before, self._identity = self._identity, identity
         if identity.ca_pem != before.ca_pem:
             self._use_ca(before.ca_pem, identity.ca_pem)

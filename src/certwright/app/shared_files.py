@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from certwright.app.options import StartError
-from certwright.kube.store.contract import Exists, Key, Row, Store, StoreError
+from certwright.kube.store.contract import Changed, Exists, Key, Row, Store, StoreError
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.files import PRIVATE, PUBLIC, write_atomically
@@ -23,8 +24,11 @@ from certwright.pki.errors import PkiError
 
 # No resource has this bucket, so no API path leads to it.
 KEY = Key("certwright.internal/servers", "", "identity")
-_CA, _TOKEN = "pki/ca.crt", "pki/admin.token"
-_FILES = (_CA, "pki/ca.key", "pki/sa.key", _TOKEN)
+_TOKEN = "pki/admin.token"  # noqa: S105 - a file
+_CAS = ("pki/ca.crt", "pki/front-proxy-ca.crt")
+_REQUIRED = ("pki/ca.crt", "pki/ca.key", "pki/sa.key", _TOKEN)
+_FILES = (*_REQUIRED, "pki/front-proxy-ca.crt", "pki/front-proxy-ca.key")
+"""Those that are not required are missing in directories and stores of earlier versions."""
 _FOLLOW_EVERY_S = 30.0
 _log = logging.getLogger(__name__)
 
@@ -33,24 +37,33 @@ _decode = json_decoder(_Contents).decode
 
 
 async def share(store: Store, data_dir: Path, make: Callable[[], object]) -> None:
-    """Synchronize directory and store; `make` creates the files if both lack them.
+    """Synchronize directory and store; `make` creates the files that both lack.
 
     Raises `StartError` if both have files and they differ, `OSError`, `StoreError`.
     """
-    row = await store.get(KEY)
-    if row is None:
-        own = any((data_dir / name).exists() for name in _FILES)
+    while True:
+        row = await store.get(KEY)
+        if row is not None:
+            _adopt(row, data_dir)
+        stored = _decode(row.body) if row is not None else {}
+        before = [name for name in _FILES if (data_dir / name).exists()]
         make()
-        contents = pack(data_dir) or b""
+        own = {name: (data_dir / name).read_bytes() for name in _FILES if (data_dir / name).exists()}
+        if own.keys() <= stored.keys():
+            return
+        contents = msgspec.json.encode({**own, **stored})
         try:
-            await store.put(KEY, lambda _: (b"", contents), expect=0)
-        except Exists as error:
+            await store.put(KEY, partial(_row_of, contents), expect=row.revision if row is not None else 0)
+        except (Exists, Changed):
             # Another server has started at the same moment.
-            row = error.current
-            for name in () if own else _FILES:
+            for name in own.keys() - set(before):
                 (data_dir / name).unlink()
-    if row is not None:
-        _adopt(row, data_dir)
+        else:
+            return
+
+
+def _row_of(contents: bytes, _revision: int) -> tuple[bytes, bytes]:
+    return b"", contents
 
 
 async def follow_token(store: Store, data_dir: Path, clock: Clock) -> None:
@@ -93,10 +106,11 @@ def _replace_token(data_dir: Path, before: bytes, after: bytes) -> None:
 
 
 def pack(data_dir: Path) -> bytes | None:
-    """The files of a directory in one value; None if one is missing. Raises `OSError`."""
-    if not all((data_dir / name).exists() for name in _FILES):
+    """The files of a directory in one value; None if a required one is missing. Raises `OSError`."""
+    if not all((data_dir / name).exists() for name in _REQUIRED):
         return None
-    return msgspec.json.encode({name: (data_dir / name).read_bytes() for name in _FILES})
+    there = [name for name in _FILES if (data_dir / name).exists()]
+    return msgspec.json.encode({name: (data_dir / name).read_bytes() for name in there})
 
 
 def unpack(contents: bytes, data_dir: Path) -> None:
@@ -104,7 +118,7 @@ def unpack(contents: bytes, data_dir: Path) -> None:
     if any((data_dir / name).exists() for name in _FILES):
         return
     for name, content in _decode(contents).items():
-        _put(data_dir / name, content, mode=PUBLIC if name == _CA else PRIVATE)
+        _put(data_dir / name, content, mode=PUBLIC if name in _CAS else PRIVATE)
 
 
 def _put(path: Path, content: bytes, *, mode: int) -> None:
@@ -113,8 +127,8 @@ def _put(path: Path, content: bytes, *, mode: int) -> None:
 
 
 def _is_same(name: str, own: bytes, stored: bytes) -> bool:
-    """Each server renews the CA by itself, so the store has the first one; its key stays."""
-    if name != _CA or own == stored:
+    """Each server renews the CAs by itself, so the store has the first ones; their keys stay."""
+    if name not in _CAS or own == stored:
         return own == stored
     try:
         ours, theirs = read_certificate(own), read_certificate(stored)
@@ -127,7 +141,7 @@ def _adopt(row: Row, data_dir: Path) -> None:
     for name, content in _decode(row.body).items():
         path = data_dir / name
         if not path.exists():
-            _put(path, content, mode=PUBLIC if name == _CA else PRIVATE)
+            _put(path, content, mode=PUBLIC if name in _CAS else PRIVATE)
         elif not _is_same(name, path.read_bytes(), content):
             raise StartError(
                 f"{path} is not the one that the servers on this store share: choose another --data-dir, or"

@@ -1,10 +1,14 @@
-"""The server's TLS identity: a small private CA, and the serving certificate.
+"""The server's TLS identity: a small private CA and the serving certificate; and another CA with the client
+certificate of the proxy to aggregated servers.
 
 Clients trust the CA, because every kubeconfig embeds it. When a third of its lifetime is left, it is renewed
 with the same key and subject: kubeconfigs of before stay valid until the former CA certificate expires, years
 later, and what was signed before is valid under both. The serving certificate is re-issued when a third of
 its lifetime is left, when the server's names have changed, or when a file is missing or does not match. Key
 and certificate are written in an order that survives any crash: a pair that does not match is re-issued.
+
+The CA of the proxy is a separate one, because its certificates may name any user to aggregated servers, and
+those of clients may not.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ import re
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
 
 from certwright.app.options import ServeOptions
 from certwright.kit import interfaces, logs
+from certwright.kube.apiserver.aggregation_proxy import CLIENT_NAME, FrontProxy
 from certwright.kube.util.files import PUBLIC, write_atomically
 from certwright.pki import keys
 from certwright.pki.certificates import CertificateFacts, read_certificate
@@ -44,19 +50,33 @@ _MAY_BE_BEHIND = timedelta(days=30)
 _HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,60}[A-Za-z0-9])?")
 ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 """Every address of this machine, as a host to listen on."""
+_IN_CLUSTER = (
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+)
+"""The names of the Service of the API server, as in kubeadm's certificate."""
 _PLAN = KeyPlan(KeyAlgorithm.ECDSA, 256)
 
 
 class ServingIdentity(msgspec.Struct, frozen=True):
-    """The serving pair's files, the CA that clients trust (PEM, and its file), when to check again, and the
-    names and addresses of the certificate."""
+    """The serving pair's files, the CA that clients trust (PEM, and its file), the client certificate for
+    aggregated servers, since when all are valid and when to renew them, and the names and addresses of the
+    serving certificate."""
 
     ca_pem: bytes
     ca_path: Path
     cert_path: Path
     key_path: Path
+    front_proxy: FrontProxy
+    valid_from: datetime
     renew_at: datetime
     names: tuple[str, ...] = ()
+
+    def is_due(self, now: datetime) -> bool:
+        """Whether a certificate is to be renewed, or was issued while the clock was ahead."""
+        return not self.valid_from <= now < self.renew_at
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -76,24 +96,71 @@ def load_or_make(settings: Settings, *, now: datetime) -> ServingIdentity:
     """Load the identity, created or renewed as needed. Raises `OSError`."""
     folder = settings.folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ca_cert, ca_key = _ca(folder, now)
-    cert_path, key_path = folder / "server.crt", folder / "server.key"
+    ca, proxy_ca = _ca(_SERVER.ca(folder), now), _ca(_PROXY.ca(folder), now)
     names, addresses = _reached_by(settings)
-    facts = _fitting(cert_path, key_path, ca_cert, (names, addresses), now)
-    if facts is None:
-        facts = _make_serving(cert_path, key_path, (ca_cert, ca_key), (names, addresses), now)
-    names = (*facts.dns_names, *facts.ip_addresses)
-    renew_at = min(_renew_at(facts), _renew_at(ca_cert))
-    return ServingIdentity(ca_cert.pem, folder / "ca.crt", cert_path, key_path, renew_at, names)
+    plan = CsrPlan(
+        common_name="certwright",
+        dns_names=names,
+        ip_addresses=addresses,
+        usages=("digital signature", "server auth"),
+    )
+    server = _leaf(_SERVER.leaf(folder), ca, plan, now)
+    proxy_plan = CsrPlan(common_name=CLIENT_NAME, usages=("digital signature", "client auth"))
+    proxy = _leaf(_PROXY.leaf(folder), proxy_ca, proxy_plan, now)
+    everything = [ca[0], proxy_ca[0], server, proxy]
+    return ServingIdentity(
+        ca[0].pem,
+        folder / "ca.crt",
+        folder / "server.crt",
+        folder / "server.key",
+        FrontProxy(proxy.pem + _PROXY.leaf(folder).key.read_bytes(), proxy_ca[0].pem),
+        max(facts.not_before for facts in everything),
+        min(map(_renew_at, everything)),
+        (*server.dns_names, *server.ip_addresses),
+    )
 
 
 def _renew_at(facts: CertificateFacts) -> datetime:
     return renewal_time(facts.not_before, facts.not_after)
 
 
-def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
-    cert_path, key_path = folder / "ca.crt", folder / "ca.key"
-    pair, former = _read_pair(cert_path, key_path), (folder / "ca.former.crt", folder / "ca.former.key")
+class _Pair(NamedTuple):
+    """The files of a certificate and its key; `what` it is in the log, `subject` its common name if it is a
+    CA."""
+
+    cert: Path
+    key: Path
+    what: str
+    subject: str = ""
+
+
+class _Branch(NamedTuple):
+    """A CA and the certificate that it signs: the beginnings of their files' names, and what they are."""
+
+    ca_stem: str
+    leaf_stem: str
+    owner: str
+    ca_subject: str
+
+    def ca(self, folder: Path) -> _Pair:
+        """The CA."""
+        stem = self.ca_stem
+        return _Pair(folder / f"{stem}.crt", folder / f"{stem}.key", f"{self.owner} CA", self.ca_subject)
+
+    def leaf(self, folder: Path) -> _Pair:
+        """The certificate that it signs."""
+        stem = self.leaf_stem
+        return _Pair(folder / f"{stem}.crt", folder / f"{stem}.key", f"{self.owner} certificate")
+
+
+_SERVER = _Branch("ca", "server", "the server's own", "certwright API server")
+_PROXY = _Branch("front-proxy-ca", "front-proxy-client", "the front proxy's", "certwright front proxy")
+
+
+def _ca(files: _Pair, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
+    cert_path, key_path = files.cert, files.key
+    pair = _read_pair(cert_path, key_path)
+    former = cert_path.with_suffix(".former.crt"), cert_path.with_suffix(".former.key")
     if pair is not None and _is_usable(pair[0], now):
         return pair
     if pair is not None and pair[0].may_sign:
@@ -112,7 +179,7 @@ def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
             write_atomically(cert_path, pem, mode=PUBLIC)
             return read_certificate(pem), pair[1]
     key = keys.generate(_PLAN)
-    plan = CsrPlan(common_name="certwright API server", is_ca=True, usages=("digital signature", "cert sign"))
+    plan = CsrPlan(common_name=files.subject, is_ca=True, usages=("digital signature", "cert sign"))
     pem = self_sign(
         build_csr(plan, key),
         key=key,
@@ -123,7 +190,7 @@ def _ca(folder: Path, now: datetime) -> tuple[CertificateFacts, PrivateKey]:
     )
     _write_pair(cert_path, key_path, pem, key)
     facts = read_certificate(pem)
-    _event("the server's own CA was issued", notAfter=facts.not_after)
+    _event(f"{files.what} was issued", notAfter=facts.not_after)
     return facts, key
 
 
@@ -139,21 +206,14 @@ def _is_usable(ca: CertificateFacts, now: datetime) -> bool:
     return ca.may_sign and ca.not_before <= now < _renew_at(ca)
 
 
-def _make_serving(
-    cert_path: Path,
-    key_path: Path,
-    ca: tuple[CertificateFacts, PrivateKey],
-    reached_by: tuple[tuple[str, ...], tuple[str, ...]],
-    now: datetime,
+def _leaf(
+    files: _Pair, ca: tuple[CertificateFacts, PrivateKey], plan: CsrPlan, now: datetime
 ) -> CertificateFacts:
-    (names, addresses), is_first = reached_by, not cert_path.exists()
+    """The certificate in the files, or a new one if it does not fit."""
+    if (stored := _fitting(files, ca[0], plan, now)) is not None:
+        return stored
+    is_first = not files.cert.exists()
     key = keys.generate(_PLAN)
-    plan = CsrPlan(
-        common_name="certwright",
-        dns_names=names,
-        ip_addresses=addresses,
-        usages=("digital signature", "server auth"),
-    )
     pem = sign(
         build_csr(plan, key),
         ca_cert=ca[0],
@@ -163,11 +223,11 @@ def _make_serving(
         usages=plan.usages,
         now=now - _BACKDATED,
     )
-    _write_pair(cert_path, key_path, pem, key)
+    _write_pair(files.cert, files.key, pem, key)
     facts = read_certificate(pem)
     _event(
-        "the server's own certificate was " + ("issued" if is_first else "renewed"),
-        names=",".join((*facts.dns_names, *facts.ip_addresses)),
+        f"{files.what} was {'issued' if is_first else 'renewed'}",
+        names=",".join((*facts.dns_names, *facts.ip_addresses)) or plan.common_name,
         notAfter=facts.not_after,
         renewal=_renew_at(facts),
     )
@@ -178,22 +238,15 @@ def _event(message: str, **values: logs.Value) -> None:
     logs.event(_log, logging.INFO, message, subject="server", **values)
 
 
-def _fitting(
-    cert_path: Path,
-    key_path: Path,
-    ca: CertificateFacts,
-    reached_by: tuple[tuple[str, ...], tuple[str, ...]],
-    now: datetime,
-) -> CertificateFacts | None:
-    pair = _read_pair(cert_path, key_path)
+def _fitting(files: _Pair, ca: CertificateFacts, plan: CsrPlan, now: datetime) -> CertificateFacts | None:
+    pair = _read_pair(files.cert, files.key)
     if pair is None:
         return None
     facts, _ = pair
-    names, addresses = reached_by
     fits = (
         facts.parsed.issuer == ca.parsed.subject
-        and set(names) <= set(facts.dns_names)
-        and set(addresses) <= set(facts.ip_addresses)
+        and set(plan.dns_names) <= set(facts.dns_names)
+        and set(plan.ip_addresses) <= set(facts.ip_addresses)
         and facts.not_before <= now < _renew_at(facts)
     )
     return facts if fits and _signed_by(facts, ca) else None
@@ -224,7 +277,7 @@ def _write_pair(cert_path: Path, key_path: Path, pem: bytes, key: PrivateKey) ->
 def _reached_by(settings: Settings) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names and addresses for clients: loopback always, those that the server listens on, and those that
     the operator has given."""
-    hosts = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "127.0.0.1", "::1"]
+    hosts = ["localhost", *_IN_CLUSTER, "127.0.0.1", "::1"]
     if settings.host in ANY_ADDRESS:
         hosts += interfaces.own_addresses()
         if _HOST_NAME.fullmatch(socket.gethostname()):

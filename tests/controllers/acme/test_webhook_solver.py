@@ -139,7 +139,9 @@ async def test_a_webhook_that_may_not_be_asked_or_is_away_is_told(
     await world.certificate("away", "away.example.org", issuer="away")
     forbidden = await reason_of(world, "away", "refused access")
     assert 'cannot create resource "records" in API group "away.example.org"' in forbidden
-    assert forbidden.endswith("; install its ClusterRole and the binding to certwright")
+    assert (
+        "; bind the ClusterRole of its chart to certwright's ServiceAccount, and let the webhook" in forbidden
+    )
     role = "/apis/rbac.authorization.k8s.io/v1/clusterroles/records-webhook"
     rules = [{"apiGroups": [GROUP, "away.example.org"], "resources": ["*"], "verbs": ["create"]}]
     patch = json.dumps({"rules": rules}).encode()

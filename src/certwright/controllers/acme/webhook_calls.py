@@ -41,8 +41,9 @@ async def call_webhook(
         content = json.loads(await whole_body(answer))
     except Forbidden as error:
         raise SolverError(
-            f"the webhook at {path} refused access: {quote(str(error))}; install its ClusterRole and the "
-            "binding to certwright"
+            f"the webhook at {path} refused access: {quote(str(error))}; bind the ClusterRole of its chart "
+            "to certwright's ServiceAccount, and let the webhook read the ConfigMap "
+            "kube-system/extension-apiserver-authentication, by which it knows the API server"
         ) from error
     except NotFound as error:
         raise SolverError(

@@ -1,23 +1,27 @@
 """Aggregation layer: proxies requests for a group to the Service that its APIService names.
 
 E.g. cert-manager's DNS webhooks are such servers. The user has been authorized here, as for any other
-resource, and is named in headers (`X-Remote-User`, …). The proxy presents no client certificate: a server
-that trusts such headers only from a known proxy treats the request as anonymous. Answers are not streamed: no
+resource, and is named in headers (`X-Remote-User`, …). Servers trust these headers from the bearer of the
+front proxy's client certificate only; `trust_settings` is how they know it. Answers are not streamed: no
 watches, no upgraded connections. Discovery does not list these groups.
 
 Source: Kubernetes documentation, "Configure the Aggregation Layer"; kube-aggregator
-`pkg/apiserver/handler_proxy.go`.
+`pkg/apiserver/handler_proxy.go`; client-go `transport/round_trippers.go` (escaped names of extras);
+kube-apiserver `pkg/controlplane/controller/clusterauthenticationtrust`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote
+
+import msgspec
 
 from certwright.kube.api.errors import Unavailable
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
-from certwright.kube.apiserver.model.objects import Json
+from certwright.kube.apiserver.model.objects import Json, encode_json
 from certwright.kube.apiserver.verbs.deletes import every_row
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.apiserver.webhooks.config import target_of
@@ -29,6 +33,35 @@ _BUCKET = f"{_GROUP}/{_PLURAL}"
 _TIMEOUT_S = 60
 _PASSED_ON = ("accept", "content-type", "user-agent")
 _PASSED_BACK = ("content-type", "retry-after", "warning")
+_LEGAL = "!#$&'*+-.^_`|~"
+"""Characters of names of header fields beside letters and digits (RFC 9110 §5.6.2); "%" escapes."""
+CLIENT_NAME = "front-proxy-client"
+"""The common name of the proxy's client certificate: that of kubeadm."""
+USER, UID, GROUP, EXTRA = "X-Remote-User", "X-Remote-Uid", "X-Remote-Group", "X-Remote-Extra-"
+
+
+class FrontProxy(msgspec.Struct, frozen=True):
+    """The proxy's client certificate with its key, and the CA that has issued it (PEM)."""
+
+    pair_pem: bytes
+    ca_pem: bytes
+
+
+def trust_settings(proxy: FrontProxy, client_ca: str) -> Mapping[str, str]:
+    """The data of the ConfigMap `extension-apiserver-authentication`, by which aggregated servers know the
+    proxy. `client_ca`: the CAs of this server's clients (PEM)."""
+    lists = {
+        "allowed-names": CLIENT_NAME,
+        "username-headers": USER,
+        "uid-headers": UID,
+        "group-headers": GROUP,
+        "extra-headers-prefix": EXTRA,
+    }
+    return {
+        "client-ca-file": client_ca,
+        "requestheader-client-ca-file": proxy.ca_pem.decode(),
+        **{f"requestheader-{name}": encode_json([value]).decode() for name, value in lists.items()},
+    }
 
 
 class AggregationProxy:
@@ -40,6 +73,8 @@ class AggregationProxy:
         self._backend = backend
         self._client = client
         self._targets: dict[str, WebhookTarget] = {}
+        self.pair_pem = b""
+        """The proxy's client certificate and its key (PEM); empty: none is presented."""
 
     async def load(self) -> None:
         """Read the stored APIServices."""
@@ -76,6 +111,7 @@ class AggregationProxy:
                 request.target,
                 headers=[*headers, *_names(user)],
                 body=request.body,
+                pair_pem=self.pair_pem,
                 timeout_s=_TIMEOUT_S,
             )
         except CallFailed as error:
@@ -86,11 +122,11 @@ class AggregationProxy:
 
 def _names(user: Identity) -> Iterator[tuple[str, str]]:
     """The user, in the headers of an authenticating proxy."""
-    yield "x-remote-user", user.name
+    yield USER, user.name
     if user.uid:
-        yield "x-remote-uid", user.uid
+        yield UID, user.uid
     for group in user.groups:
-        yield "x-remote-group", group
+        yield GROUP, group
     for key, values in user.extra.items():
         for value in values:
-            yield f"x-remote-extra-{key}", value
+            yield EXTRA + quote(key, safe=_LEGAL), value

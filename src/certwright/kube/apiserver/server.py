@@ -28,7 +28,7 @@ from certwright.kube.apiserver import error_responses, kubernetes_service
 from certwright.kube.apiserver.admission.chain import AdmissionChain
 from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
-from certwright.kube.apiserver.aggregation_proxy import AggregationProxy
+from certwright.kube.apiserver.aggregation_proxy import AggregationProxy, FrontProxy, trust_settings
 from certwright.kube.apiserver.auth import rbac, rbac_defaults
 from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, FirstOf, authenticate
 from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
@@ -227,6 +227,12 @@ class ApiServer:
         """
         self._contents.root_ca = pem
         self._tokens.use_root_ca(pem)
+
+    def use_front_proxy(self, proxy: FrontProxy, client_ca: str) -> None:
+        """Present this client certificate to aggregated servers from now on, and publish the CAs by which
+        they know it and the clients of this server (`client_ca`, PEM)."""
+        self._elsewhere.pair_pem = proxy.pair_pem
+        self._contents.trust(trust_settings(proxy, client_ca))
 
     async def _load_rbac(self) -> None:
         for plural in rbac.PLURALS:

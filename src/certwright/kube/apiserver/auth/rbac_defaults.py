@@ -88,7 +88,7 @@ def _group(name: str) -> Json:
 
 def defaults() -> list[Default]:
     """All default objects; the roles first."""
-    return [*_kubernetes_roles(), *_users_roles(), *_kubernetes_bindings(), *_cert_manager()]
+    return [*_kubernetes_roles(), _proxy_trust(), *_users_roles(), *_kubernetes_bindings(), *_cert_manager()]
 
 
 def _kubernetes_roles() -> list[Default]:
@@ -116,6 +116,14 @@ def _kubernetes_roles() -> list[Default]:
             "system:service-account-issuer-discovery", [_paths(*issuer, *(f"{path}/" for path in issuer))]
         ),
     ]
+
+
+def _proxy_trust() -> Default:
+    """The Role of aggregated servers: reading how they know this server's proxy."""
+    rules = [_rule(_READ, "configmaps", names=("extension-apiserver-authentication",))]
+    role = _object("Role", "extension-apiserver-authentication-reader", {}, rules=rules)
+    role["metadata"]["namespace"] = "kube-system"
+    return Default("roles", role)
 
 
 def _users_roles() -> list[Default]:

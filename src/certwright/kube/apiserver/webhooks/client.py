@@ -9,7 +9,6 @@ import asyncio
 import errno
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,6 +16,7 @@ import msgspec
 
 from certwright.kube.apiserver.model.definitions import WebhookTarget
 from certwright.kube.util.insecure_tls import unverified_tls
+from certwright.kube.util.tls import load_pair
 
 if TYPE_CHECKING:
     import aiohttp
@@ -60,6 +60,7 @@ class _Outgoing(msgspec.Struct, frozen=True):
     url: str
     headers: Sequence[tuple[str, str]]
     body: bytes
+    pair_pem: bytes = b""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ class WebhookClient:
     def __init__(self, resolve: Resolve) -> None:
         self._resolve = resolve
         self._session: aiohttp.ClientSession | None = None
-        self._contexts: dict[str, ssl.SSLContext] = {}
+        self._contexts: dict[tuple[str, bool, bytes], ssl.SSLContext] = {}
 
     async def post(self, target: WebhookTarget, body: bytes, *, timeout_s: int) -> bytes:
         """The body of the response. Raises `CallFailed`."""
@@ -95,12 +96,14 @@ class WebhookClient:
         *,
         headers: Sequence[tuple[str, str]],
         body: bytes,
+        pair_pem: bytes,
         timeout_s: int,
     ) -> Answer:
-        """The response to any request, of any status. Raises `CallFailed`."""
+        """The response to any request, of any status. `pair_pem`: a client certificate with its key; empty:
+        none. Raises `CallFailed`."""
         base = urlsplit(target.url)
         url = urlunsplit((base.scheme, base.netloc, *path.partition("?")[::2], ""))
-        return await self._call(target, _Outgoing(method, url, headers, body), timeout_s)
+        return await self._call(target, _Outgoing(method, url, headers, body, pair_pem), timeout_s)
 
     async def _call(self, target: WebhookTarget, request: _Outgoing, timeout_s: int) -> Answer:
         # The HTTP and TLS library is loaded at first use, because a server without webhooks never needs it.
@@ -135,7 +138,7 @@ class WebhookClient:
             url,
             data=request.body,
             headers=[*request.headers, *added],
-            ssl=self._context(target),
+            ssl=self._context(target, request.pair_pem),
             server_hostname=parts.hostname,
             allow_redirects=False,
         ) as response:
@@ -164,20 +167,25 @@ class WebhookClient:
             )
         return self._session
 
-    def _context(self, target: WebhookTarget) -> ssl.SSLContext:
+    def _context(self, target: WebhookTarget, pair_pem: bytes) -> ssl.SSLContext:
         """The TLS context that trusts its CAs (empty: the system's). Raises `ValueError`."""
-        if target.skip_verify:
-            return _tls()
-        ca_pem = target.ca_pem
-        context = self._contexts.get(ca_pem)
+        key = target.ca_pem, target.skip_verify, pair_pem
+        context = self._contexts.get(key)
         if context is None:
             try:
-                context = ssl.create_default_context(cadata=ca_pem or None)
+                # Without the system's CAs where none is verified, because reading them takes time.
+                context = (
+                    unverified_tls()
+                    if target.skip_verify
+                    else ssl.create_default_context(cadata=target.ca_pem or None)
+                )
             except ssl.SSLError as error:
                 raise ValueError(f"unable to load root certificates: {error.reason or error}") from None
+            if pair_pem:
+                load_pair(context, pair_pem, "client certificate of the front proxy")
             if len(self._contexts) >= _MAX_CONTEXTS:
                 self._contexts.clear()
-            self._contexts[ca_pem] = context
+            self._contexts[key] = context
         return context
 
     async def close(self) -> None:
@@ -185,10 +193,6 @@ class WebhookClient:
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
-
-
-# Without the system's CAs the context is the same for all.
-_tls = cache(unverified_tls)
 
 
 def _go_message(error: Exception) -> str:
