@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
-from certwright.pki import der
+from certwright.pki import der, limits
 
 _MAGIC, _VERSION = 0xFEEDFEED, 2
 _PRIVATE_KEY, _TRUSTED_CERTIFICATE = 1, 2
@@ -112,6 +112,8 @@ def open_store(data: bytes, *, password: str) -> Opened:
 
     Raises `ValueError` for another type of file, or a wrong password.
     """
+    if len(data) > limits.MAX_STORE_BYTES:
+        raise ValueError("the file is larger than any that is made here")
     content, digest = data[:-_DIGEST], data[-_DIGEST:]
     computed = hashlib.sha1(password.encode("utf-16-be") + _WHITENER + content).digest()  # noqa: S324 - the format's
     if not hmac.compare_digest(computed, digest):

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import serialization
 
 from certwright.pki import jks, pkcs12
 from certwright.pki.errors import BadCertificate, BadKey, border
-from certwright.pki.keys import load_private_key, public_key_der
+from certwright.pki.keys import load_private_key
 from certwright.pki.pkcs12 import Profile
 
 DEFAULT_ALIAS = "certificate"
@@ -81,8 +81,8 @@ def jks_fits(made: bytes, trust: bytes | None, contents: Contents, *, alias: str
 
 def pkcs12_fits(made: bytes, trust: bytes | None, contents: Contents, *, profile: str) -> bool:
     """Whether these files equal the output of `pkcs12_files`, except for salt. Takes some milliseconds."""
-    authorities = set(_certificates(contents.ca_pem))
-    leaf, *others = _certificates(contents.chain_pem)
+    authorities = {_der(item) for item in _certificates(contents.ca_pem)}
+    leaf, *others = map(_der, _certificates(contents.chain_pem))
     chosen = Profile(profile or Profile.LEGACY_RC2)
     try:
         opened = pkcs12.open_store(made, password=contents.password)
@@ -93,7 +93,7 @@ def pkcs12_fits(made: bytes, trust: bytes | None, contents: Contents, *, profile
     except (ValueError, IndexError):
         return False
     return (
-        opened.key_der == public_key_der(load_private_key(contents.key_pem))
+        opened.keys == (_pkcs8(contents.key_pem),)
         and opened.leaf == leaf
         and opened.others == {*others, *authorities} - {leaf}
         and trusted == authorities

@@ -50,6 +50,10 @@ browsers verify."""
 
 MAX_KEY_BYTES: Final = 16 * 1024
 """Of the DER of a private key: an RSA key of 8192 bits has 4.7 kB, an ML-DSA-87 key with both forms 5 kB."""
+MAX_STORE_BYTES: Final = 256 * 1024
+"""Of a PKCS#12 or JKS file: two chains of `certificates.MAX_CHAIN_BYTES`, and a key."""
+MAX_PASSWORD: Final = 1024
+"""Characters of the password of such a file: JKS hashes it once for each 20 bytes of the key."""
 
 _RSA: Final = der.oid("1.2.840.113549.1.1.1")
 _RSA_PSS: Final = der.oid("1.2.840.113549.1.1.10")

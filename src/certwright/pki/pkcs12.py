@@ -8,7 +8,7 @@
 | Modern2026 | AES-256, PBKDF2       | AES-256, PBKDF2       | PBMAC1 (RFC 9579), HMAC-SHA-256    |
 
 `cryptography` writes the middle two; this module derives the other two from them by replacing the part that
-differs, so that it implements nothing else of the format.
+differs. It reads all four itself, because no parser of others limits the iterations.
 """
 
 from __future__ import annotations
@@ -18,30 +18,35 @@ import hmac
 import os
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
 from cryptography.hazmat.primitives import hashes, padding, serialization
-from cryptography.hazmat.primitives.ciphers import Cipher, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.hazmat.primitives.serialization.pkcs12 import PBES
 
-from certwright.pki import der, mldsa, rc2
+from certwright.pki import der, limits, mldsa, rc2
 from certwright.pki.errors import BadKey
 from certwright.pki.keys import PrivateKey
 
 ROUNDS = 2048
 _DATA = "1.2.840.113549.1.7.1"
 _ENCRYPTED_DATA = "1.2.840.113549.1.7.6"
+_TRIPLE_DES = "1.2.840.113549.1.12.1.3"
 _RC2_40 = "1.2.840.113549.1.12.1.6"
+_PBES2 = "1.2.840.113549.1.5.13"
+_AES256_CBC = "2.16.840.1.101.3.4.1.42"
 _PBMAC1 = "1.2.840.113549.1.5.14"
 _PBKDF2 = "1.2.840.113549.1.5.12"
 _HMAC_SHA256 = "1.2.840.113549.2.9"
 _SHA1 = "1.3.14.3.2.26"
-_PUBLIC = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 _SHA256 = "2.16.840.1.101.3.4.2.1"
+_KEY_BAG = der.oid("1.2.840.113549.1.12.10.1.2")
+_CERTIFICATE_BAG = der.oid("1.2.840.113549.1.12.10.1.3")
+_LOCAL_KEY_ID = der.oid("1.2.840.113549.1.9.21")
 
 
 class Profile(StrEnum):
@@ -54,23 +59,140 @@ class Profile(StrEnum):
 
 
 class Opened(NamedTuple):
-    """The content of a file. `key_der` is the public half of its private key (SubjectPublicKeyInfo)."""
+    """The content of a file, as DER: PKCS#8 keys; the first certificate of the key, empty without one; the
+    others."""
 
-    key_der: bytes
-    leaf: x509.Certificate | None
-    others: frozenset[x509.Certificate]
+    keys: tuple[bytes, ...]
+    leaf: bytes
+    others: frozenset[bytes]
+
+
+class _Bag(NamedTuple):
+    """An entry of a file (RFC 7292 §4.2) without encryption, and its `localKeyId`, which pairs a certificate
+    with its key."""
+
+    kind: bytes
+    content: bytes
+    key_id: bytes
 
 
 def open_store(pfx: bytes, *, password: str) -> Opened:
-    """Parse a file of any profile. Raises `ValueError` if it is unreadable, or for a wrong password."""
-    try:
-        store = pkcs12.load_pkcs12(pfx, password.encode())
-    except UnsupportedAlgorithm as error:
-        raise ValueError(str(error)) from None
-    key = store.key
-    public = key.public_key().public_bytes(*_PUBLIC) if key is not None else b""
-    leaf = store.cert.certificate if store.cert is not None else None
-    return Opened(public, leaf, frozenset(item.certificate for item in store.additional_certs) - {leaf})
+    """Parse a file of one of the profiles, with `ROUNDS` iterations at most.
+
+    Raises `ValueError` for any other file, or a wrong password. A file takes no longer than one that `_make`
+    makes, whatever is in it: a general parser, as that of OpenSSL, takes as long as the iteration counts say,
+    of which the inner ones are encrypted.
+    """
+    if len(pfx) > limits.MAX_STORE_BYTES:
+        raise ValueError("the file is larger than any that is made here")
+    _, content, mac = der.read(der.read(pfx)[0].content)
+    safe = _data_of(content)
+    _check_mac(mac, safe, password)
+    parts = der.read(der.read(safe)[0].content)
+    # One part has the certificates, the other one the key; each has a derivation of its own.
+    if len(parts) > 2:
+        raise ValueError("the file has more parts than those that are made here")
+    entries = [entry for part in parts for entry in der.read(der.read(_plain(part, password))[0].content)]
+    bags = _bags(entries, password)
+    certificates = [bag for bag in bags if bag.kind == _CERTIFICATE_BAG]
+    keys = [bag for bag in bags if bag.kind == _KEY_BAG]
+    ids = {bag.key_id for bag in keys} - {b""}
+    leaf = next((bag.content for bag in certificates if bag.key_id in ids), b"")
+    others = frozenset(bag.content for bag in certificates) - {leaf}
+    return Opened(tuple(bag.content for bag in keys), leaf, others)
+
+
+def _bags(entries: Sequence[der.Element], password: str) -> list[_Bag]:
+    bags: list[_Bag] = []
+    for entry in entries:
+        kind, explicit, *attributes = der.read(entry.content)
+        (value,) = der.read(explicit.content)
+        if kind.encoded == _CERTIFICATE_BAG:
+            _, inner = der.read(value.content)
+            content = der.read(inner.content)[0].content
+        elif kind.encoded == _KEY_BAG and all(bag.kind != _KEY_BAG for bag in bags):
+            scheme, hidden = der.read(value.content)
+            content = _decrypted(scheme, hidden.content, password)
+        else:
+            raise ValueError("the file has other entries than one key and certificates")
+        bags.append(_Bag(kind.encoded, content, _key_id(attributes)))
+    return bags
+
+
+def _key_id(attributes: Sequence[der.Element]) -> bytes:
+    for attribute in der.read(attributes[0].content) if attributes else ():
+        kind, values = der.read(attribute.content)
+        if kind.encoded == _LOCAL_KEY_ID:
+            return values.content
+    return b""
+
+
+def _plain(content_info: der.Element, password: str) -> bytes:
+    """The content of a Data or an EncryptedData (RFC 2315 §8, §13)."""
+    kind, explicit = der.read(content_info.content)
+    if kind.encoded == der.oid(_DATA):
+        return der.read(explicit.content)[0].content
+    if kind.encoded != der.oid(_ENCRYPTED_DATA):
+        raise ValueError("a part of the file is neither plain nor encrypted by password")
+    _, info = der.read(der.read(explicit.content)[0].content)
+    _, scheme, hidden = der.read(info.content)
+    return _decrypted(scheme, hidden.content, password)
+
+
+def _decrypted(scheme: der.Element, hidden: bytes, password: str) -> bytes:
+    algorithm, parameters = der.read(scheme.content)
+    if algorithm.encoded == der.oid(_PBES2):
+        derivation, cipher = der.read(parameters.content)
+        kind, iv = der.read(cipher.content)
+        if kind.encoded != der.oid(_AES256_CBC):
+            raise ValueError("the cipher is none that is used here")
+        return _without_padding(algorithms.AES256(_pbkdf2(derivation, password)), iv.content, hidden)
+    salt, rounds = der.read(parameters.content)
+    derive = partial(_derive, password, salt.content, rounds=_rounds(rounds))
+    vector = derive(purpose=2, size=8)
+    if algorithm.encoded == der.oid(_RC2_40):
+        return rc2.decrypt_cbc(hidden, key=derive(purpose=1, size=5), effective_bits=40, iv=vector)
+    if algorithm.encoded == der.oid(_TRIPLE_DES):
+        return _without_padding(TripleDES(derive(purpose=1, size=24)), vector, hidden)
+    raise ValueError("the encryption is none that is used here")
+
+
+def _without_padding(cipher: algorithms.AES256 | TripleDES, iv: bytes, hidden: bytes) -> bytes:
+    decryptor = Cipher(cipher, modes.CBC(iv)).decryptor()
+    unpadder = padding.PKCS7(cipher.block_size).unpadder()
+    return unpadder.update(decryptor.update(hidden) + decryptor.finalize()) + unpadder.finalize()
+
+
+def _pbkdf2(derivation: der.Element, password: str) -> bytes:
+    """A key of 32 bytes (RFC 8018 §5.2), with HMAC-SHA-256."""
+    kind, parameters = der.read(derivation.content)
+    salt, rounds, *_, prf = der.read(parameters.content)
+    if kind.encoded != der.oid(_PBKDF2) or der.read(prf.content)[0].encoded != der.oid(_HMAC_SHA256):
+        raise ValueError("the key derivation is none that is used here")
+    return hashlib.pbkdf2_hmac("sha256", password.encode(), salt.content, _rounds(rounds), 32)
+
+
+def _rounds(element: der.Element) -> int:
+    if len(element.content) > 2 or not 1 <= (rounds := int.from_bytes(element.content)) <= ROUNDS:
+        raise ValueError(f"the iteration count is not between 1 and {ROUNDS}")
+    return rounds
+
+
+def _check_mac(mac: der.Element, safe: bytes, password: str) -> None:
+    info, salt, *rest = der.read(mac.content)
+    algorithm, digest = der.read(info.content)
+    kind, *parameters = der.read(algorithm.content)
+    if kind.encoded == der.oid(_PBMAC1):
+        name, (derivation, _) = "sha256", der.read(parameters[0].content)
+        key = _pbkdf2(derivation, password)
+    else:
+        hashes_by_oid = {der.oid(_SHA1): ("sha1", 20), der.oid(_SHA256): ("sha256", 32)}
+        if kind.encoded not in hashes_by_oid:
+            raise ValueError("the MAC is none that is used here")
+        (name, size), rounds = hashes_by_oid[kind.encoded], _rounds(rest[0]) if rest else 1
+        key = _derive(password, salt.content, purpose=3, size=size, rounds=rounds, name=name)
+    if not hmac.compare_digest(hmac.digest(key, safe, name), digest.content):
+        raise ValueError("the file is damaged, or the password is wrong")
 
 
 def profile_of(pfx: bytes) -> Profile | None:
@@ -154,22 +276,8 @@ def _with_rc2(pfx: bytes, password: str) -> bytes:
     parts = []
     for part in der.read(der.read(_safe_of(pfx))[0].content):
         is_encrypted = der.read(part.content)[0].encoded == der.oid(_ENCRYPTED_DATA)
-        parts.append(
-            _rc2_encrypted(_des_decrypted(part, password), password) if is_encrypted else part.encoded
-        )
+        parts.append(_rc2_encrypted(_plain(part, password), password) if is_encrypted else part.encoded)
     return _sealed(der.sequence(*parts), lambda safe: _hmac_sha1(safe, password))
-
-
-def _des_decrypted(content_info: der.Element, password: str) -> bytes:
-    """The plaintext of an EncryptedData (RFC 2315 §13) under 3DES."""
-    _, explicit = der.read(content_info.content)
-    _, info = der.read(der.read(explicit.content)[0].content)
-    _, scheme, hidden = der.read(info.content)
-    salt = der.read(der.read(scheme.content)[1].content)[0].content
-    key, iv = _derive(password, salt, purpose=1, size=24), _derive(password, salt, purpose=2, size=8)
-    decryptor = Cipher(TripleDES(key), modes.CBC(iv)).decryptor()
-    unpadder = padding.PKCS7(64).unpadder()
-    return unpadder.update(decryptor.update(hidden.content) + decryptor.finalize()) + unpadder.finalize()
 
 
 def _rc2_encrypted(bags: bytes, password: str) -> bytes:
@@ -204,16 +312,19 @@ def _pbmac1(safe: bytes, password: str) -> bytes:
     return der.sequence(der.sequence(algorithm, digest), der.octets(b"NOT USED"))
 
 
-def _derive(password: str, salt: bytes, *, purpose: int, size: int) -> bytes:
-    """RFC 7292 Appendix B.2 with SHA-1: `purpose` 1 is a key, 2 an initial vector, 3 a key for the MAC."""
-    block = 64
+def _derive(
+    password: str, salt: bytes, *, purpose: int, size: int, rounds: int = ROUNDS, name: str = "sha1"
+) -> bytes:
+    """RFC 7292 Appendix B.2: `purpose` 1 is a key, 2 an initial vector, 3 a key for the MAC."""
+    # Not `hashlib.new`, which takes twice as long.
+    block, hash_of = 64, {"sha1": hashlib.sha1, "sha256": hashlib.sha256}[name]
     secret = (password + "\0").encode("utf-16-be")
     fixed = _repeated(salt, block) + _repeated(secret, block)
     result = b""
     while len(result) < size:
         digest = bytes((purpose,)) * block + fixed
-        for _ in range(ROUNDS):
-            digest = hashlib.sha1(digest).digest()  # noqa: S324 - the format's
+        for _ in range(rounds):
+            digest = hash_of(digest).digest()
         result += digest
         step = int.from_bytes(_repeated(digest, block)[:block], "big") + 1
         pieces = (fixed[at : at + block] for at in range(0, len(fixed), block))

@@ -32,6 +32,24 @@ def encrypt_cbc(data: bytes, *, key: bytes, effective_bits: int, iv: bytes) -> b
     return b"".join(blocks)
 
 
+def decrypt_cbc(data: bytes, *, key: bytes, effective_bits: int, iv: bytes) -> bytes:
+    """The inverse of `encrypt_cbc`. Raises `ValueError` for data that it did not make."""
+    words = _expand(key, effective_bits)
+    if not data or len(data) % 8:
+        raise ValueError("not whole blocks")
+    previous, blocks = iv, []
+    for at in range(0, len(data), 8):
+        block = data[at : at + 8]
+        mixed = decrypt_block(block, words)
+        blocks.append(bytes(a ^ b for a, b in zip(mixed, previous, strict=True)))
+        previous = block
+    padded = b"".join(blocks)
+    padding = padded[-1]
+    if not 1 <= padding <= 8 or padded[-padding:] != bytes((padding,)) * padding:
+        raise ValueError("the padding is wrong")
+    return padded[:-padding]
+
+
 def _expand(key: bytes, effective_bits: int) -> tuple[int, ...]:
     """RFC 2268 §2: the key becomes 64 words of 16 bits; only `effective_bits` of it count."""
     size, mask_size = len(key), (effective_bits + 7) // 8
@@ -65,3 +83,17 @@ def _mix(r: list[int], words: tuple[int, ...], at: int) -> None:
 def _mash(r: list[int], words: tuple[int, ...]) -> None:
     for i in range(4):
         r[i] = (r[i] + words[r[i - 1] & 63]) & 0xFFFF
+
+
+def decrypt_block(block: bytes, words: tuple[int, ...]) -> bytes:
+    """RFC 2268 §4: the rounds of `encrypt_block`, inverted and from the last to the first."""
+    r = [int.from_bytes(block[i : i + 2], "little") for i in (0, 2, 4, 6)]
+    for number in reversed(range(16)):
+        if number in (4, 10):
+            for i in (3, 2, 1, 0):
+                r[i] = (r[i] - words[r[i - 1] & 63]) & 0xFFFF
+        for i in (3, 2, 1, 0):
+            mixed = r[i] >> _SHIFTS[i] | r[i] << (16 - _SHIFTS[i])
+            mixed -= words[4 * number + i] + (r[i - 1] & r[i - 2]) + (~r[i - 1] & r[i - 3])
+            r[i] = mixed & 0xFFFF
+    return b"".join(word.to_bytes(2, "little") for word in r)

@@ -18,7 +18,7 @@ from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.target import Pair
 from certwright.kube.api.core import Secret
 from certwright.kube.util.lru import Lru
-from certwright.pki import keystores
+from certwright.pki import keystores, limits
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec
@@ -89,13 +89,19 @@ def _requested(spec: CertificateSpec) -> list[JKSKeystore | PKCS12Keystore]:
 def _password(store: JKSKeystore | PKCS12Keystore, secrets: Mapping[str, Secret]) -> str:
     reference = given(store.password_secret_ref)
     if reference is None:
-        return store.password or ""
+        return _limited(store.password or "")
     raw = _value(reference, secrets)
     try:
-        return raw.decode()
+        return _limited(raw.decode())
     except UnicodeDecodeError:
         where = f'{reference.key} of Secret "{reference.name}"'
         raise Blocked(FAILED, f"The keystore's password in {where} is not UTF-8 text") from None
+
+
+def _limited(password: str) -> str:
+    if len(password) > limits.MAX_PASSWORD:
+        raise Blocked(FAILED, f"The keystore's password has more than {limits.MAX_PASSWORD} characters")
+    return password
 
 
 def _value(reference: SecretKeySelector, secrets: Mapping[str, Secret]) -> bytes:
