@@ -22,6 +22,7 @@ from certwright.kube.client import discovery, kubeconfig
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.client.throttle import Throttle, lift_where_fair
 from certwright.kube.client.transport import close_stream
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import TestClock
@@ -308,6 +309,9 @@ async def test_the_same_over_tls(scene: Scene, tasks: list[asyncio.Task[None]], 
         await informer.synced.wait()
         made = await Client(transport, user_agent="test").create(CONFIG_MAPS, config_map("a", k="v"))
         await until(lambda: informer.cache.get(ObjectKey("default", "a")) == made)
+        throttle = Throttle(scene.clock, qps=20, burst=50)
+        await lift_where_fair(transport, throttle, scene.clock, "test")
+        assert throttle.lifted
         await face.close()
         with pytest.raises(Unreachable, match="connection refused by"):
             await Client(transport, user_agent="test").get(CONFIG_MAPS, "a", "default")

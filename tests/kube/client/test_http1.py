@@ -1,4 +1,5 @@
-"""The client's own HTTP/1.1: bodies of every framing, kept connections that end, proxies, addresses."""
+"""HTTP/1.1 of the client: methods, statuses and bodies of Go's server, servers that misbehave, proxies,
+addresses."""
 
 from __future__ import annotations
 
@@ -6,8 +7,9 @@ import asyncio
 import gzip
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 import trustme
@@ -16,6 +18,8 @@ from certwright.kube.api.errors import Unreachable
 from certwright.kube.client import dial
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.util.tls import tls_context
+from support.go import build
+from support.waiting import turns
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -63,6 +67,74 @@ def answering(*answers: bytes) -> Handler:
         await writer.wait_closed()
 
     return handle
+
+
+@pytest.fixture(scope="module")
+def net_http() -> Iterator[int]:
+    """The port of Go's HTTP server."""
+    command = [str(build("httpserver", "httpserver"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield int(process.stdout.readline())
+        process.stdin.close()
+
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+CONTENT = b"0123456789abcdef" * 4096
+
+
+@pytest.mark.real("go")
+@pytest.mark.parametrize("status", [100, 102, 103, 200, 201, 202, 204, 304, 400, 404, 409, 429, 500, 503])
+async def test_every_method_and_status_leaves_the_connection_to_the_next_request(
+    net_http: int, status: int
+) -> None:
+    async with connected(net_http) as transport:
+        peer = (await transport.request("GET", "/peer", headers={})).body
+        for method in METHODS:
+            body = b"x" * 10_000 if method in ("POST", "PUT", "PATCH", "DELETE") else b""
+            response = await transport.request(method, f"/status/{status}", headers={}, body=body)
+            assert response.status == max(status, 200)
+            assert response.body == (b"" if method == "HEAD" or status in (204, 304) else b"{}")
+            assert response.headers["x-method"] == method
+            assert response.headers["x-received"] == str(len(body))
+            assert "link" not in response.headers
+        assert (await transport.request("GET", "/peer", headers={})).body == peer
+
+
+@pytest.mark.real("go")
+@pytest.mark.parametrize("form", ["length", "chunked", "close-delimited", "trailers", "gzip", "none", "big"])
+async def test_every_form_of_body_is_read_to_its_end_and_a_head_request_gets_none(
+    net_http: int, form: str
+) -> None:
+    expected = {"none": b"", "big": CONTENT * 256}.get(form, CONTENT)
+    async with connected(net_http) as transport:
+        for method in ("GET", "HEAD", "POST", "HEAD", "GET"):
+            response = await transport.request(method, f"/body?form={form}", headers={})
+            assert response.body == (b"" if method == "HEAD" else expected)
+
+
+@pytest.mark.real("go")
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("closed-while-idle", ""),
+        ("half-closed", ""),
+        ("garbage-after", ""),
+        ("reset", "closed the connection without an answer"),
+        ("reset-within", "ended before it was complete"),
+        ("reset-within-close-delimited", "ended before it was complete"),
+    ],
+)
+async def test_however_a_connection_ends_the_next_request_gets_its_own_response(
+    net_http: int, path: str, words: str
+) -> None:
+    async with connected(net_http) as transport:
+        for method in ("GET", "HEAD", "POST"):
+            with pytest.raises(Unreachable, match=words) if words else nullcontext():
+                assert (await transport.request("GET", f"/raw/{path}", headers={})).body == b"{}"
+            await turns()
+            assert (await transport.request(method, "/status/409", headers={})).status == 409
 
 
 PACKED = gzip.compress(b"hello")
@@ -140,9 +212,9 @@ async def test_a_cancelled_request_leaves_no_connection_behind() -> None:
 @pytest.mark.parametrize("target", ["/x y", "/x\r\nInjected: 1"])
 async def test_a_target_cannot_add_lines(target: str) -> None:
     async with connected(9) as transport:
-        with pytest.raises(ValueError, match="line break or space"):
+        with pytest.raises(ValueError, match="line break, space"):
             await transport.request("GET", target, headers={})
-        with pytest.raises(ValueError, match="line break or space"):
+        with pytest.raises(ValueError, match="line break, space"):
             await transport.request("GET", "/", headers={"x": "a\nb"})
 
 

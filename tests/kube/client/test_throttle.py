@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import pytest
+
 from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.local import LocalTransport
@@ -113,9 +115,13 @@ async def test_a_server_with_priority_and_fairness_is_asked_without_limit() -> N
     assert peer.targets == ["HEAD /livez/ping"] * 2
 
 
-async def test_a_server_without_it_keeps_the_limit() -> None:
+async def test_a_server_without_it_keeps_the_limit_and_the_log_has_the_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock, peer = TestClock(), Peer()
     throttle = Throttle(clock, qps=20, burst=50)
     peer.answer(404, {})
-    await lift_where_fair(LocalTransport(peer.handle, ALICE), throttle, clock, "certwright")
+    with caplog.at_level("INFO"):
+        await lift_where_fair(LocalTransport(peer.handle, ALICE), throttle, clock, "certwright")
     assert not throttle.lifted
+    assert "limited to 20 per second (--kube-api-qps)" in caplog.text

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import dns.exception
 import dns.message
+import h11
 
 from certwright.kit.http2_post import ALPN, Http2Error, Post
 from certwright.kube.client.dial import ProxyFailed, dial, endpoint
@@ -72,7 +73,7 @@ class DohServer:
                 self._proxy = proxy_for(self.url)
             await dial(self._endpoint, tls=self._context(), proxy=self._proxy, connection=line)
             status, body = await self._post(line, query)
-        except (OSError, Http2Error, ValueError) as error:
+        except (OSError, Http2Error, ValueError, h11.LocalProtocolError) as error:
             raise DohFailed(_reason(error)) from error
         finally:
             line.abort()
@@ -88,9 +89,9 @@ class DohServer:
             return await exchange.response
         connection = Connection()
         line.pass_to(connection)
-        fields = (("host", authority), ("content-length", str(len(query))), *_HEADERS)
-        lines = (f"POST {target} HTTP/1.1", *(f"{name}: {value}" for name, value in fields), "", "")
-        status, headers = await connection.response("\r\n".join(lines).encode("ascii") + query)
+        fields = [("host", authority), ("content-length", str(len(query))), *_HEADERS]
+        request = h11.Request(method="POST", target=target, headers=fields)
+        status, headers = await connection.response(request, query)
         if headers.get("content-encoding", "identity") != "identity":
             raise DohFailed("it compresses its answer, which was not asked for")
         body = bytearray()
@@ -125,7 +126,7 @@ class _Line(Connection):
         protocol.connection_made(self.transport)
         if self._early:
             protocol.data_received(bytes(self._early))
-        if self._lost:
+        if self._is_lost:
             protocol.connection_lost(None)
 
 

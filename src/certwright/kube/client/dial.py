@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import h11
 import msgspec
 
 from certwright.kube.client.http1 import Connection
@@ -45,7 +46,10 @@ def endpoint(url: str) -> Endpoint:
     port = parts.port if parts.port is not None else _DEFAULT_PORTS[parts.scheme]
     credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
     authority = parts.netloc.rpartition("@")[2]
-    host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
+    host = parts.hostname
+    if not host.isascii():
+        host = host.encode("idna").decode()
+        authority = f"{host}:{port}"
     return Endpoint(parts.scheme == "https", host, port, authority, parts.path.rstrip("/"), credentials)
 
 
@@ -101,8 +105,10 @@ async def _through(
         return outer
     try:
         place = f"{f'[{server.host}]' if ':' in server.host else server.host}:{server.port}"
-        lines = [f"CONNECT {place} HTTP/1.1", f"host: {place}", *proxy_authorization(proxy), "", ""]
-        status, _ = await outer.response("\r\n".join(lines).encode("latin-1"))
+        headers = {"host": place} | proxy_authorization(proxy)
+        status, _ = await outer.response(
+            h11.Request(method="CONNECT", target=place, headers=list(headers.items()))
+        )
         if status != 200:
             raise ProxyFailed(f"it answered CONNECT with status {status}")
         transport = await asyncio.get_running_loop().start_tls(
@@ -116,11 +122,11 @@ async def _through(
     return inner
 
 
-def proxy_authorization(proxy: Endpoint) -> list[str]:
-    """The header line with the credentials in the proxy's URL, if it has any."""
+def proxy_authorization(proxy: Endpoint) -> dict[str, str]:
+    """The header with the credentials in the proxy's URL, if it has any."""
     if not proxy.credentials:
-        return []
-    return [f"proxy-authorization: Basic {base64.b64encode(proxy.credentials.encode()).decode()}"]
+        return {}
+    return {"proxy-authorization": f"Basic {base64.b64encode(proxy.credentials.encode()).decode()}"}
 
 
 async def _connected_socket(host: str, port: int) -> socket.socket:

@@ -1,6 +1,8 @@
 """One HTTP/1.1 connection of a client: one request at a time, the response as it arrives.
 
-Source: RFC 9112.
+h11 knows which response belongs to which request, and so where each one ends (RFC 9112 §6.3): a response to
+HEAD has no body, whatever its Content-Length. This module adds the socket, gzip, and errors without the
+server's bytes.
 """
 
 from __future__ import annotations
@@ -9,13 +11,16 @@ import asyncio
 import zlib
 from typing import cast
 
-import httptools
+import h11
 
-# A response's head that is longer is no head. Go's limit for clients is 10 MiB, nginx's for upstreams 8 kB.
+# The limit of a response's head. Go's limit for clients is 10 MiB, nginx's for upstreams 8 kB.
 _LONGEST_HEAD = 256 * 1024
-# Reading pauses while that much of the body waits for the caller.
+# Reading from the socket pauses while that much waits for the caller.
 _MOST_BUFFERED = 1024 * 1024
 _GZIP = zlib.MAX_WBITS | 16
+_BEGIN = b"HTTP/1."
+
+_Event = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
 
 
 class ClosedEarly(ConnectionError):
@@ -39,25 +44,21 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._lost = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
-        self._headers: dict[str, str] = {}
-        self._body = bytearray()
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+        # The bytes that h11 has not received yet.
+        self._buffer = bytearray()
+        self._is_gzip = False
         self._gzip: zlib._Decompress | None = None
-        self._received = 0
-        self._head_complete = False
-        self._complete = False
-        self._until_close = False
-        self._keeps_alive = False
-        self._failure: ConnectionError | None = None
+        self._is_answered = False
+        self._is_lost = False
+        self._is_reset = False
 
     @property
     def is_reusable(self) -> bool:
-        """Whether the response has been read to its end, and the server keeps the connection."""
-        return self._complete and self._keeps_alive and not self._lost and not self._body
+        """Whether the response has been read to its end, the server keeps the connection, and has sent
+        nothing since."""
+        is_done = self._http.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}
+        return is_done and not (self._is_lost or self._buffer or self._http.trailing_data[0])
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -65,29 +66,42 @@ class Connection(asyncio.Protocol):
         assert self._transport is not None
         return self._transport
 
-    async def response(self, request: bytes) -> tuple[int, dict[str, str]]:
-        """Send a request; the status and headers (names in lower case) of its response. Raises
+    async def response(self, request: h11.Request, body: bytes = b"") -> tuple[int, dict[str, str]]:
+        """Send a request; the status and headers (names in lower case) of its final response. Raises
         `ClosedEarly`, `CutShort` and `NotHttp`."""
-        if self._lost:
+        if self._is_lost:
             raise ClosedEarly
-        self._begin()
-        self.transport.write(request)
-        while not self._head_complete:
-            await self._wait()
-        return self._parser.get_status_code(), self._headers
+        if self._http.our_state is h11.DONE:
+            self._http.start_next_cycle()
+        self._is_answered = False
+        events = (request, h11.Data(data=body), h11.EndOfMessage())
+        self.transport.write(b"".join([self._http.send(event) or b"" for event in events]))
+        # RFC 9110 §15.2: "A client MUST be able to parse one or more 1xx responses received prior to a final
+        # response".
+        while not isinstance(event := await self._next_event(), h11.Response):
+            pass
+        headers: dict[str, str] = {}
+        for name, value in event.headers:
+            key, text = name.decode("ascii"), value.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        self._is_gzip, self._gzip = headers.get("content-encoding", "").lower() == "gzip", None
+        return event.status_code, headers
 
     async def read(self) -> bytes:
-        """The next bytes of the body; none at its end. Raises `CutShort` and `NotHttp`."""
-        while True:
-            while not self._body and not self._complete:
-                await self._wait()
-            part, at_end = bytes(self._body), self._complete
-            self._body.clear()
-            if not self._lost:
-                self.transport.resume_reading()
-            part = self._unpacked(part, at_end=at_end)
-            if part or at_end:
+        """The next bytes of the body, all that have arrived; none at its end. Raises `CutShort` and
+        `NotHttp`."""
+        while self._http.their_state is h11.SEND_BODY:
+            parts = []
+            event: _Event = await self._next_event()
+            while isinstance(event, h11.Data):
+                parts.append(event.data)
+                event = self._parse()
+            part = b"".join(parts)
+            if self._is_gzip:
+                part = self._decompress(part, at_end=isinstance(event, h11.EndOfMessage))
+            if part:
                 return part
+        return b""
 
     async def read_all(self) -> bytes:
         """The whole body. Raises `CutShort` and `NotHttp`."""
@@ -101,36 +115,71 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _unpacked(self, part: bytes, *, at_end: bool) -> bytes:
+    def _decompress(self, part: bytes, *, at_end: bool) -> bytes:
         if self._gzip is None:
-            return part
+            if not part:
+                # The body of a response that names a compression may be empty nevertheless.
+                return b""
+            self._gzip = zlib.decompressobj(_GZIP)
         try:
             content = self._gzip.decompress(part)
         except zlib.error:
             raise NotHttp from None
+        if self._gzip.unused_data:
+            raise NotHttp
         if at_end and not self._gzip.eof:
             raise CutShort
         return content
 
-    async def _wait(self) -> None:
-        """Wait for any change. Raises what ended the connection."""
-        if self._failure is not None:
-            raise self._failure
-        self._waiter = asyncio.get_running_loop().create_future()
+    async def _next_event(self) -> h11.Event:
+        """The next event of the response. Raises what ended the connection."""
+        while (event := self._parse()) is h11.NEED_DATA:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if isinstance(event, type):
+            # h11 pauses at bytes that belong to no response.
+            raise NotHttp
+        return event
+
+    def _parse(self) -> _Event:
+        """The next event among the bytes that have arrived, or `h11.NEED_DATA`. Raises what ended the
+        connection."""
+        if self._buffer:
+            self._http.receive_data(bytes(self._buffer))
+            self._buffer.clear()
+            if not self._is_lost:
+                self.transport.resume_reading()
         try:
-            await self._waiter
-        finally:
-            self._waiter = None
+            event = self._http.next_event()
+        except h11.RemoteProtocolError:
+            raise NotHttp from None
+        if event is not h11.NEED_DATA:
+            return event
+        if self._http.their_state is h11.SEND_RESPONSE:
+            # h11 decides at the end of the head, which other protocols never send.
+            begin = self._http.trailing_data[0][: len(_BEGIN)]
+            if not _BEGIN.startswith(begin):
+                raise NotHttp
+        if not self._is_lost:
+            return event
+        if not self._is_answered:
+            raise ClosedEarly
+        if self._is_reset:
+            raise CutShort
+        try:
+            # RFC 9112 §6.3: "the message body length is determined by the number of octets received prior to
+            # the server closing the connection".
+            self._http.receive_data(b"")
+            return self._http.next_event()
+        except h11.RemoteProtocolError:
+            raise CutShort from None
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    def _fail(self, error: ConnectionError) -> None:
-        self._failure = self._failure or error
-        self._keeps_alive = False
-        self.abort()
-        self._wake()
 
     # asyncio.Protocol
 
@@ -141,56 +190,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        self._received += len(data)
-        if self._complete or (not self._head_complete and self._received > _LONGEST_HEAD):
-            self._fail(NotHttp())
-            return
-        try:
-            self._parser.feed_data(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._fail(NotHttp())
-            return
-        if len(self._body) > _MOST_BUFFERED:
+        self._is_answered = True
+        self._buffer += data
+        if len(self._buffer) > _MOST_BUFFERED:
             self.transport.pause_reading()
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
-        self._lost = True
-        if self._head_complete and self._until_close and exc is None:
-            self._complete = True
-        if not self._complete and self._failure is None:
-            self._failure = CutShort() if self._received else ClosedEarly()
+        self._is_lost, self._is_reset = True, exc is not None
         self._wake()
-
-    # httptools' callbacks
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header field."""
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
-
-    def on_headers_complete(self) -> None:
-        """The end of the head; an interim response (RFC 9110 §15.2) is skipped."""
-        status = self._parser.get_status_code()
-        if status < 200:
-            return
-        self._head_complete = True
-        # RFC 9112 §6.3: "the message body length is determined by the number of octets received prior to the
-        # server closing the connection".
-        has_length = "content-length" in self._headers or "transfer-encoding" in self._headers
-        self._until_close = not has_length and status not in (204, 304)
-        if self._headers.get("content-encoding", "").lower() == "gzip":
-            self._gzip = zlib.decompressobj(_GZIP)
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the body."""
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        """The end of a response."""
-        if not self._head_complete:
-            self._headers = {}
-            return
-        self._complete = True
-        self._keeps_alive = self._parser.should_keep_alive()

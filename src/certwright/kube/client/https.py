@@ -1,13 +1,12 @@
 """HTTPS transport to an API server.
 
 aiohttp would cost every command of the command line 0.2 s to load, see
-docs/decisions/2026-11-23-api-client-by-our-own-http.md.
+docs/decisions/2026-11-27-api-client-on-h11.md.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import ssl
 from collections import deque
@@ -15,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from urllib.parse import parse_qs
 
+import h11
 import msgspec
 
 from certwright.kube.api.errors import NoCredentials, Unreachable, Untrusted
@@ -45,10 +45,8 @@ _CONNECTIONS = 100
 # An idle connection is used again for that long: shorter than servers and firewalls keep theirs.
 _IDLE_S = 15.0
 
-_BREAK = re.compile(r"[\r\n\0]")
-
 # RFC 9110 §9.2.2: these may be repeated when a kept connection turns out to be closed.
-_IDEMPOTENT = frozenset(("GET", "PUT", "DELETE"))
+_IDEMPOTENT = frozenset((b"GET", b"HEAD", b"PUT", b"DELETE"))
 
 
 class _Idle(msgspec.Struct, frozen=True):
@@ -130,13 +128,13 @@ class HttpsTransport:
         is_watch = _is_watch(target)
         if is_watch:
             headers = {**headers, HEARTBEAT: str(self._heartbeat_s)}
-        message = self._message(method, target, headers, body)
+        request = self._message(method, target, headers, body)
         with _unreachable(self._server):
             async with asyncio.timeout(_WATCH_SILENCE_S if is_watch else REQUEST_S):
                 await self._room.acquire()
                 lease, streams = _Lease(self), False
                 try:
-                    status, fields = await self._send(lease, check, method, message)
+                    status, fields = await self._send(lease, check, request, body)
                     if is_watch and status == 200:
                         streams = True
                         beat_s = self._heartbeat_s if HEARTBEAT in fields else None
@@ -147,7 +145,7 @@ class HttpsTransport:
                         lease.end()
 
     async def _send(
-        self, lease: _Lease, check: Callable[[], None], method: str, message: bytes
+        self, lease: _Lease, check: Callable[[], None], request: h11.Request, body: bytes
     ) -> tuple[int, dict[str, str]]:
         """Send the request on a kept connection, or on a new one, if `check` raises nothing."""
         kept = self._kept()
@@ -155,17 +153,17 @@ class HttpsTransport:
             lease.take(kept, self._tls)
             check()
             try:
-                return await kept.response(message)
+                return await kept.response(request, body)
             except ClosedEarly:
                 # The server closed it while it was idle.
-                if method not in _IDEMPOTENT:
+                if request.method not in _IDEMPOTENT:
                     raise
         tls = self._tls
         async with asyncio.timeout(CONNECT_S):
             connection = await dial(self._endpoint, tls=tls, server_name=self._server_name, proxy=self._proxy)
         lease.take(connection, tls)
         check()
-        return await connection.response(message)
+        return await connection.response(request, body)
 
     def _kept(self) -> Connection | None:
         """The connection that was used last, if one is open; drops those of former TLS settings."""
@@ -196,20 +194,21 @@ class HttpsTransport:
         while self._idle:
             self._idle.pop().connection.abort()
 
-    def _message(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> bytes:
-        """The request's bytes (RFC 9112 §3). Raises `ValueError` for a line break in a header or target."""
+    def _message(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> h11.Request:
+        """The request without its body. Raises `ValueError` for a line break in a header or the target."""
         path = f"{self._endpoint.path}{target}"
-        lines = []
+        fields = {"host": self._endpoint.authority, "accept-encoding": "gzip", **headers}
+        if body or method not in ("GET", "HEAD", "DELETE"):
+            fields["content-length"] = str(len(body))
         if self._proxy and not self._endpoint.secure:
             path = f"http://{self._endpoint.authority}{path}"
-            lines = proxy_authorization(endpoint(self._proxy))
-        fields = {"host": self._endpoint.authority, "accept-encoding": "gzip", **headers}
-        if body or method not in ("GET", "DELETE"):
-            fields["content-length"] = str(len(body))
-        lines = [f"{method} {path} HTTP/1.1", *lines, *(f"{name}: {value}" for name, value in fields.items())]
-        if any(_BREAK.search(line) for line in lines) or " " in path:
-            raise ValueError("a header or the target of a request contains a line break or space")
-        return "\r\n".join((*lines, "", "")).encode("latin-1") + body
+            fields |= proxy_authorization(endpoint(self._proxy))
+        try:
+            return h11.Request(method=method, target=path, headers=list(fields.items()))
+        except (h11.LocalProtocolError, UnicodeEncodeError):
+            # h11 quotes the header, which may be a token.
+            sentence = "a header or the target of a request contains a line break, space or illegal character"
+            raise ValueError(sentence) from None
 
     async def _credential(self, login: Login) -> Credential:
         try:

@@ -36,6 +36,7 @@ class Throttle:
 
     def __init__(self, clock: Clock, *, qps: float, burst: int) -> None:
         self._clock = clock
+        self.qps = qps
         self._every_s = 1.0 / qps
         self._burst_s = (burst - 1) * self._every_s
         self._next = -math.inf
@@ -96,15 +97,30 @@ class ThrottledTransport:
 
 
 async def lift_where_fair(transport: Transport, throttle: Throttle, clock: Clock, user_agent: str) -> None:
-    """Query whether the server has priority and fairness, until it responds, and lift the limit if so."""
+    """Query whether the server has priority and fairness, until it responds, and lift the limit if so; log
+    that the limit stays in force otherwise.
+
+    Source: client-go `util/flowcontrol.IsEnabled`, which sends the same request.
+    """
+    is_reported = False
     while True:
         try:
-            answer = await transport.request("HEAD", "/livez/ping", headers={"user-agent": user_agent})
-        except Unreachable:
+            response = await transport.request("HEAD", "/livez/ping", headers={"user-agent": user_agent})
+        except Unreachable as error:
+            if not is_reported:
+                is_reported = True
+                _log.info("requests are limited until the API server responds: %s", error)
             await clock.sleep(_RETRY_S)
             continue
-        await whole_body(answer)
-        if _FAIRNESS in answer.headers:
+        await whole_body(response)
+        if _FAIRNESS in response.headers:
             throttle.lift()
-            _log.debug("the API server shares its time fairly: requests are not limited here")
+            _log.debug("requests are not limited: the API server has priority and fairness")
+        else:
+            _log.info(
+                "requests are limited to %g per second (--kube-api-qps): the API server does not announce "
+                "priority and fairness (HEAD /livez/ping: status %d)",
+                throttle.qps,
+                response.status,
+            )
         return
