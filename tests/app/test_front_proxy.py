@@ -121,7 +121,7 @@ async def trust_of(client: Client) -> dict[str, str]:
         )
 
     await eventually(is_published)
-    return (await client.get(CONFIG_MAPS, TRUST, "kube-system")).data
+    return dict((await client.get(CONFIG_MAPS, TRUST, "kube-system")).data)
 
 
 async def test_an_aggregated_server_learns_the_user_from_the_proxy_only(tmp_path: Path) -> None:

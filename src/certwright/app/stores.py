@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from certwright.app import shared_files
-from certwright.app.encryption import new_seal
+from certwright.app.encryption import FILE_NAME, new_seal
 from certwright.app.options import EtcdOptions, ServeOptions, StartError
 from certwright.kube.apiserver.model import objects
 from certwright.kube.store.contract import Row, Store, StoreError
@@ -33,7 +33,13 @@ async def open_store(options: ServeOptions) -> Store:
     try:
         if is_etcd(options):
             return await _open_etcd(options)
-        return await open_sqlite(sqlite_path(options), seal=new_seal(options), check=check_row)
+        keys = (options.data_dir / FILE_NAME, options.data_dir / "pki" / "sa.key")
+        return await open_sqlite(
+            sqlite_path(options),
+            seal=new_seal(options),
+            check=check_row,
+            expects_rows=any(key.exists() for key in keys),
+        )
     except StoreError as error:
         raise StartError(str(error)) from error
 

@@ -112,6 +112,28 @@ async def test_a_store_that_lost_commits_is_refused_until_its_mark_is_removed(
     assert await rows(crashed) < 5
 
 
+@pytest.mark.parametrize("mark", ["missing", "empty"])
+@pytest.mark.parametrize("harm", [empty, delete_log])
+async def test_a_store_without_rows_is_refused_where_a_server_has_worked_before(
+    path: Path, tmp_path: Path, harm: Callable[[Path], None], mark: str
+) -> None:
+    crashed = await killed(path, tmp_path / "crashed")
+    harm(crashed)
+    if mark == "missing":
+        mark_file(crashed).remove()
+    else:
+        mark_file(crashed).path.write_bytes(b"")
+    for _ in range(2):
+        with pytest.raises(Damaged, match=r"holds nothing, although .* to begin with an empty store, remove"):
+            await open_sqlite(crashed, expects_rows=mark == "missing")
+    for file in crashed.parent.iterdir():
+        file.unlink()
+    store = await open_sqlite(crashed, expects_rows=True)
+    await store.close()
+    # One that ended before its first write starts.
+    await (await open_sqlite(crashed, expects_rows=True)).close()
+
+
 async def test_a_store_that_was_killed_starts_with_its_mark(path: Path, tmp_path: Path) -> None:
     assert await rows(await killed(path, tmp_path / "crashed")) == 5
 

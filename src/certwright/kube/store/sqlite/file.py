@@ -112,10 +112,13 @@ def mark_file(path: Path) -> MarkFile:
     return MarkFile(path.with_name(f"{path.name}.mark"), str(path))
 
 
-def open_files(path: Path, seal: Seal | None = None, begin_at: int = 0) -> Files:
+def open_files(
+    path: Path, seal: Seal | None = None, begin_at: int = 0, *, expects_rows: bool = False
+) -> Files:
     """Open a store, or create one if the file is missing or empty. Performs file I/O.
 
-    Rows are sealed as `seal` requires when this returns.
+    Rows are sealed as `seal` requires when this returns. `expects_rows`: a server has worked here before, so
+    a file without rows is refused, and a missing one is logged.
 
     Raises `Unavailable` (no permission, disk full, in use by another process) and `Damaged`.
     """
@@ -127,17 +130,27 @@ def open_files(path: Path, seal: Seal | None = None, begin_at: int = 0) -> Files
     except OSError as error:
         raise _cannot_open(path, error) from error
     try:
-        return _open_locked(path, lock, seal, begin_at)
+        return _open_locked(path, lock, seal, begin_at, expects_rows=expects_rows)
     except BaseException:
         lock.release()
         raise
 
 
-def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -> Files:
+def _open_locked(
+    path: Path, lock: FileLock, seal: Seal | None, begin_at: int, *, expects_rows: bool
+) -> Files:
     try:
         marks = mark_file(path)
         if (known := marks.read()) is not None:
             _check_present(path, marks, known)
+            expects_rows = False  # a server that ended before its first write
+        elif marks.path.exists() or (path.exists() and expects_rows):
+            expects_rows = True
+            if not path.exists() or not path.stat().st_size:
+                raise _without_rows(path, marks)
+        elif expects_rows:
+            expects_rows = False
+            _log.warning("%s is new, although a server has worked here before: its keys exist", path)
         _make_private(path)
         _check_header(path)
         # Opened and closed once first: this recovers what a crash has left and removes the log, which can be
@@ -146,6 +159,8 @@ def _open_locked(path: Path, lock: FileLock, seal: Seal | None, begin_at: int) -
             check_identity(setup, path)
             setup.execute("PRAGMA journal_mode = WAL")
             (revision,) = _check_readable(setup, path)
+            if expects_rows and revision == 0:
+                raise _without_rows(path, marks)
             store = _identify(setup, marks, known, revision)
             if revision == 0 and begin_at:
                 setup.execute("UPDATE rows SET revision = ? WHERE bucket = '' AND name = ''", (begin_at,))
@@ -168,6 +183,14 @@ def _check_present(path: Path, marks: MarkFile, known: Mark) -> None:
         raise marks.refusal(known, f"{path} is missing") from None
     if not size:
         raise marks.refusal(known, f"{path} is empty")
+
+
+def _without_rows(path: Path, marks: MarkFile) -> Damaged:
+    return Damaged(
+        f"{path} is missing or holds nothing, although a server has worked here before: put the right files"
+        f" back, or run `certwright restore --force` with a backup; to begin with an empty store, remove"
+        f" {path}, {path.name}-wal and {marks.path.name}"
+    )
 
 
 def _identify(connection: sqlite3.Connection, marks: MarkFile, known: Mark | None, revision: int) -> str:

@@ -50,16 +50,17 @@ async def open_sqlite(
     seal: Seal | None = None,
     check: Check | None = None,
     begin_at: int = 0,
+    expects_rows: bool = False,
     window_bytes: int = MAX_BYTES,
 ) -> SqliteStore:
     """Open the store in a file, or create it; its folder must exist.
 
-    `begin_at`: the revision of a new store. `seal`: how rows are sealed in the file; None: not at all. Rows
-    that do not conform yet are rewritten first. `check`: the test that readable rows pass. `window_bytes`:
-    how much of the recent past can still be watched and listed. The file and those beside it are readable by
-    their owner only. Raises `Unavailable` and `Damaged`.
+    `begin_at`: the revision of a new store. `expects_rows`: see `open_files`. `seal`: how rows are sealed in
+    the file; None: not at all. Rows that do not conform yet are rewritten first. `check`: the test that
+    readable rows pass. `window_bytes`: how much of the recent past can still be watched and listed. The file
+    and those beside it are readable by their owner only. Raises `Unavailable` and `Damaged`.
     """
-    files = await asyncio.to_thread(open_files, path, seal, begin_at)
+    files = await asyncio.to_thread(open_files, path, seal, begin_at, expects_rows=expects_rows)
     return SqliteStore(files, seal=seal, check=check, window_bytes=window_bytes)
 
 
