@@ -223,3 +223,19 @@ def test_usages_are_the_23_of_the_api() -> None:
 
 def test_the_schema_of_a_kind_begins_with_what_every_object_has() -> None:
     assert list(object_schema(CERTIFICATES.type)["properties"])[:3] == ["apiVersion", "kind", "metadata"]
+
+
+GO_INT32 = {"renewBeforePercentage", "revisionHistoryLimit", "port", "weight"}
+"""The fields of cert-manager's types, and of the Kubernetes types in them, that are an int32 in Go."""
+
+
+@pytest.mark.parametrize("kind", CRDS)
+def test_numbers_of_clients_with_32_bits_are_bounded(kind: str) -> None:
+    integers = {
+        path: (schema.get("minimum", -(2**63)), schema.get("maximum", 2**63 - 1))
+        for path, schema in _walk(_schema(kind))
+        if schema.get("type") == "integer"
+    }
+    for path, (low, high) in integers.items():
+        is_int32 = path.rpartition(".")[2] in GO_INT32
+        assert (low >= -(2**31) and high < 2**31) == is_int32, path

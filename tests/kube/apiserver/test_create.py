@@ -7,6 +7,7 @@ import itertools
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from certwright.kube.util.http_messages import Identity
@@ -16,6 +17,7 @@ from kube.apiserver.callers import (
     CERTIFICATES,
     CONFIG_MAPS,
     CRDS,
+    JSON_PATCH,
     MERGE,
     SECRETS,
     THING,
@@ -311,3 +313,84 @@ async def test_a_signing_request_must_be_sound_and_as_the_request_says(
     assert answer.status == 406
     assert answer.message.startswith('admission webhook "webhook.cert-manager.io" denied the request: ')
     assert f'spec.request: Invalid value: \\"<signing request>\\": {words}'.encode() in answer.body
+
+
+NUMBERS = {
+    "count": {"type": "integer"},
+    "f": {"type": "number"},
+    "port": {"x-kubernetes-int-or-string": True},
+    "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "whole": {"type": "integer", "default": 7.0},
+}
+WAYS = {
+    "POST": ("POST", THINGS, "application/json"),
+    "merge": ("PATCH", f"{THINGS}/a", MERGE),
+    "JSON patch": ("PATCH", f"{THINGS}/a", JSON_PATCH),
+    "apply": ("PATCH", f"{THINGS}/a?fieldManager=a", "application/apply-patch+yaml"),
+}
+MAX = 2**63 - 1
+GOOGOL = "1" + "0" * 400
+NOT_AN_INTEGER = 'spec.count: Invalid value: "number": spec.count in body must be of type integer: "number"'
+
+
+async def _with_numbers(api: Api) -> None:
+    crd = thing_crd()
+    crd["spec"]["versions"][0].pop("selectableFields")
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = {
+        "type": "object",
+        "properties": NUMBERS,
+    }
+    await api.ok("POST", CRDS, crd)
+
+
+@pytest.mark.parametrize(
+    ("spec", "result"),
+    [
+        pytest.param(f'{{"count":{MAX}}}', {"count": MAX}, id="the largest int64"),
+        pytest.param(f'{{"count":{-MAX - 1}}}', {"count": -MAX - 1}, id="the smallest int64"),
+        pytest.param(f'{{"count":{MAX + 1}}}', NOT_AN_INTEGER, id="one more than int64 has"),
+        pytest.param(f'{{"count":{-MAX - 2}}}', NOT_AN_INTEGER, id="one less than int64 has"),
+        pytest.param('{"count":1e3}', {"count": 1000}, id="an exponent"),
+        pytest.param('{"count":-0}', {"count": 0}, id="minus zero"),
+        pytest.param('{"count":1.5}', NOT_AN_INTEGER, id="a fraction"),
+        pytest.param('{"count":1e19}', NOT_AN_INTEGER, id="an exponent beyond int64"),
+        pytest.param(f'{{"f":{MAX + 1}}}', {"f": 2.0**63}, id="a number has no bound but float64"),
+        pytest.param(f'{{"port":{MAX + 1}}}', "must be of type integer,string", id="a port beyond int64"),
+        pytest.param(f'{{"free":{{"a":[{MAX + 1}]}}}}', {"free": {"a": [2.0**63]}}, id="no schema"),
+        pytest.param(f'{{"free":{{"a":[{GOOGOL}]}}}}', "too large", id="an integer beyond float64"),
+        pytest.param('{"free":{"a":1e400}}', "too large", id="an exponent beyond float64"),
+        pytest.param(f'{{"free":{{"a":"{GOOGOL}"}}}}', {"free": {"a": GOOGOL}}, id="text with many digits"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_number_is_stored_only_if_go_decodes_it(
+    api: Api, spec: str, result: dict[str, Any] | str, way: str
+) -> None:
+    await _with_numbers(api)
+    body = f'{{"apiVersion":"test.dev/v1","kind":"Thing","metadata":{{"name":"a"}},"spec":{spec}}}'
+    if way in ("merge", "JSON patch"):
+        await api.ok("POST", THINGS, {**THING, "metadata": {"name": "a"}, "spec": {}})
+    if way == "JSON patch":
+        body = f'[{{"op":"replace","path":"/spec","value":{spec}}}]'
+    method, target, media = WAYS[way]
+    response = await api.raw(method, target, body.encode(), content_type=media)
+    if way == "apply" and result == "too large":
+        result = {"free": {"a": "1e400"}} if "1e400" in spec else {"free": {"a": [GOOGOL]}}
+    if isinstance(result, str):
+        assert response.status in (400, 422)
+        assert result in msgspec.json.decode(response.body)["message"]
+    else:
+        assert response.status in (200, 201), response.body
+        assert msgspec.json.decode(response.body)["spec"] == {**result, "whole": 7}
+        assert b'"whole":7.' not in response.body
+
+
+@pytest.mark.parametrize(
+    "text", ["0xFFFFFFFFFFFFFFFF", "0o1777777777777777777777", "18_446_744_073_709_551_615"]
+)
+async def test_forms_of_integers_in_yaml_are_bounded_too(api: Api, text: str) -> None:
+    await _with_numbers(api)
+    body = f"apiVersion: test.dev/v1\nkind: Thing\nmetadata: {{name: a}}\nspec: {{count: {text}}}\n"
+    response = await api.raw("POST", THINGS, body.encode(), content_type="application/yaml")
+    assert response.status == 422
+    assert NOT_AN_INTEGER in msgspec.json.decode(response.body)["message"]

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.kube.api.yaml_reader import MAX_DEPTH, Repeat, YamlError, load, load_all
-from certwright.kube.api.yaml_scalars import tidy
+from certwright.kube.api.yaml_scalars import may_exceed_int64, tidy
 from certwright.kube.api.yaml_writer import write_yaml
 
 __all__ = ["Document", "DocumentError", "Repeat", "read_documents", "read_first", "read_value", "write_yaml"]
@@ -83,13 +83,13 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
     """The first value of a YAML or JSON text, None if it is empty, and its duplicate keys.
 
     Kubernetes reads applied configurations in this way: later documents are ignored, the last of equal keys
-    wins. Raises `ValueError` with a sentence.
+    wins, integers beyond int64 are floats, numbers beyond float64 text. Raises `ValueError` with a sentence.
     """
     text = text.removeprefix(b"\xef\xbb\xbf")
     if (value := _as_programs_write(text)) is not None:
         return value, []
     decoded, repeats = _decoded(text), list[Repeat]()
-    if decoded.lstrip()[:1] == "{":
+    if decoded.lstrip()[:1] == "{" and not may_exceed_int64(text):
         try:
             values = list(_json_values(decoded))
             if len(values) == 1:
@@ -105,7 +105,7 @@ def _as_programs_write(text: bytes) -> dict[str, Any] | None:
 
     So no key is duplicate. None for any other text.
     """
-    if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH:
+    if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH or may_exceed_int64(text):
         return None
     try:
         value: dict[str, Any] = _decode(text)

@@ -49,8 +49,11 @@ def _number(digits: str, text: str) -> Scalar:
     if match := _INT.fullmatch(digits):
         value = _integer(match[2])
         value = -value if match[1] == "-" else value
-        if -(2**63) <= value < 2**64:
+        if -(2**63) <= value < 2**63:
             return value
+        if 0 < value < 2**64:
+            # yaml.v2 has uint64, whose JSON Go then reads as a float.
+            return float(value)
     if _FLOAT.fullmatch(digits):
         return tidy(float(digits), text)
     return text
@@ -72,6 +75,14 @@ def tidy(value: float, text: str) -> Scalar:
     if value in (float("inf"), float("-inf")):
         return text
     return int(value) if value.is_integer() and abs(value) < 2**63 else value
+
+
+_DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(code) in "0123456789" else code for code in range(256))
+
+
+def may_exceed_int64(text: bytes) -> bool:
+    """Whether a JSON text may have an integer beyond int64, which has 19 digits or more."""
+    return b"0" * 19 in text.translate(_DIGITS_AS_ZERO)
 
 
 def is_plain_text(text: str) -> bool:

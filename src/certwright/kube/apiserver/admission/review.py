@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import ApiError, Cause, Details
+from certwright.kube.apiserver.base.json_values import decode_as_go
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
@@ -226,7 +227,7 @@ def _patch(response: _Response) -> list[Any]:
     if response.patch_type not in (None, "JSONPatch"):
         raise BadReview(f'unsupported patch type "{response.patch_type}"')
     try:
-        operations = decode_json(base64.b64decode(response.patch, validate=True))
+        operations = decode_as_go(base64.b64decode(response.patch, validate=True))
     except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
         raise BadReview(f"received undecodable patch in webhook response: {error}") from None
     if type(operations) is not list:

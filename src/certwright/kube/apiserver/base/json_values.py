@@ -1,12 +1,67 @@
-"""JSON values: comparison, and messages about their types."""
+"""JSON values: numbers as Go reads them, comparison, and messages about types."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import msgspec
+
+from certwright.kube.api.yaml_scalars import may_exceed_int64
 
 _encode = msgspec.json.Encoder().encode
 encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 """The same bytes for equal values, in any order of their members."""
+
+_INT64 = range(-(2**63), 2**63)
+_TOO_LARGE = "a number is too large for 64 bits"
+
+
+def whole_as_integer(text: str) -> int | float:
+    """A number with a point or an exponent, as Go writes it after an untyped read: a whole one as an
+    integer. Raises `ValueError` beyond float64."""
+    value = _finite(text)
+    return int(value) if value.is_integer() and int(value) in _INT64 else value
+
+
+def _finite(text: str) -> float:
+    # msgspec's own parsing of numbers such as 1e300 takes 7 µs for each.
+    if math.isinf(value := float(text)):
+        raise ValueError(_TOO_LARGE)
+    return value
+
+
+_decode_untyped = msgspec.json.Decoder(float_hook=whole_as_integer).decode
+_decode_typed = msgspec.json.Decoder(float_hook=_finite).decode
+
+
+def decode_as_go(text: bytes, *, typed: bool = False) -> Any:
+    """A JSON value as Go decodes it without a type: whole numbers within int64 are integers, others floats.
+
+    `typed`: for a type of Go, where 1.0 is no integer. Raises `msgspec.MsgspecError` and `ValueError`.
+    """
+    return with_bounded_integers(_decode_typed(text) if typed else _decode_untyped(text), text)
+
+
+def with_bounded_integers(value: Any, text: bytes) -> Any:
+    """A value decoded from `text`, with integers beyond int64 as floats; changes it in place.
+
+    Raises `ValueError` for an integer beyond float64, because Go decodes no list that contains it.
+    """
+    return _bounded(value) if may_exceed_int64(text) else value
+
+
+def _bounded(value: Any) -> Any:
+    if type(value) is int and value not in _INT64:
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(_TOO_LARGE) from None
+    members = value.items() if type(value) is dict else enumerate(value) if type(value) is list else ()
+    for key, item in members:
+        if type(item) in (int, dict, list):
+            value[key] = _bounded(item)
+    return value
 
 
 def same(left: object, right: object) -> bool:

@@ -20,6 +20,7 @@ from typing import Any, Unpack
 import msgspec
 
 from certwright.kube.api.errors import InternalError
+from certwright.kube.apiserver.base.json_values import decode_as_go
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.crds.other_versions import OtherVersions
 from certwright.kube.apiserver.crds.reading import STORED_VERSION
@@ -120,7 +121,7 @@ class Conversions:
         who = f"conversion webhook for {definition.group}/{source}, Kind={definition.kind}"
         try:
             raw = await self._client.post(conversion.target, objects.encode_json(body), timeout_s=_TIMEOUT_S)
-            converted = _converted(objects.decode_json(raw), uid, f"apiextensions.k8s.io/{review}")
+            converted = _converted(decode_as_go(raw), uid, f"apiextensions.k8s.io/{review}")
         except (CallFailed, ValueError, msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise InternalError(f"{who} failed: {error}") from None
         if len(converted) != len(given):

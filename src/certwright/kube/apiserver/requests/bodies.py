@@ -6,7 +6,6 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", validation for unre
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +14,12 @@ import msgspec
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import BadRequest, invalid_object, not_supported
 from certwright.kube.api.quoting import holds_private_key, quoted
-from certwright.kube.apiserver.base.json_values import wrong_type
+from certwright.kube.apiserver.base.json_values import (
+    decode_as_go,
+    whole_as_integer,
+    with_bounded_integers,
+    wrong_type,
+)
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
@@ -25,28 +29,6 @@ from certwright.kube.apiserver.protobuf import codec
 
 _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
 _CUSTOM_TYPES = (JSON, YAML)
-
-
-def _number(text: str) -> int | float:
-    """A number with a point or an exponent: Go writes a whole one as an integer."""
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(_TOO_LARGE)
-    return int(value) if value.is_integer() and abs(value) < 2**63 else value
-
-
-def _finite(text: str) -> float:
-    """msgspec's own parsing of numbers such as 1e300 takes 7 µs for each."""
-    if math.isinf(value := float(text)):
-        raise ValueError(_TOO_LARGE)
-    return value
-
-
-_TOO_LARGE = "a number is too large for 64 bits"
-
-
-_decode_custom = msgspec.json.Decoder(float_hook=_number).decode
-_decode = msgspec.json.Decoder(float_hook=_finite).decode
 
 MAX_DEPTH = 200
 """Nesting limit of lists and objects; Go has 10,000, which no real object needs. YAML has less."""
@@ -58,10 +40,10 @@ def read_json(body: bytes, *, custom: bool = False) -> Any:
     `custom`: of a custom resource, where Kubernetes writes 1.0 as 1.
     """
     try:
-        value = _decode_custom(body) if custom else _decode(body)
+        value = decode_as_go(body, typed=not custom)
     except RecursionError:
         raise BadRequest(_TOO_DEEP) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         value = _read_laxly(body, error)
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_too_deep(value):
         raise BadRequest(_TOO_DEEP)
@@ -90,7 +72,8 @@ def _read_laxly(body: bytes, error: Exception) -> Any:
     """Invalid UTF-8 and escapes that are no characters are replaced, as Go does."""
     try:
         text = body.decode(errors="replace")
-        return _without_surrogates(json.loads(text, parse_float=_number, parse_constant=_no_constant))
+        value = json.loads(text, parse_float=whole_as_integer, parse_constant=_no_constant)
+        return _without_surrogates(with_bounded_integers(value, body))
     except RecursionError:
         raise BadRequest(_TOO_DEEP) from None
     except ValueError:

@@ -34,7 +34,7 @@ _ANYWHERE: Final = frozenset(
 _KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "string": _ANYWHERE | {"enum", "format", "minLength", "maxLength"},
     "boolean": _ANYWHERE,
-    "integer": _ANYWHERE | {"format"},
+    "integer": _ANYWHERE | {"format", "minimum", "maximum"},
     "array": _ANYWHERE
     | {"items", "minItems", "maxItems", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"},
     "object": _ANYWHERE | {"properties", "additionalProperties", "required", PRESERVE},
@@ -89,7 +89,7 @@ class _Types:
             return self._of_object(schema, depth, root=root)
         if kind == "array":
             return self._of_list(schema, depth)
-        return _text(schema) if kind == "string" else {"boolean": bool, "integer": int}[kind]
+        return _text(schema) if kind == "string" else _integer(schema) if kind == "integer" else bool
 
     def _of_list(self, schema: Schema, depth: int) -> Any:
         items, kind = schema.get("items"), schema.get("x-kubernetes-list-type", "atomic")
@@ -148,6 +148,13 @@ def _text(schema: Schema) -> Any:
     if not all(type(item) is str for item in allowed):
         raise _Unsaid
     return _ONE_OF[tuple(allowed)]
+
+
+def _integer(schema: Schema) -> Any:
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if not all(bound is None or type(bound) is int for bound in (low, high)):
+        raise _Unsaid
+    return int if low is None and high is None else Annotated[int, msgspec.Meta(ge=low, le=high)]
 
 
 def _bounded(kind: Any, low: Any, high: Any) -> Any:

@@ -57,6 +57,10 @@ def simple_type(schema: Schema) -> type | None:
     return None
 
 
+_MAX_SAFE = 2**53 - 1
+"""Up to here every whole number is a float64 too; beyond it Kubernetes takes no float for an integer."""
+
+
 # --- types ------------------------------------------------------------------------------------------------
 
 
@@ -94,7 +98,7 @@ def _type_check(types: tuple[str, ...], form: str, *, nullable: bool) -> Check:
         kind = type(value)
         if kind in allowed or (value is None and nullable):
             return
-        if kind is float and takes_whole_floats and value.is_integer():
+        if kind is float and takes_whole_floats and value.is_integer() and abs(value) <= _MAX_SAFE:
             return
         errors.append(_type_error(path, value, types, form))
 
@@ -279,7 +283,11 @@ def _divides(value: float, factor: float) -> bool:
         return value % factor == 0
     # The way round in which Kubernetes rounds.
     quotient = 1 / factor * value if factor < 1 else value / factor
-    return isfinite(quotient) and quotient.is_integer()
+    if not abs(quotient) <= _MAX_SAFE:
+        return False
+    # A positive quotient may exceed a whole number by its rounding error (swag, IsFloat64AJSONInteger).
+    excess = quotient - int(quotient)
+    return excess == 0 or (quotient >= 1 and excess / (quotient + int(quotient)) < 1e-9)
 
 
 def _upper(*, exclusive: bool) -> _Rule:

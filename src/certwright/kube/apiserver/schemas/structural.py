@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import FieldError, invalid
+from certwright.kube.apiserver.base.json_values import decode_as_go
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.base.ratchet import Ratchet
 from certwright.kube.apiserver.cel import rules as cel_rules
@@ -77,7 +78,7 @@ class Schema:
     @property
     def openapi(self) -> dict[str, Any]:
         """The schema as it was given, for documentation; a new copy each time."""
-        decoded: dict[str, Any] = msgspec.json.decode(self._encoded)
+        decoded: dict[str, Any] = decode_as_go(self._encoded)
         return decoded
 
     @property
