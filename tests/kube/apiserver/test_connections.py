@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.api.errors import TooManyRequests, Unavailable
+from certwright.kube.apiserver.auth.impersonation import service_account, service_account_groups
 from certwright.kube.apiserver.http import protocol
 from certwright.kube.apiserver.http.connections import (
     Connection,
@@ -19,6 +20,8 @@ from certwright.kube.apiserver.http.connections import (
     Connections,
     limits_within_files,
 )
+from certwright.kube.apiserver.http.fairness import flow_of
+from certwright.kube.util.http_messages import Identity
 from kube.apiserver.callers import CONFIG_MAPS, StartApi
 from kube.apiserver.over_tls import FOR_EVER, Served, head, is_closed, served
 from support.waiting import until
@@ -75,6 +78,39 @@ def test_a_user_has_a_bounded_number_of_connections() -> None:
     sockets.known("b")
     mine[0].release()
     sockets.known("a")
+
+
+def test_a_new_flow_displaces_the_newest_connection_of_the_largest_one() -> None:
+    sockets = Sockets(total=64)
+    large = [sockets.known(user, f"10.0.{user}.{number}") for user in "123" for number in range(13)]
+    large.append(sockets.known("1", "10.0.9.9"))  # 40 in all
+    for number in range(10):
+        sockets.known("late", f"10.0.4.{number}")
+    assert len(sockets.closed) == 10
+    assert set(sockets.closed) == {"of 1", "of 2", "of 3"}
+    # From equal shares on nobody's connection makes room.
+    with pytest.raises(Unavailable):
+        sockets.known("late", "10.0.5.1")
+    assert len(sockets.closed) == 10
+
+
+@pytest.mark.parametrize(
+    ("name", "flow"),
+    [
+        ("jane", "jane"),
+        ("system:serviceaccount:team:a", "system:serviceaccounts:team"),
+        ("system:serviceaccount:team:b", "system:serviceaccounts:team"),
+        (
+            "system:serviceaccount:cert-manager:cert-manager",
+            "system:serviceaccount:cert-manager:cert-manager",
+        ),
+        ("system:serviceaccount:", "system:serviceaccount:"),
+    ],
+)
+def test_the_service_accounts_of_a_namespace_share_a_flow(name: str, flow: str) -> None:
+    account = service_account(name)
+    groups = service_account_groups(name) if account is not None else ()
+    assert flow_of(Identity(name, groups=groups)) == flow
 
 
 def test_privileged_users_have_a_reserve() -> None:
@@ -174,8 +210,8 @@ async def test_one_user_with_thousands_of_watches_keeps_nobody_out(
             writer.write(head("GET", f"{CONFIG_MAPS}?watch=1", authorization="Bearer greedy"))
             async with asyncio.timeout(FOR_EVER):
                 statuses.append((await reader.readline()).split()[1])
-        assert statuses == [b"200"] * SCALED.per_user + [b"429"] * (FLOOD // 4 - SCALED.per_user)
-        assert it.api.server.open_watches == SCALED.per_user
+        assert statuses == [b"200"] * SCALED.per_flow + [b"429"] * (FLOOD // 4 - SCALED.per_flow)
+        assert it.api.server.open_watches == SCALED.per_flow
         await alive(it)
         reader, writer = await it.connect()
         writer.write(head("GET", "/livez", authorization="Bearer polite"))

@@ -28,9 +28,9 @@ class Identity(msgspec.Struct, frozen=True):
 class Caller(Protocol):
     """The connection on which requests arrive."""
 
-    def identify(self, user: str, *, is_privileged: bool) -> None:
-        """Record the user of the connection. Raises `resources.errors.ApiError`: the user, or all users
-        together, have too many connections."""
+    def identify(self, flow: str, *, is_privileged: bool) -> None:
+        """Record the flow of the connection: its user, or the ServiceAccounts of a namespace. Raises
+        `resources.errors.ApiError`: the flow, or all together, have too many connections."""
 
 
 class Request(msgspec.Struct):

@@ -3,8 +3,9 @@
 A connection counts from the moment its socket is accepted, before TLS. Until a request on it has been
 authenticated it is *unidentified*. Unidentified connections have a separate limit, within which a new one
 displaces the oldest of the address with the most of them. So connections that send nothing never keep a new
-client out. Identified ones are limited per user, and leave a reserve that only `system:masters` and the
-controllers' ServiceAccounts use.
+client out. Identified ones are limited per flow: a user, or the ServiceAccounts of a namespace. They leave a
+reserve that only `system:masters` and the controllers' ServiceAccounts use. When all flows together have
+reached their limit, a connection of a flow with fewer displaces the newest of the flow with the most.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identified(self) -> int:
-        """The limit for all unprivileged users together."""
+        """The limit for all unprivileged flows together."""
         return max(1, self.total - self.unidentified - self.reserve)
 
     @property
-    def per_user(self) -> int:
-        """The limit for one unprivileged user."""
+    def per_flow(self) -> int:
+        """The limit for one unprivileged flow."""
         return max(1, self.total // 4)
 
     @property
@@ -74,25 +75,25 @@ def limits_within_files(limits: ConnectionLimits) -> ConnectionLimits:
 class Connection:
     """One accepted socket. `close` ends it, also during its handshake."""
 
-    __slots__ = ("_table", "address", "close", "is_privileged", "user")
+    __slots__ = ("_table", "address", "close", "flow", "is_privileged")
 
     def __init__(self, table: Connections, address: str, close: Callable[[], None]) -> None:
         self._table = table
         self.address = address
         self.close = close
-        self.user = ""
+        self.flow = ""
         self.is_privileged = False
 
     @property
     def is_identified(self) -> bool:
         """Whether a request on it has been authenticated."""
-        return bool(self.user)
+        return bool(self.flow)
 
-    def identify(self, user: str, *, is_privileged: bool) -> None:
-        """Record the user of its requests. Raises `TooManyRequests` where the user has too many connections,
-        and `Unavailable` where all users together have."""
-        if self.user != user or self.is_privileged != is_privileged:
-            self._table.identify(self, user, is_privileged=is_privileged)
+    def identify(self, flow: str, *, is_privileged: bool) -> None:
+        """Record the flow of its requests. Raises `TooManyRequests` where the flow has too many connections,
+        and `Unavailable` where all flows together have."""
+        if self.flow != flow or self.is_privileged != is_privileged:
+            self._table.identify(self, flow, is_privileged=is_privileged)
 
     def release(self) -> None:
         """Stop counting it; idempotent."""
@@ -113,11 +114,11 @@ class Connections:
         self._unidentified: dict[str, dict[Connection, None]] = {}  # by address, the oldest first
         self._unidentified_count = 0
         self._by_address: Counter[str] = Counter()
-        self._by_user: Counter[str] = Counter()
+        self._by_flow: dict[str, dict[Connection, None]] = {}  # the unprivileged ones, the oldest first
         self.refused = 0
         """Sockets closed on accept."""
         self.displaced = 0
-        """Unidentified connections closed for newer ones."""
+        """Connections closed for newer ones."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -167,26 +168,45 @@ class Connections:
         oldest.close()
         return True
 
-    def identify(self, connection: Connection, user: str, *, is_privileged: bool) -> None:
+    def identify(self, connection: Connection, flow: str, *, is_privileged: bool) -> None:
         """See `Connection.identify`."""
         if connection not in self._all:
             return
         limits = self.limits
         if not is_privileged:
-            if self._by_user[user] >= limits.per_user and connection.user != user:
+            if len(self._by_flow.get(flow, ())) >= limits.per_flow and connection.flow != flow:
                 raise TooManyRequests(
-                    f'user "{user}" has {limits.per_user} connections open, please close some of them',
+                    f'"{flow}" has {limits.per_flow} connections open, please close some of them',
                     details=Details(retry_after_seconds=_RETRY_AFTER_S),
                 )
-            if self._by_user.total() >= limits.identified and not self._is_counted(connection):
+            is_full = sum(map(len, self._by_flow.values())) >= limits.identified
+            if is_full and not self._is_counted(connection) and not self._displace_of_largest(flow):
                 raise Unavailable(
                     "the server has as many connections as it takes, please try again later",
                     details=Details(retry_after_seconds=_RETRY_AFTER_S),
                 )
         self._uncount(connection)
-        connection.user, connection.is_privileged = user, is_privileged
+        connection.flow, connection.is_privileged = flow, is_privileged
         if not is_privileged:
-            self._by_user[user] += 1
+            self._by_flow.setdefault(flow, {})[connection] = None
+
+    def _displace_of_largest(self, flow: str) -> bool:
+        """Close the newest connection of the flow with the most, if `flow` has fewer with one more."""
+        largest = max(self._by_flow.values(), key=len)
+        if len(largest) <= len(self._by_flow.get(flow, ())) + 1:
+            return False
+        newest = next(reversed(largest))
+        if self.displaced % _LOG_EVERY == 0:
+            _log.warning(
+                'closed a connection of "%s", which has %d: all users together have as many connections as'
+                " the server takes",
+                newest.flow,
+                len(largest),
+            )
+        self.displaced += 1
+        self.release(newest)
+        newest.close()
+        return True
 
     def _is_counted(self, connection: Connection) -> bool:
         return connection.is_identified and not connection.is_privileged
@@ -194,7 +214,10 @@ class Connections:
     def _uncount(self, connection: Connection) -> None:
         """Subtract a connection from the counts of its kind."""
         if self._is_counted(connection):
-            _decrease(self._by_user, connection.user)
+            flow = self._by_flow[connection.flow]
+            del flow[connection]
+            if not flow:
+                del self._by_flow[connection.flow]
         elif not connection.is_identified:
             there = self._unidentified[connection.address]
             del there[connection]
@@ -208,10 +231,6 @@ class Connections:
             return
         self._uncount(connection)
         self._all.remove(connection)
-        _decrease(self._by_address, connection.address)
-
-
-def _decrease(counter: Counter[str], key: str) -> None:
-    counter[key] -= 1
-    if not counter[key]:
-        del counter[key]
+        self._by_address[connection.address] -= 1
+        if not self._by_address[connection.address]:
+            del self._by_address[connection.address]

@@ -1,9 +1,10 @@
 """Priority and fairness between users: which requests are answered now, queued, or rejected with 429.
 
-There are seats for each class of verbs (mutating, get, list, watch), of which a user gets a quarter at most;
-beyond them requests wait in a queue per user, and beyond that the answer is 429 with `Retry-After`.
-`system:masters` have reserved seats, and are never rejected. The controllers in this process, health and
-metrics do not wait at all.
+There are seats for each class of verbs (mutating, get, list, watch), of which a flow gets a quarter at most;
+beyond them requests wait in a queue per flow, and beyond that the answer is 429 with `Retry-After`. A flow is
+a user, or all ServiceAccounts of a namespace: a tenant may create any number of these. `system:masters` have
+reserved seats, and are never rejected. The controllers in this process, health and metrics do not wait at
+all.
 
 The seats of a list grow with the number of objects of its resource, and are kept until it has been sent. A
 watch keeps its seat until it is open.
@@ -22,6 +23,7 @@ import msgspec
 
 from certwright.kube.api.errors import Details, TooManyRequests
 from certwright.kube.apiserver.auth.auth import ANONYMOUS, MASTERS
+from certwright.kube.apiserver.auth.impersonation import service_account
 from certwright.kube.apiserver.http.fair_queues import Bounds, FairQueues, Flow, Refused
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry
@@ -115,8 +117,16 @@ def too_many() -> TooManyRequests:
     )
 
 
+def flow_of(user: Identity) -> str:
+    """The name of the user's flow."""
+    account = service_account(user.name)
+    if account is None or not _PRIVILEGED.isdisjoint(user.groups):
+        return user.name
+    return f"system:serviceaccounts:{account[0]}"
+
+
 def identify(caller: Caller, user: Identity, line: Line) -> None:
-    """Record the authenticated user of the connection. Raises `ApiError`: too many connections.
+    """Record the flow of the connection's authenticated user. Raises `ApiError`: too many connections.
 
     Health checks and metrics remain available on an unidentified connection.
     """
@@ -124,7 +134,7 @@ def identify(caller: Caller, user: Identity, line: Line) -> None:
         return
     is_privileged = not _PRIVILEGED.isdisjoint(user.groups)
     if is_privileged or not _is_free(line.verb, line.path):
-        caller.identify(user.name, is_privileged=is_privileged)
+        caller.identify(flow_of(user), is_privileged=is_privileged)
 
 
 def _is_free(verb: str, path: str) -> bool:
@@ -163,7 +173,7 @@ class Fairness:
         if level is None:
             return _NO_SEAT
         seats = await self._cost(route, query) if verb in _OF_MANY and route is not None else 1
-        key = (user.name, verb) if level is self._masters else user.name
+        key = (user.name, verb) if level is self._masters else flow_of(user)
         flow = level.take(key, seats)
         if flow is None:
             flow = await level.wait(key, seats)
