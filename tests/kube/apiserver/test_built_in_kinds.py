@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from kube.apiserver.callers import ADMIN, MERGE, TABLE, Api
+from kube.apiserver.callers import ADMIN, MERGE, STRATEGIC, TABLE, Api
 
 Json = dict[str, Any]
 DEFAULT = "/api/v1/namespaces/default"
@@ -69,6 +69,15 @@ async def test_a_patch_finds_the_port_of_a_service(api: Api) -> None:
     media = "application/strategic-merge-patch+json"
     service = await api.ok("PATCH", f"{DEFAULT}/services/web", patch, content_type=media)
     assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [(80, 80), (81, 8081)]
+
+
+async def test_two_writers_of_conditions_of_a_node_keep_both(api: Api) -> None:
+    """kubelet and node-problem-detector each patch their own conditions."""
+    await api.ok("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
+    for condition in ("Ready", "KernelDeadlock"):
+        patch = {"status": {"conditions": [{"type": condition, "status": "True"}]}}
+        node = await api.ok("PATCH", "/api/v1/nodes/n/status", patch, content_type=STRATEGIC)
+    assert sorted(c["type"] for c in node["status"]["conditions"]) == ["KernelDeadlock", "Ready"]
 
 
 async def test_a_pod_is_stored_pending(api: Api) -> None:

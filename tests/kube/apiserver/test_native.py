@@ -8,7 +8,7 @@ import pytest
 
 from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.kinds.native import NativeSchema
-from certwright.kube.apiserver.kinds.native_lists import MergeKeys
+from certwright.kube.apiserver.kinds.native_kind import MergeKeys
 
 Json = dict[str, Any]
 INGRESS = NativeSchema("networking.k8s.io/v1", "Ingress")

@@ -62,8 +62,8 @@ def plain(value: Any, name: str = "") -> Any:
     if not isinstance(value, dict):
         return value
     made = {key: plain(item, key) for key, item in value.items() if not _is_noise(key, item)}
-    if list(made) == ["allOf"] and len(made["allOf"]) == 1:
-        made = made["allOf"][0]
+    if len(made.get("allOf", ())) == 1:
+        made |= made.pop("allOf")[0]
     return _IN_PLACE.get(str(made.get("$ref", "")).rpartition("/")[2], made)
 
 

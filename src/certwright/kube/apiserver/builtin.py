@@ -27,12 +27,6 @@ from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.registration import registration, workloads
 from certwright.kube.util.clock import Clock
 
-_META_KEYS: dict[tuple[str, ...], str] = {
-    ("metadata", "ownerReferences"): "uid",
-    ("metadata", "finalizers"): "",
-}
-"""Merge keys of strategic merge patches; with an empty one the values themselves are the keys."""
-
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _POD_FIELDS = (
     "spec.nodeName",
@@ -307,12 +301,10 @@ def _signing_request(clock: Clock) -> ResourceDefinition:
 
 
 def _crd(extensions: Extensions) -> ResourceDefinition:
-    return ResourceDefinition(
-        group="apiextensions.k8s.io",
-        version="v1",
-        kind="CustomResourceDefinition",
-        plural="customresourcedefinitions",
-        singular="customresourcedefinition",
+    return native_kind(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
         short_names=("crd", "crds"),
         categories=("api-extensions",),
         namespaced=False,
@@ -320,7 +312,8 @@ def _crd(extensions: Extensions) -> ResourceDefinition:
         columns=columns.CUSTOM_RESOURCE_DEFINITION,
         status_subresource=True,
         has_generation=True,
-        strategic=_META_KEYS,
+        unconditional_update=False,
         strategy=crd.STRATEGY,
+        stored_version="v1beta1",  # as Kubernetes announces
         is_crd=True,
     )

@@ -9,38 +9,31 @@ from __future__ import annotations
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.crds import rules
 from certwright.kube.apiserver.crds import status as crd_status
-from certwright.kube.apiserver.kinds import core_schemas
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.model.definitions import Extensions, Json, Strategy
-from certwright.kube.apiserver.schemas.structural import Schema
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Keeps a deleted definition until its objects are gone."""
 
 
-class DefinitionSchema(Schema):
-    """The schema of CustomResourceDefinitions. OpenAPI documents show it as it is written: a schema may
-    contain schemas, so the tables of Go's types yield no separate document."""
+class DefinitionSchema(NativeSchema):
+    """The schema of CustomResourceDefinitions: decoding, defaults and validation."""
 
     def __init__(self, extensions: Extensions) -> None:
-        super().__init__(core_schemas.CUSTOM_RESOURCE_DEFINITION)
+        super().__init__("apiextensions.k8s.io/v1", "CustomResourceDefinition")
         self._extensions = extensions
-        self._types = NativeSchema("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
     def process(self, obj: Json) -> list[str]:
         """Decode and default `obj` in place; returns the paths of the dropped fields, sorted.
 
-        Raises `BadRequest` for a value of a wrong type.
+        Raises `NotOfKind` for a value of a wrong type.
         """
-        unknown = self._types.process(obj)
+        unknown = super().process(obj)
         _complete(obj)
         return unknown
 
-    def validate(
-        self, obj: Json, old: Json | None = None, kept: list[FieldError] | None = None
-    ) -> list[FieldError]:
+    def validate(self, obj: Json, old: Json | None = None) -> list[FieldError]:
         """The errors of a definition. A written status is validated separately."""
-        del kept
         if old is not None and obj["spec"] is old["spec"]:
             return rules.status_errors(obj)
         spec = obj["spec"]

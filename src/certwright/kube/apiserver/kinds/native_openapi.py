@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from certwright.kube.apiserver.kinds.messages import META_MESSAGE, fields, wrapped_list
-from certwright.kube.apiserver.kinds.native_lists import ATOMIC_MAPS, ATOMIC_MESSAGES, merge_of
+from certwright.kube.apiserver.kinds.messages import META_MESSAGE, fields, keywords, wrapped_list
 from certwright.kube.apiserver.protobuf.fields import Field
 
 Json = dict[str, Any]
@@ -30,39 +29,31 @@ _SCALARS: Mapping[str, Json] = {
     "float64": {"type": "number", "format": "double"},
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
-    "Quantity": {"type": "string", "format": "quantity"},  # may be given as a number, too
-    "IntOrString": {"type": "string", "format": "int-or-string"},
+    "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
     "Duration": {"type": "string"},
-    "Raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    "Raw": {"type": "object"},
+    "SchemaOrArray": {},
+    "SchemaOrBool": {},
+    "SchemaOrStrings": {},
 }
-_DEFAULTS = {
-    ("core.v1.ServicePort", "protocol"): "TCP",
-    ("core.v1.ContainerPort", "protocol"): "TCP",
+_SHARDS = "meta.v1.ShardInfo"
+"""The type of a field that no served release has."""
+_PACKAGES = {
+    "meta": "io.k8s.apimachinery.pkg.apis",
+    "apiregistration": "io.k8s.kube-aggregator.pkg.apis",
+    "apiextensions": "io.k8s.apiextensions-apiserver.pkg.apis",
 }
-# Always written, and yet not required of a client.
-_NOT_REQUIRED = frozenset(
-    {
-        ("core.v1.Event", "reportingComponent"),
-        ("core.v1.Event", "reportingInstance"),
-        ("discovery.v1.EndpointSlice", "ports"),
-        ("rbac.v1.ClusterRole", "rules"),
-        ("rbac.v1.Role", "rules"),
-    }
-)
 
 
 def component_name(message: str) -> str:
     """`core.v1.Secret` is `io.k8s.api.core.v1.Secret` in Kubernetes' documents."""
-    if message.startswith("meta."):
-        return f"io.k8s.apimachinery.pkg.apis.{message}"
-    if message.startswith("apiregistration."):
-        return f"io.k8s.kube-aggregator.pkg.apis.{message}"
-    return f"io.k8s.api.{message}"
+    return f"{_PACKAGES.get(message.partition('.')[0], 'io.k8s.api')}.{message}"
 
 
 def components(message: str, refer: Refer) -> Iterator[tuple[str, Json]]:
     """A message and all that it refers to, except metadata: name and schema of each, with references."""
-    waiting, seen = [message], {message, META_MESSAGE}
+    waiting, seen = [message], {message, META_MESSAGE, _SHARDS}
     while waiting:
         current = waiting.pop()
         yield component_name(current), _schema(current, refer)
@@ -88,29 +79,20 @@ def _inlined(message: str, above: frozenset[str]) -> Json:
 
 def _schema(message: str, refer: Refer) -> Json:
     schema: Json = {"type": "object", "description": _read_descriptions().get(message, "")}
-    schema["properties"] = {field.name: _property(message, field, refer) for field in fields(message)}
-    required = sorted(
-        field.name
-        for field in fields(message)
-        if not field.optional and (message, field.name) not in _NOT_REQUIRED
-    )
-    if required:
-        schema["required"] = required
-    if message in ATOMIC_MESSAGES:
-        schema["x-kubernetes-map-type"] = "atomic"
-    return schema
+    if own := [field for field in fields(message) if field.type != _SHARDS]:
+        schema["properties"] = {field.name: _property(message, field, refer) for field in own}
+    return schema | {name: words for name, words in keywords(message).items() if name != "properties"}
 
 
 def _property(message: str, field: Field, refer: Refer) -> Json:
-    made = _value(field.type, refer)
+    # Raw values are objects, but examples and defaults in a schema have any type.
+    is_any = field.type == "Raw" and message == "apiextensions.v1.JSONSchemaProps"
+    made = {} if is_any else _value(field.type, refer)
     if field.is_map:
         made = {"type": "object", "additionalProperties": made}
-        if (message, field.name) in ATOMIC_MAPS:
-            made["x-kubernetes-map-type"] = "atomic"
     elif field.repeated:
-        made = {"type": "array", "items": made, **_merging(message, field)}
-    if (message, field.name) in _DEFAULTS:
-        made["default"] = _DEFAULTS[message, field.name]
+        made = {"type": "array", "items": made}
+    made |= keywords(message).get("properties", {}).get(field.name, {})
     words = _read_descriptions().get(f"{message}.{field.name}") or _read_descriptions().get(f"*.{field.name}")
     return {"description": words, **made} if words else made
 
@@ -122,18 +104,6 @@ def _value(type_: str, refer: Refer) -> Json:
     if inner is not None:
         return {"type": "array", "items": _value(inner.type, refer)}
     return refer(type_)
-
-
-def _merging(message: str, field: Field) -> Json:
-    merge = merge_of(message, field.name)
-    said: Json = {"x-kubernetes-list-type": merge.list_type}
-    if merge.map_keys:
-        said["x-kubernetes-list-map-keys"] = list(merge.map_keys)
-    if merge.patch_key is not None:
-        said["x-kubernetes-patch-strategy"] = "merge"
-        if merge.patch_key:
-            said["x-kubernetes-patch-merge-key"] = merge.patch_key
-    return said
 
 
 @cache

@@ -91,7 +91,7 @@ class Strategy(msgspec.Struct, frozen=True):
 
 
 class Subresource(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of an object with a separate path, other than `status`.
+    """A part of an object with a separate path.
 
     `shape(new, old)` returns the object to store for what was written there (None: a separate function does
     the work, see `ApiServer`). `kind` is group, version and kind of what it accepts, where that is not the
@@ -103,6 +103,10 @@ class Subresource(msgspec.Struct, frozen=True, kw_only=True):
     shape: Callable[[Json, Json], Json] | None = None
     kind: tuple[str, str, str] | None = None
     scale: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+STATUS = Subresource(name="status")
+"""The status of an object. A definition has it by `status_subresource`, and not among its `subresources`."""
 
 
 def _no_change(_: Identity, __: Json, ___: Json | None) -> None:
@@ -223,7 +227,9 @@ class ResourceDefinition:
             object.__setattr__(self, name, value)
 
     def subresource(self, name: str) -> Subresource | None:
-        """The subresource of that name; None also for `status`."""
+        """The subresource of that name, `status` among them."""
+        if name == "status" and self.status_subresource:
+            return STATUS
         for subresource in self.subresources:
             if subresource.name == name:
                 return subresource

@@ -21,17 +21,12 @@ DELETE_OPTIONS = f"{_META}.DeleteOptions"
 STATUS = f"{_META}.Status"
 PATCH = f"{_META}.Patch"
 
-_PACKAGES = {
-    "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
-}
-
 
 def schema_name(definition: ResourceDefinition, kind: str) -> str:
     """`io.k8s.api.core.v1.Secret`; for custom resources the group backwards, `io.cert-manager.v1.Issuer`."""
     if isinstance(definition.schema, NativeSchema):
         return f"{component_name(definition.schema.message).rpartition('.')[0]}.{kind}"
-    package = _PACKAGES.get(definition.group) or ".".join(reversed(definition.group.split(".")))
-    return f"{package}.{definition.version}.{kind}"
+    return f"{'.'.join(reversed(definition.group.split('.')))}.{definition.version}.{kind}"
 
 
 def group_version_kind(definition: ResourceDefinition, kind: str = "") -> Json:

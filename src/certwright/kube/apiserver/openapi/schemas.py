@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from certwright.kube.apiserver.kinds import core_schemas as meta
 from certwright.kube.apiserver.kinds.messages import META_MESSAGE
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.native_openapi import component_name, components
@@ -35,57 +34,29 @@ _EMBEDDED = "x-kubernetes-embedded-resource"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
+_API_VERSION = {
+    "type": "string",
+    "description": "The version that the object is written in, group/version.",
+}
+_KIND = {"type": "string", "description": "The kind of the object."}
+
+
 def shared(refer: Refer) -> Iterator[tuple[str, Json]]:
     """The schemas of metadata, options and responses, with all that they refer to."""
     yield PATCH, {"type": "object", "description": "A patch, in the form that its content type names."}
-    for message, words in _META.items():
-        for name, schema in _of_message(message, refer, words):
-            if name.endswith(".ShardInfo"):
-                continue
-            yield name, {**schema, "properties": _served(schema["properties"])}
+    for kind in ("Status", "DeleteOptions"):
+        yield from _of_message(f"meta.v1.{kind}", ("", "v1", kind), refer)
+    yield from components(META_MESSAGE, lambda inner: refer(component_name(inner)))
 
 
-def _served(properties: Json) -> Json:
-    """Without unserved fields; managed fields are an object, which is enough for kubectl."""
-    made = {name: prop for name, prop in properties.items() if name != "shardInfo"}
-    if "fieldsV1" in made:
-        made["fieldsV1"] = {"type": "object", "description": made["fieldsV1"].get("description", "")}
-    return made
-
-
-_META: dict[str, Json] = {
-    "meta.v1.Status": meta.STATUS,
-    "meta.v1.DeleteOptions": meta.DELETE_OPTIONS,
-    # After those that refer to it, so that its own description wins.
-    "meta.v1.ListMeta": meta.LIST_META,
-    META_MESSAGE: meta.OBJECT_META,
-}
-
-
-def _of_message(message: str, refer: Refer, words: Json) -> Iterator[tuple[str, Json]]:
-    """The schema of a message and of nested ones; `words` has the missing descriptions."""
+def _of_message(message: str, kind: tuple[str, str, str], refer: Refer) -> Iterator[tuple[str, Json]]:
+    """The schema of the message of a kind without metadata, and of all that it refers to."""
     for name, schema in components(message, lambda inner: refer(component_name(inner))):
         if name == component_name(message):
-            schema = _with_descriptions(schema, words)
+            typed = {"apiVersion": _API_VERSION, "kind": _KIND, **schema["properties"]}
+            about = dict(zip(("group", "version", "kind"), kind, strict=True))
+            schema = {**schema, "properties": typed, GVK: [about]}
         yield name, schema
-
-
-def _with_descriptions(schema: Json, words: Json) -> Json:
-    known = words["properties"]
-    properties = {
-        name: {"description": known[name]["description"], **prop} if name in known else prop
-        for name, prop in schema["properties"].items()
-    }
-    for name in ("apiVersion", "kind"):
-        if name in known:
-            properties.setdefault(name, known[name])
-    made = {**schema, "description": words["description"], "properties": properties}
-    if "kind" in known:
-        made[GVK] = [{"group": "", "version": "v1", "kind": _KINDS[words["description"]]}]
-    return made
-
-
-_KINDS = {meta.STATUS["description"]: "Status", meta.DELETE_OPTIONS["description"]: "DeleteOptions"}
 
 
 def of_kind(definition: ResourceDefinition, refer: Refer, plain: Plain) -> Iterator[tuple[str, Json]]:
@@ -101,16 +72,7 @@ def of_kind(definition: ResourceDefinition, refer: Refer, plain: Plain) -> Itera
         yield schema_name(definition, definition.list_kind), _list(definition, own, refer)
     for part in parts(definition):
         if (part_message := message_of(part)) is not None and part.kind is not None:
-            yield from _of_part(part_message, part.kind, refer)
-
-
-def _of_part(message: str, kind: tuple[str, str, str], refer: Refer) -> Iterator[tuple[str, Json]]:
-    for name, schema in components(message, lambda inner: refer(component_name(inner))):
-        if name == component_name(message):
-            typed = {"apiVersion": meta.API_VERSION, "kind": meta.KIND, **schema["properties"]}
-            about = dict(zip(("group", "version", "kind"), kind, strict=True))
-            schema = {**schema, "properties": typed, GVK: [about]}
-        yield name, schema
+            yield from _of_message(part_message, part.kind, refer)
 
 
 def _metadata(refer: Refer) -> Json:
@@ -123,7 +85,7 @@ def _dressed(definition: ResourceDefinition, own: Json, refer: Refer) -> Json:
     if _UNKNOWN in own and "type" not in own:
         # kubectl would take the listed properties for the only ones.
         return {"type": "object", **about}
-    properties = {"apiVersion": meta.API_VERSION, "kind": meta.KIND, "metadata": _metadata(refer)}
+    properties = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": _metadata(refer)}
     return {**own, "properties": {**own.get("properties", {}), **properties}, **about}
 
 
@@ -141,8 +103,8 @@ def _list(definition: ResourceDefinition, own: str, refer: Refer) -> Json:
         "description": f"A list of objects of kind {definition.kind}.",
         "required": ["items"],
         "properties": {
-            "apiVersion": meta.API_VERSION,
-            "kind": meta.KIND,
+            "apiVersion": _API_VERSION,
+            "kind": _KIND,
             "metadata": {"description": "Metadata of the list.", **refer(LIST_META)},
             "items": {"type": "array", "description": "The objects.", "items": _alone(item)},
         },
@@ -198,7 +160,7 @@ def _int_or_string(schema: Json) -> Json:
 
 
 def _embedded(schema: Json, refer: Refer) -> Json:
-    typed = {"apiVersion": meta.API_VERSION, "kind": meta.KIND, "metadata": _metadata(refer)}
+    typed = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": _metadata(refer)}
     required = list(schema.get("required") or ())
     required += [name for name in ("kind", "apiVersion") if name not in required]
     return {**schema, "properties": {**schema.get("properties", {}), **typed}, "required": required}
@@ -214,6 +176,9 @@ def in_v2(refer: Refer) -> Plain:
 
     def plain(schema: Json) -> Json:
         made = _each({key: value for key, value in schema.items() if key not in _NOT_IN_V2}, plain)
+        branches: list[Json] = schema.get("oneOf") or []
+        if branches and all("type" in branch for branch in branches):
+            made["type"] = "string"  # a number or a string
         if schema.get("nullable"):
             made = _open(made)
         if schema.get(_UNKNOWN):

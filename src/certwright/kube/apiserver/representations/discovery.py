@@ -18,7 +18,7 @@ import msgspec
 
 from certwright import __version__
 from certwright.kube.api.errors import Details, MethodNotAllowed, NotAcceptable
-from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
+from certwright.kube.apiserver.model.definitions import STATUS, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import WIRES, plain_wire
 from certwright.kube.apiserver.model.registry import Group, Registry
 from certwright.kube.util.http_messages import Response
@@ -26,7 +26,6 @@ from certwright.kube.util.http_messages import Response
 Json = dict[str, Any]
 
 NO_CACHE = "no-cache, private"
-_STATUS = Subresource(name="status")
 
 AGGREGATED: dict[str, str] = {
     version: f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList"
@@ -209,7 +208,7 @@ def parts(definition: ResourceDefinition) -> tuple[Subresource, ...]:
     if not definition.status_subresource:
         return subresources
     # In the order that Kubernetes lists them for custom resources, and for its own.
-    return (_STATUS, *subresources) if definition.custom else (*subresources, _STATUS)
+    return (STATUS, *subresources) if definition.custom else (*subresources, STATUS)
 
 
 def _optional_fields(definition: ResourceDefinition) -> Json:
