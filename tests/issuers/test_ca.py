@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TypeVar
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from msgspec.structs import replace
 
 from certwright.issuers.ca import CA
 from certwright.issuers.contract import Checked, Failed, Pending, Signed
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan
-from certwright.pki.keys import KeyPlan, encode_private_key, generate
+from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
 from certwright.resources.causes import Cause
 from conformance.check_issuer import Setup
 from issuers.authority import Authority, new_root
 
+T = TypeVar("T")
 START = datetime(2025, 12, 1, tzinfo=UTC)
 MakeSetup = Callable[[dict[str, bytes] | None], Setup]
 
@@ -220,3 +223,53 @@ def root_with_path_length(length: int) -> dict[str, bytes]:
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=length), critical=True)
     pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     return {"tls.crt": pem, "tls.key": encode_private_key(key)}
+
+
+@dataclass
+class Recorder:
+    """An executor that computes immediately, and records the flow of each work."""
+
+    flows: list[Hashable] = field(default_factory=list)
+
+    async def run(self, work: Callable[[], T], flow: Hashable) -> T:
+        """See `Executor`."""
+        self.flows.append(flow)
+        return work()
+
+
+async def test_signatures_that_take_long_are_work_of_the_namespace_and_a_secret_is_parsed_once(
+    ca_setup: MakeSetup,
+) -> None:
+    setup, recorder = ca_setup(new_root("Root", algorithm="RSA").secret()), Recorder()
+    tools = replace(setup.tools, executor=recorder)
+    for _ in range(2):
+        assert (await setup.issuer.check(setup.view, tools)).ready
+        assert isinstance(await setup.issuer.sign(setup.view, setup.request(), tools), Signed)
+    # The pair is parsed, and two certificates are signed.
+    assert recorder.flows == ["default"] * 3
+
+
+async def test_why_a_pair_is_unusable_is_remembered(ca_setup: MakeSetup, root: Authority) -> None:
+    bad_key = b"-----BEGIN PRIVATE KEY-----\n" * 40_000
+    setup, recorder = ca_setup(root.secret() | {"tls.key": bad_key}), Recorder()
+    tools = replace(setup.tools, executor=recorder)
+    for _ in range(3):
+        assert not (await setup.issuer.check(setup.view, tools)).ready
+    assert recorder.flows == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        (ec.generate_private_key(ec.SECP256K1()), "curve secp256k1 is not supported"),
+        (ec.generate_private_key(ec.SECP224R1()), "curve secp224r1 is not supported"),
+        (rsa.generate_private_key(public_exponent=65537, key_size=1024), "RSA key of 1024 bits"),  # noqa: S505
+    ],
+    ids=["secp256k1", "P-224", "RSA 1024"],
+)
+async def test_a_ca_key_whose_signatures_clients_refuse_makes_the_issuer_not_ready(
+    key: PrivateKey, sentence: str, ca_setup: MakeSetup, root: Authority
+) -> None:
+    checked = await check(ca_setup(root.secret() | {"tls.key": encode_private_key(key, "PKCS8")}))
+    assert not checked.ready
+    assert sentence in checked.message

@@ -46,11 +46,11 @@ async def until_begun(*benches: Bench) -> None:
 
 
 async def test_work_gives_its_result_and_its_error(executor: Threads) -> None:
-    assert await executor.run(lambda: 6 * 7) == 42
+    assert await executor.run(lambda: 6 * 7, "a") == 42
     with pytest.raises(ZeroDivisionError):
-        await executor.run(lambda: 1 // 0)
-    assert await executor.run(threading.get_ident) != threading.get_ident()
-    assert await Inline().run(lambda: "here") == "here"
+        await executor.run(lambda: 1 // 0, "a")
+    assert await executor.run(threading.get_ident, "a") != threading.get_ident()
+    assert await Inline().run(lambda: "here", "a") == "here"
 
 
 async def test_an_error_that_ends_programs_reaches_the_caller_and_not_the_thread(executor: Threads) -> None:
@@ -58,14 +58,14 @@ async def test_an_error_that_ends_programs_reaches_the_caller_and_not_the_thread
         sys.exit("enough")
 
     for _ in range(3):
-        waiting = executor.run(leave)
+        waiting = executor.run(leave, "a")
         with pytest.raises(SystemExit, match="enough"):
             await waiting
-    assert await executor.run(lambda: "still here") == "still here"
+    assert await executor.run(lambda: "still here", "a") == "still here"
 
 
 async def test_many_callers_get_each_their_own_answer(executor: Threads) -> None:
-    answers = await asyncio.gather(*(executor.run(partial(pow, n, 2)) for n in range(500)))
+    answers = await asyncio.gather(*(executor.run(partial(pow, n, 2), "a") for n in range(500)))
     assert answers == [n * n for n in range(500)]
 
 
@@ -73,10 +73,10 @@ async def test_there_are_no_more_threads_than_were_asked_for_and_one_for_other_f
     executor = Threads(3)
     before = set(threading.enumerate())
     for _ in range(5):
-        await executor.run(lambda: None)
+        await executor.run(lambda: None, "a")
         assert len(set(threading.enumerate()) - before) <= 4
     benches = [Bench() for _ in range(5)]
-    waiting = [asyncio.ensure_future(executor.run(bench)) for bench in benches]
+    waiting = [asyncio.ensure_future(executor.run(bench, "a")) for bench in benches]
     await until_begun(*benches[:3])
     assert not any(bench.begun.is_set() for bench in benches[3:])
     for bench in benches:
@@ -125,14 +125,14 @@ def _note(order: list[str], name: str) -> str:
 
 async def test_a_cancelled_caller_leaves_the_thread_to_finish(executor: Threads) -> None:
     bench = Bench()
-    caller = asyncio.ensure_future(executor.run(bench))
+    caller = asyncio.ensure_future(executor.run(bench, "a"))
     await until_begun(bench)
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         await caller
     bench.let_go.set()
     # The answer that nobody wants comes before this one's.
-    assert await executor.run(lambda: 1) + await executor.run(lambda: 2) == 3
+    assert await executor.run(lambda: 1, "a") + await executor.run(lambda: 2, "a") == 3
     executor.close()
     executor.join()
     assert bench.is_done
@@ -140,25 +140,25 @@ async def test_a_cancelled_caller_leaves_the_thread_to_finish(executor: Threads)
 
 async def test_work_of_a_cancelled_caller_that_has_not_begun_is_not_done(executor: Threads) -> None:
     first, second, unwanted = Bench(), Bench(), Bench()
-    busy = [asyncio.ensure_future(executor.run(bench)) for bench in (first, second)]
+    busy = [asyncio.ensure_future(executor.run(bench, "a")) for bench in (first, second)]
     await until_begun(first, second)
-    caller = asyncio.ensure_future(executor.run(unwanted))
+    caller = asyncio.ensure_future(executor.run(unwanted, "a"))
     await asyncio.sleep(0)
     caller.cancel()
     await asyncio.wait([caller])
     first.let_go.set()
     second.let_go.set()
     await asyncio.gather(*busy)
-    assert await executor.run(lambda: "next") == "next"
+    assert await executor.run(lambda: "next", "a") == "next"
     assert not unwanted.begun.is_set()
 
 
 async def test_closing_drops_what_has_not_begun_and_does_not_wait_for_what_has() -> None:
     executor = Threads(1)
     bench = Bench()
-    begun = asyncio.ensure_future(executor.run(bench))
+    begun = asyncio.ensure_future(executor.run(bench, "a"))
     await until_begun(bench)
-    late = asyncio.ensure_future(executor.run(lambda: "late"))
+    late = asyncio.ensure_future(executor.run(lambda: "late", "a"))
     await asyncio.sleep(0)
     executor.close()
     executor.close()
@@ -166,7 +166,7 @@ async def test_closing_drops_what_has_not_begun_and_does_not_wait_for_what_has()
         await late
     assert not begun.done()
     with pytest.raises(RuntimeError, match="shutdown"):
-        await executor.run(lambda: "too late")
+        await executor.run(lambda: "too late", "a")
     bench.let_go.set()
     assert await begun == "done"
     executor.join()
@@ -176,13 +176,13 @@ def test_a_loop_that_is_closed_meanwhile_is_no_error(executor: Threads) -> None:
     bench = Bench()
 
     async def ask_and_leave() -> None:
-        asking = asyncio.ensure_future(executor.run(bench))
+        asking = asyncio.ensure_future(executor.run(bench, "a"))
         await until_begun(bench)
         assert not asking.done()
 
     asyncio.run(ask_and_leave())
     bench.let_go.set()
-    assert asyncio.run(executor.run(lambda: "another loop")) == "another loop"
+    assert asyncio.run(executor.run(lambda: "another loop", "a")) == "another loop"
     executor.close()
     executor.join()
     assert bench.is_done
@@ -190,7 +190,7 @@ def test_a_loop_that_is_closed_meanwhile_is_no_error(executor: Threads) -> None:
 
 def test_each_loop_gets_its_own_answers(executor: Threads) -> None:
     async def ask(begin: int) -> list[int]:
-        return await asyncio.gather(*(executor.run(partial(int, n)) for n in range(begin, begin + 200)))
+        return await asyncio.gather(*(executor.run(partial(int, n), "a") for n in range(begin, begin + 200)))
 
     numbers: dict[int, list[int]] = {}
 
@@ -220,13 +220,13 @@ async def test_what_was_worked_on_is_held_by_nobody_afterwards(executor: Threads
             gone, work = weakref.ref(secret), getattr(secret, method)
             del secret
             with suppress(LookupError):
-                await executor.run(work)
+                await executor.run(work, "a")
             del work
             # The thread may be about to let go; with the collector off, a cycle stays for ever.
             for _ in range(10_000):
                 if gone() is None:
                     break
-                await executor.run(lambda: None)
+                await executor.run(lambda: None, "a")
             assert gone() is None, method
     finally:
         gc.enable()
@@ -244,7 +244,7 @@ def work():
     print("finished")
 
 async def main():
-    asking = asyncio.ensure_future(Threads(1).run(work))
+    asking = asyncio.ensure_future(Threads(1).run(work, ""))
     while not begun.is_set():
         await asyncio.sleep(0)
 

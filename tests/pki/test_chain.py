@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from certwright.pki import chain
-from certwright.pki.certificates import CertificateFacts, read_answer, read_certificate, rewritten
+from certwright.pki.certificates import CertificateFacts, read_answer, read_certificate, read_der, rewritten
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.errors import BadCertificate, BadChain
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
@@ -177,3 +181,39 @@ def test_an_answer_with_anything_but_certificates_is_refused(answer: bytes) -> N
 def test_what_is_stored_of_an_answer_is_made_from_its_certificates(answer: bytes) -> None:
     assert rewritten(answer) == SERVED
     assert read_answer(answer) == tuple(WHOLE[:2])
+
+
+def alike(number: int) -> list[CertificateFacts]:
+    """CA certificates of one name without key identifiers, none signed by another: the issuer of each could
+    be any of them."""
+    key = generate(KeyPlan.of("ECDSA"))
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "CA")])
+    made = []
+    for serial in range(1, number + 1):
+        builder = x509.CertificateBuilder(name, name, key.public_key(), serial, NOW, NOW + YEAR)
+        builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        stranger = ec.generate_private_key(ec.SECP256R1())
+        made.append(read_der(builder.sign(stranger, hashes.SHA256()).public_bytes(Encoding.DER)))
+    return made
+
+
+def test_certificates_of_one_name_take_no_more_verifications_than_twice_their_number() -> None:
+    certificates = alike(50)
+    misses = chain._verdict.cache_info().misses
+    with pytest.raises(BadChain):
+        chain.in_order(certificates)
+    assert chain._verdict.cache_info().misses - misses <= 2 * len(certificates)
+    chain.extended([LEAF.certificate, *certificates[:1]], certificates[1:])
+    chain.end_of(certificates[0].pem, chain.pem_of(certificates[1:]))
+    misses = chain._verdict.cache_info().misses
+    with pytest.raises(BadChain):
+        chain.in_order(certificates)
+    assert chain._verdict.cache_info().misses == misses, "a refused chain is verified again"
+
+
+def test_the_key_identifier_chooses_among_cas_of_one_name() -> None:
+    generations = [root("Root") for _ in range(20)]
+    for current in generations:
+        leaf = issued("leaf", current, is_ca=False).certificate
+        found = chain.extended([leaf], [party.certificate for party in generations])
+        assert found == (leaf, current.certificate)

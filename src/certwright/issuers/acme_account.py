@@ -49,7 +49,7 @@ def client_for(
     key = acme_account_key.read_key(spec, secret)
     if key is None:
         raise AccountError(NOT_VERIFIED, f"{VERIFY}{acme_account_key.missing_key(spec)}")
-    client = _client(spec, key, registry)
+    client = _client(issuer, spec, key, registry)
     known = issuer.account
     # The account of another server, or of a key that was replaced, must not sign here.
     is_current = issuer.ready_at == issuer.generation
@@ -98,8 +98,8 @@ async def check(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTo
 
 
 async def _checked(issuer: IssuerView, spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> _Verdict:
-    key = await acme_account_key.get_or_create(spec, tools, acme)
-    client = _client(spec, key, acme.registry)
+    key = await acme_account_key.get_or_create(spec, issuer.namespace, tools, acme)
+    client = _client(issuer, spec, key, acme.registry)
     digest = acme_account_key.key_hash(await tools.get_secret(spec.private_key_secret_ref.name), spec)
     known = issuer.account
     if known is not None and _is_as_before(issuer, known, spec, digest) and not client.is_lost:
@@ -153,10 +153,10 @@ def _is_as_before(issuer: IssuerView, known: IssuerACMEStatus, spec: ACMEIssuer,
     )
 
 
-def _client(spec: ACMEIssuer, key: AccountKey, registry: Registry) -> AcmeClient:
+def _client(issuer: IssuerView, spec: ACMEIssuer, key: AccountKey, registry: Registry) -> AcmeClient:
     tls = TlsOptions(spec.ca_bundle, skip_verify=spec.skip_tls_verify)
     try:
-        return registry.get(spec.server, key, tls)
+        return registry.get(spec.server, key, tls, issuer.namespace)
     except ValueError as error:
         raise AccountError("InvalidConfig", f"spec.acme.caBundle: {error}") from error
 

@@ -33,7 +33,7 @@ def account_key(spec: ACMEIssuer, secret: Mapping[str, bytes] | None) -> Account
         return None
 
 
-async def get_or_create(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> AccountKey:
+async def get_or_create(spec: ACMEIssuer, namespace: str, tools: Tools, acme: AcmeTools) -> AccountKey:
     """The key in the Secret, which is created unless the issuer forbids it. Raises `AccountError`."""
     name = spec.private_key_secret_ref.name
     key = read_key(spec, await tools.get_secret(name))
@@ -45,7 +45,7 @@ async def get_or_create(spec: ACMEIssuer, tools: Tools, acme: AcmeTools) -> Acco
             f"{VERIFY}the ACME issuer config has 'disableAccountKeyGeneration' set to true, but the secret "
             f"was not found: {missing_key(spec)}",
         )
-    made = await tools.executor.run(lambda: keys.generate(keys.KeyPlan.of("RSA", 2048)))
+    made = await tools.executor.run(lambda: keys.generate(keys.KeyPlan.of("RSA", 2048)), namespace)
     pem = keys.encode_private_key(made, "PKCS1")
     # Durable before registration: an account whose key is lost is lost. Another writer may have been faster.
     stored = await acme.create_secret(name, {_entry(spec): pem})

@@ -88,17 +88,17 @@ class CA:
     Beyond cert-manager: an expired CA certificate makes the issuer not ready; a `ca.crt` in the Secret
     extends the chain upwards, so that certificates of an intermediate CA come with its root.
 
-    Parsed pairs are cached by issuer and content of the Secret.
+    Parsed pairs, and why there is none, are cached by issuer and content of the Secret.
     """
 
     def __init__(self) -> None:
-        self._pairs: Lru[str, tuple[bytes, SigningPair]] = Lru(_KEPT_PAIRS)
+        self._pairs: Lru[str, tuple[bytes, SigningPair | UnusablePair]] = Lru(_KEPT_PAIRS)
 
     async def check(self, issuer: IssuerView, tools: Tools) -> Checked:
         """Ready if the Secret contains the valid pair of a CA. Checks again when the CA expires."""
         name = _spec(issuer).secret_name
         now = tools.now()
-        pair = self._usable(issuer, await tools.get_secret(name), tools)
+        pair = await self._usable(issuer, await tools.get_secret(name), tools, issuer.namespace)
         if isinstance(pair, UnusablePair):
             return Checked(
                 ready=False,
@@ -116,7 +116,8 @@ class CA:
         """Sign with the pair; pending without one, because the Secret may be created or fixed."""
         spec = _spec(issuer)
         now = tools.now()
-        pair = self._usable(issuer, await tools.get_secret(spec.secret_name), tools)
+        namespace = signing.request.metadata.namespace
+        pair = await self._usable(issuer, await tools.get_secret(spec.secret_name), tools, namespace)
         if isinstance(pair, UnusablePair):
             where = f"{issuer.namespace}/{spec.secret_name}" if issuer.namespace else spec.secret_name
             return Pending(pair.sign_reason, _pending(pair, where), secrets=(spec.secret_name,))
@@ -129,7 +130,8 @@ class CA:
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
-            leaf = await tools.executor.run(work) if takes_long(pair.key, request.request) else work()
+            is_slow = takes_long(pair.key, request.request)
+            leaf = await tools.executor.run(work, namespace) if is_slow else work()
         except (BadCsr, BadUsage) as error:
             text = f"Error signing certificate: {error}"
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_CONTRADICTION)
@@ -137,13 +139,20 @@ class CA:
             return Failed(_SIGNING_ERROR, f"Error signing certificate: {error}")
         return Signed(leaf + pair.served, pair.ca_pem, warnings=_remarks(pair, request))
 
-    def _usable(
-        self, issuer: IssuerView, data: Mapping[str, bytes] | None, tools: Tools
+    async def _usable(
+        self, issuer: IssuerView, data: Mapping[str, bytes] | None, tools: Tools, namespace: str
     ) -> SigningPair | UnusablePair:
         name = _spec(issuer).secret_name
         if data is None:
             return UnusablePair(_GET, _MISSING, f'secret "{name}" not found')
-        pair = self._pair(issuer.uid, name, data)
+        digest = _digest(name, data)
+        cached = self._pairs.get(issuer.uid)
+        if cached is not None and cached[0] == digest:
+            pair = cached[1]
+        else:
+            # The chain may have dozens of signatures to verify.
+            pair = await tools.executor.run(lambda: _parse(name, data), namespace)
+            self._pairs.put(issuer.uid, (digest, pair))
         if isinstance(pair, UnusablePair):
             return pair
         if pair.certificate.is_ml_dsa and not tools.post_quantum:
@@ -153,16 +162,6 @@ class CA:
             text = f'the CA certificate in secret "{name}" expired at {expired}'
             return UnusablePair(_INVALID, _INVALID_DATA, text)
         return pair
-
-    def _pair(self, uid: str, name: str, data: Mapping[str, bytes]) -> SigningPair | UnusablePair:
-        digest = _digest(data)
-        cached = self._pairs.get(uid)
-        if cached is not None and cached[0] == digest:
-            return cached[1]
-        parsed = _parse(name, data)
-        if isinstance(parsed, SigningPair):
-            self._pairs.put(uid, (digest, parsed))
-        return parsed
 
 
 def _spec(issuer: IssuerView) -> CAIssuer:
@@ -184,8 +183,8 @@ def _pending(problem: UnusablePair, where: str) -> str:
     return f"Failed to parse signing CA keypair from secret {where}: {problem.message}"
 
 
-def _digest(data: Mapping[str, bytes]) -> bytes:
-    digest = hashlib.sha256()
+def _digest(name: str, data: Mapping[str, bytes]) -> bytes:
+    digest = hashlib.sha256(name.encode())
     for key in (TLS_CERT_KEY, TLS_PRIVATE_KEY_KEY, CA_CERT_KEY):
         value = data.get(key, b"")
         digest.update(len(value).to_bytes(8, "big"))

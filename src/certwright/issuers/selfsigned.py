@@ -67,7 +67,9 @@ class SelfSigned(msgspec.Struct, frozen=True):
 
         try:
             # An ECDSA signature takes 200 µs, not much more than handing it to a thread.
-            pem = await tools.executor.run(work) if takes_long(key, request.spec.request) else work()
+            namespace = request.metadata.namespace
+            is_slow = takes_long(key, request.spec.request)
+            pem = await tools.executor.run(work, namespace) if is_slow else work()
         except CannotSign as error:
             return Failed("ErrorSigning", f"Error signing certificate: {error}")
         except (PkiError, ValueError) as error:

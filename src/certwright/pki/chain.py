@@ -7,14 +7,20 @@ Source: RFC 8446 §4.4.2 (order, and omission of the root); for the choice of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
 
+from certwright.pki import der
 from certwright.pki.certificates import MAX_CHAIN, REMEMBERED, CertificateFacts, known_chain, read_chain
 from certwright.pki.errors import BadCertificate, BadChain, border
+
+_MOST_ANCHORS: Final = 8
+"""CA certificates of one name in a bundle: former, current and next, self-signed and cross-signed."""
 
 
 class Bundle(msgspec.Struct, frozen=True):
@@ -28,6 +34,27 @@ def is_issued_by(child: CertificateFacts, parent: CertificateFacts) -> bool:
     """Whether `parent` may sign certificates, is named as the issuer of `child`, and did sign it."""
     if not parent.may_sign:
         return False
+    verdict = _verdict(child.fingerprint, parent.fingerprint)
+    if verdict.is_signed is None:
+        verdict.is_signed = _is_signed_by(child, parent)
+    return verdict.is_signed
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """Cached validity of a signature; None: not verified yet."""
+
+    is_signed: bool | None = None
+
+
+@lru_cache(maxsize=8192)
+def _verdict(child: bytes, parent: bytes) -> _Verdict:
+    """By fingerprints: a change of something beside the two certificates repeats no verification."""
+    del child, parent
+    return _Verdict()
+
+
+def _is_signed_by(child: CertificateFacts, parent: CertificateFacts) -> bool:
     try:
         with border(BadCertificate, "the signature cannot be verified"):
             try:
@@ -55,7 +82,8 @@ def in_order(certificates: Iterable[CertificateFacts]) -> tuple[CertificateFacts
         raise BadChain("there is no certificate")
     if len(unique) > MAX_CHAIN:
         raise BadChain(f"a chain of {len(unique)} certificates is too long (limit {MAX_CHAIN})")
-    parents = {child.der: _parent(child, unique) for child in unique}
+    candidates = _Candidates(unique)
+    parents = {child.der: candidates.parent_of(child) for child in unique}
     above = {parent.der for parent in parents.values() if parent is not None}
     leaves = [certificate for certificate in unique if certificate.der not in above]
     chain = _climb(leaves[0], parents) if leaves else []
@@ -64,8 +92,41 @@ def in_order(certificates: Iterable[CertificateFacts]) -> tuple[CertificateFacts
     return tuple(chain)
 
 
-def _parent(child: CertificateFacts, among: Sequence[CertificateFacts]) -> CertificateFacts | None:
-    return next((other for other in among if other is not child and is_issued_by(child, other)), None)
+class _Candidates:
+    """Certificates among which issuers are found, by name and key identifier first.
+
+    No more signatures are verified than twice the number of certificates: a verification may take
+    milliseconds, and certificates that all have one name would otherwise need the square of their number.
+    """
+
+    def __init__(self, certificates: Sequence[CertificateFacts]) -> None:
+        self._by_name: dict[bytes, list[CertificateFacts]] = {}
+        for certificate in certificates:
+            self._by_name.setdefault(_names(certificate)[1], []).append(certificate)
+        self._left = 2 * len(certificates)
+
+    def parent_of(self, child: CertificateFacts) -> CertificateFacts | None:
+        """The certificate that signed `child`, other than itself; None if there is none or the limit is
+        reached."""
+        named = self._by_name.get(_names(child)[0], [])
+        # RFC 5280 §4.2.1.1: the key identifier tells several keys of one name apart.
+        for other in sorted(named, key=lambda other: other.subject_key_id != child.authority_key_id):
+            if other.der == child.der or not other.may_sign:
+                continue
+            if self._left <= 0:
+                return None
+            self._left -= 1
+            if is_issued_by(child, other):
+                return other
+        return None
+
+
+def _names(certificate: CertificateFacts) -> tuple[bytes, bytes]:
+    """Issuer and subject as they are encoded (RFC 5280 §4.1)."""
+    fields = der.read(der.read(der.read(certificate.der)[0].content)[0].content)
+    # An explicit version, serialNumber, signature, issuer, validity, subject.
+    first = 1 if fields[0].tag == der.CONTEXT_0 else 0
+    return fields[first + 2].encoded, fields[first + 4].encoded
 
 
 def _climb(leaf: CertificateFacts, parents: dict[bytes, CertificateFacts | None]) -> list[CertificateFacts]:
@@ -86,14 +147,14 @@ def extended(
     """Extend `chain` (in order) upwards with matching certificates of `known`; others are ignored. Used if a
     Secret has the root only in `ca.crt`."""
     grown = list(chain)
-    candidates = {certificate.der: certificate for certificate in known}
-    for certificate in chain:
-        candidates.pop(certificate.der, None)
-    while candidates and len(grown) < MAX_CHAIN and not is_root(grown[-1]):
-        parent = _parent(grown[-1], list(candidates.values()))
-        if parent is None:
+    known_ders = {certificate.der for certificate in chain}
+    candidates = _Candidates([certificate for certificate in known if certificate.der not in known_ders])
+    while len(grown) < MAX_CHAIN and not is_root(grown[-1]):
+        parent = candidates.parent_of(grown[-1])
+        if parent is None or parent.der in known_ders:
             break
-        grown.append(candidates.pop(parent.der))
+        grown.append(parent)
+        known_ders.add(parent.der)
     return tuple(grown)
 
 
@@ -136,7 +197,9 @@ def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
         # The common case, without any signature verification.
         return end
     top = chain[-1]
-    anchors = [ca.not_after for ca in bundle if ca.der == top.der or is_issued_by(top, ca)]
+    same_name = [ca for ca in bundle if ca.der != top.der and _names(ca)[1] == _names(top)[0]][:_MOST_ANCHORS]
+    anchors = [top.not_after] if any(ca.der == top.der for ca in bundle) else []
+    anchors += [ca.not_after for ca in same_name if is_issued_by(top, ca)]
     return min(*(certificate.not_after for certificate in chain), max(anchors, default=end))
 
 

@@ -22,7 +22,7 @@ class CountingWorkshop:
 
     jobs: int = 0
 
-    async def run(self, work: Callable[[], T], flow: Hashable = "") -> T:
+    async def run(self, work: Callable[[], T], flow: Hashable) -> T:
         """See `Executor`."""
         self.jobs += 1
         return work()

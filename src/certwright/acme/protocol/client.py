@@ -58,8 +58,8 @@ class Pause(msgspec.Struct, frozen=True):
 class AcmeClient:
     """Runs flows for one account at one server. `kid` is the account's URL, once it is known.
 
-    The `executor` makes slow signatures. Clients of one server share the `turns`
-    of its requests.
+    The `executor` makes slow signatures, as work of `flow`. Clients of one server share the `turns` of its
+    requests.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class AcmeClient:
         now: Callable[[], datetime],
         observe: Observer | None = None,
         executor: Executor | None = None,
+        flow: str = "",
         turns: Turns | None = None,
     ) -> None:
         self.directory_url = directory_url
@@ -90,6 +91,7 @@ class AcmeClient:
         self._now = now
         self._observe = observe
         self._executor = executor or Inline()
+        self._flow = flow
         self._nonces = Nonces()
         self._connections = asyncio.Semaphore(_AT_ONCE)
         self._turns = turns or Turns()
@@ -139,7 +141,7 @@ class AcmeClient:
             return result
 
     async def _signed(self, asked: Unsigned) -> Request:
-        body = await self._executor.run(asked.sign) if asked.is_slow else asked.sign()
+        body = await self._executor.run(asked.sign, self._flow) if asked.is_slow else asked.sign()
         return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
@@ -183,8 +185,9 @@ class Registry:
         self._clients: dict[tuple[str, str, TlsOptions], AcmeClient] = {}
         self._turns: defaultdict[str, Turns] = defaultdict(Turns)
 
-    def get(self, directory_url: str, key: AccountKey, tls: TlsOptions) -> AcmeClient:
-        """Return the client, created on first use. Raises `ValueError` for invalid TLS options."""
+    def get(self, directory_url: str, key: AccountKey, tls: TlsOptions, flow: str = "") -> AcmeClient:
+        """Return the client, created on first use. Its signatures are work of `flow`, the namespace of the
+        first issuer with this account. Raises `ValueError` for invalid TLS options."""
         place = (directory_url, key.thumbprint, tls)
         if place not in self._clients:
             self._clients[place] = AcmeClient(
@@ -194,6 +197,7 @@ class Registry:
                 now=self._now,
                 observe=self._observe,
                 executor=self._executor,
+                flow=flow,
                 turns=self._turns[directory_url],
             )
         return self._clients[place]

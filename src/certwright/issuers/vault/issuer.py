@@ -125,7 +125,9 @@ class Vault:
             return _failing(_INIT_ERROR, str(error))
         except VaultError as error:
             return _not_signed(error, csr, spec)
-        return _signed(signed, csr, tools.now() + request.requested_duration)
+        end = tools.now() + request.requested_duration
+        namespace = signing.request.metadata.namespace
+        return await tools.executor.run(lambda: _signed(signed, csr, end), namespace)
 
     async def probe(self, issuer: IssuerView, tools: Tools) -> str:
         """Check the server's health. Returns why it does not work, in a sentence; empty: it works."""

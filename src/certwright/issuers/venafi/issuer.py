@@ -122,7 +122,7 @@ class Venafi:
         order = CertificateOrder(request.spec.request.decode("ascii", "replace"), csr, lifetime, fields)
         meta = request.metadata
         try:
-            return await self._orders.process(session, meta, order, tools.now)
+            return await self._orders.process(session, meta, order, tools)
         except (LoginRefused, Unauthorized) as error:
             text = f"{error}; {_credentials_fix(session.settings)}"
             return failing(INIT_ERROR, text, is_taken=self._orders.is_accepted(session, meta))

@@ -10,11 +10,10 @@ placed only if the server does not know it, or has a certificate for another key
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from certwright.issuers.contract import Failed, Outcome, Pending, Signed
+from certwright.issuers.contract import Failed, Outcome, Pending, Signed, Tools
 from certwright.issuers.venafi.calls import Refused, Unavailable
 from certwright.issuers.venafi.policies import violation_of
 from certwright.issuers.venafi.products import CertificateOrder
@@ -66,17 +65,17 @@ class Orders:
         return VENAFI_PICKUP_ID in meta.annotations and not self._unaccepted.get(_key(session, meta))
 
     async def process(
-        self, session: Session, meta: ObjectMeta, order: CertificateOrder, now: Callable[[], datetime]
+        self, session: Session, meta: ObjectMeta, order: CertificateOrder, tools: Tools
     ) -> Outcome:
         """Place the order or fetch its certificate. Raises `VenafiError` and `LoginRefused`."""
         pickup_id = meta.annotations.get(VENAFI_PICKUP_ID, "")
         if not pickup_id:
-            return await self._begin(session, meta, order, now)
+            return await self._begin(session, meta, order, tools)
         key = _key(session, meta)
         if self._prepared.get(key):
             self._prepared.drop(key)
         else:
-            outcome = await self._fetch(session, meta, pickup_id, order, now)
+            outcome = await self._fetch(session, meta, pickup_id, order, tools)
             if outcome is not None:
                 return outcome
         if (refused := await self._place(session, meta, order)) is not None:
@@ -84,14 +83,14 @@ class Orders:
         placed = self._placed.get(key) or ""
         if placed != pickup_id:
             return _save(placed)
-        return await self._fetch(session, meta, pickup_id, order, now) or _pending(meta, now())
+        return await self._fetch(session, meta, pickup_id, order, tools) or _pending(meta, tools.now())
 
     async def _begin(
-        self, session: Session, meta: ObjectMeta, order: CertificateOrder, now: Callable[[], datetime]
+        self, session: Session, meta: ObjectMeta, order: CertificateOrder, tools: Tools
     ) -> Outcome:
         key = _key(session, meta)
         if not (pickup_id := self._placed.get(key) or ""):
-            if (violation := await _violation(session, order, now)) is not None:
+            if (violation := await _violation(session, order, tools)) is not None:
                 return violation
             if pickup_id := session.client.pickup_id(order.csr):
                 self._prepared.put(key, pickup_id)
@@ -130,7 +129,7 @@ class Orders:
         meta: ObjectMeta,
         pickup_id: str,
         order: CertificateOrder,
-        now: Callable[[], datetime],
+        tools: Tools,
     ) -> Outcome | None:
         """The outcome of the order; None: it has to be placed, because the server does not know it."""
         key = _key(session, meta)
@@ -144,9 +143,12 @@ class Orders:
                 return None
             return Failed(_RETRIEVE_ERROR, f"Failed to obtain the certificate: {error}")
         if pem is None:
-            return _pending(meta, now())
+            return _pending(meta, tools.now())
+        answer = pem.encode()
         try:
-            certificates = chain.in_order(read_answer(pem.encode()))
+            certificates = await tools.executor.run(
+                lambda: chain.in_order(read_answer(answer)), meta.namespace
+            )
         except (PkiError, ValueError) as error:
             text = f"the answer of the server is not a certificate chain: {error}"
             return failing(_PARSE_ERROR, text, is_taken=True)
@@ -158,7 +160,7 @@ class Orders:
         # TPP: another request for the same name has used the object meanwhile. It is this one's turn again.
         self._placed.drop(key)
         if is_named_before:
-            return _pending(meta, now())
+            return _pending(meta, tools.now())
         return Failed(_RETRIEVE_ERROR, "the server has issued a certificate for another key")
 
 
@@ -166,9 +168,9 @@ def _key(session: Session, meta: ObjectMeta) -> _Key:
     return session.issuer_uid, meta.uid
 
 
-async def _violation(session: Session, order: CertificateOrder, now: Callable[[], datetime]) -> Failed | None:
+async def _violation(session: Session, order: CertificateOrder, tools: Tools) -> Failed | None:
     """The refusal of a request that breaks the policy of the zone, which was read just now."""
-    started_at = now()
+    started_at = tools.now()
     try:
         key = plan_of(load_public_key(order.csr.public_key_der))
     except PkiError:

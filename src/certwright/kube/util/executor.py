@@ -19,8 +19,9 @@ class Executor(Protocol):
     Work of different flows (e.g. namespaces) takes turns, so that one with much work does not delay others.
     """
 
-    async def run(self, work: Callable[[], T], flow: Hashable = "") -> T:
-        """The result of `work()`."""
+    async def run(self, work: Callable[[], T], flow: Hashable) -> T:
+        """The result of `work()`. `flow` has no default: work of a namespace in a common flow would delay
+        that of others."""
 
 
 class _Job(NamedTuple):
@@ -44,7 +45,7 @@ class Threads:
         self._waiting: OrderedDict[Hashable, deque[_Job]] = OrderedDict()
         self._running: Counter[Hashable] = Counter()
 
-    async def run(self, work: Callable[[], T], flow: Hashable = "") -> T:
+    async def run(self, work: Callable[[], T], flow: Hashable) -> T:
         """The result of `work()`, computed in a thread; a cancelled caller leaves the thread to finish.
         Raises `RuntimeError` after `close`."""
         # Not in a variable: an error that passes here refers to this frame, and would so refer to itself.
@@ -117,6 +118,6 @@ def _complete(job: _Job) -> None:
 class Inline:
     """Synchronous executor: for tests that must not depend on threads, and for work of a few microseconds."""
 
-    async def run(self, work: Callable[[], T], flow: Hashable = "") -> T:  # noqa: ARG002 - nothing waits
+    async def run(self, work: Callable[[], T], flow: Hashable) -> T:  # noqa: ARG002 - nothing waits
         """The result of `work()`, computed now."""
         return work()
