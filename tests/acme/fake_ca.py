@@ -32,6 +32,8 @@ from cryptography.x509.oid import NameOID
 from certwright.acme.protocol.errors import Unreachable
 from certwright.acme.protocol.messages import Action, Request, Response
 from certwright.acme.protocol.transport import TlsOptions
+from certwright.pki.ari import certificate_id
+from certwright.pki.certificates import read_certificate
 
 Json = dict[str, Any]
 _TYPE = "urn:ietf:params:acme:error:"
@@ -97,6 +99,8 @@ class Order:
     error: Json | None = None
     certificate: bytes = field(default=b"", repr=False)
     polls_left: int = 0
+    replaced: str = ""
+    """The identifier (RFC 9773 §4.1) of its certificate, once there is one."""
 
     @property
     def names(self) -> list[str]:
@@ -144,6 +148,9 @@ class FakeCa:
         kind. Raises `Refusal`."""
         self.renewal_retry_after = ""
         self.reuse_authorizations = False
+        self.reuses_orders = ("pending", "ready")
+        """In which states an order of the account is the answer to a new one for the same names: Boulder's
+        (`GetOrderForNames`)."""
         self.calls_processing = "processing"
         """What it calls the state `processing` of orders."""
         self.authorization_states: dict[str, str] = {}
@@ -332,11 +339,36 @@ class FakeCa:
         for requested_name in payload["identifiers"]:
             if requested_name["value"].endswith(".") or "_" in requested_name["value"]:
                 raise Refusal("malformed", f"Invalid identifiers requested: {requested_name['value']}")
+        if "replaces" in payload:
+            self._check_replaces(account, payload)
+        for existing in self.orders.values():
+            is_alike = _essence(existing.payload) == _essence(payload) and existing.account == account.url
+            if is_alike and self._polled(existing).status in self.reuses_orders:
+                return self._ok(request, self._of_order(existing), status=201, location=existing.url)
         requested = [(identifier["type"], identifier["value"]) for identifier in payload["identifiers"]]
         authorizations = [self._authorize(account, kind, value) for kind, value in requested]
         url = f"{self.order_base}/order/{next(self._numbers)}"
         order = self.orders[url] = Order(url, account.url, authorizations, payload, self.now())
         return self._ok(request, self._of_order(self._polled(order)), status=201, location=url)
+
+    def _check_replaces(self, account: Account, payload: Json) -> None:
+        """As Boulder's `validateReplacementOrder`; a CA without renewal information refuses the member."""
+        if self.suggests is None:
+            raise Refusal("malformed", "unknown field replaces")
+        replaced = payload["replaces"]
+        former = next((order for order in self.orders.values() if order.replaced == replaced), None)
+        if former is None:
+            raise Refusal("malformed", "no known issuer matches the provided Authority Key Identifier")
+        if former.account != account.url:
+            raise Refusal(
+                "unauthorized",
+                "requester account did not request the certificate being replaced",
+                status=403,
+            )
+        if not _names(former.payload) & _names(payload):
+            raise Refusal("malformed", "identifiers in this order do not match any in the certificate")
+        if any(order.payload.get("replaces") == replaced for order in self.orders.values()):
+            raise Refusal("alreadyReplaced", "the certificate has been replaced", status=409)
 
     def _authorize(self, account: Account, kind: str, value: str) -> Authorization:
         value = self.answers_with.get(value, value)
@@ -378,7 +410,9 @@ class FakeCa:
         if order.status != "ready":
             raise Refusal("orderNotReady", f"the order is {order.status}", status=403)
         csr = x509.load_der_x509_csr(_unb64(payload["csr"]))
-        order.certificate = self._sign(csr) + self.root_pem
+        signed = self._sign(csr)
+        order.certificate = signed + self.root_pem
+        order.replaced = certificate_id(read_certificate(signed))
         order.polls_left = self.processing_polls
         order.status = "processing" if order.polls_left else "valid"
         return self._ok(request, self._of_order(order))
@@ -508,6 +542,15 @@ class _Transport:
 
     async def close(self) -> None:
         """See `Transport`."""
+
+
+def _names(payload: Json) -> set[str]:
+    return {identifier["value"] for identifier in payload["identifiers"]}
+
+
+def _essence(payload: Json) -> tuple[set[str], Any]:
+    """What Boulder compares before it reuses an order."""
+    return _names(payload), payload.get("profile")
 
 
 def _unb64(text: str) -> bytes:

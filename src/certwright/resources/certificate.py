@@ -353,6 +353,9 @@ class ARIStatus(Struct, frozen=True, kw_only=True):
     last_checked: Annotated[datetime | None, doc("When the server was last queried.")] = None
     next_check: Annotated[datetime | None, doc("When the server is queried next.")] = None
     last_error: Annotated[str, doc("Why the last question was not answered.")] = ""
+    account: Annotated[
+        str, doc("URL of the ACME account of the issuer whose server was asked; empty: unknown.")
+    ] = ""
 
 
 class CertificateACMEStatus(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from certwright.controllers.acme.order_state import (
 )
 from certwright.controllers.acme.order_steps import (
     Admit,
+    CheckPredecessor,
     CheckRequest,
     CheckServer,
     DoubtAccount,
@@ -113,6 +114,7 @@ RESOLVED = replace(CHECKED, issuer=ISSUER)
 RESUMED = replace(RESOLVED, is_resumed=True)
 ADMITTED = replace(RESUMED, is_admitted=True)
 SENT = replace(ADMITTED, asked_at=NOW - SECOND)
+OWN = replace(RESUMED, may_replace=True)
 
 
 def memory(stage: Stage | None = None, **changes: Any) -> Memory:
@@ -281,9 +283,14 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     # Unplaced.
     "the limits are asked": (known(RESUMED), Admit(replaces=False)),
-    "the limits are asked for a renewal": (known(RESUMED, spec=RENEWING), Admit(replaces=True)),
+    "the limits are asked for a renewal": (known(OWN, spec=RENEWING), Admit(replaces=True)),
+    "whose certificate a renewal replaces is asked": (known(RESUMED, spec=RENEWING), CheckPredecessor()),
+    "a certificate of another account is not named": (
+        known(replace(RESUMED, may_replace=False), spec=RENEWING),
+        Admit(replaces=False),
+    ),
     "a renewal that must not name its predecessor counts": (
-        known(RESUMED, memory(Unplaced(replaces_nothing=True)), spec=RENEWING),
+        known(OWN, memory(Unplaced(replaces_nothing=True)), spec=RENEWING),
         Admit(replaces=False),
     ),
     "a limit is waited for, and ends the row of failures": (
@@ -292,9 +299,12 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "the attempt is recorded": (known(ADMITTED), RecordAttempt()),
     "a new one is placed": (known(SENT), PlaceOrder("", may_exist=False)),
-    "a renewal names what it replaces": (known(SENT, spec=RENEWING), PlaceOrder("aki.serial", False)),
+    "a renewal names what it replaces": (
+        known(replace(SENT, may_replace=True), spec=RENEWING),
+        PlaceOrder("aki.serial", False),
+    ),
     "unless the CA refuses that": (
-        known(SENT, memory(Unplaced(replaces_nothing=True)), spec=RENEWING),
+        known(replace(SENT, may_replace=True), memory(Unplaced(replaces_nothing=True)), spec=RENEWING),
         PlaceOrder("", False),
     ),
     "one without response may exist": (known(SENT, memory(Unplaced(may_exist=True))), PlaceOrder("", True)),
@@ -424,10 +434,25 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         known(failing(refused("rejectedIdentifier"))),
         Fail("errored", "no [rejectedIdentifier]", {names.ACME_PROBLEM: "rejectedIdentifier"}, True),
     ),
-    "a predecessor that is replaced already is not named": (
-        known(failing(refused("alreadyReplaced", status=409)), memory(failures=1), spec=RENEWING),
-        Rest(memory(Unplaced(replaces_nothing=True), failures=1), NOW),
-    ),
+    **{
+        f"{problem}: the predecessor is not named": (
+            known(
+                failing(refused(problem, status=status), may_replace=True),
+                memory(failures=1),
+                spec=RENEWING,
+            ),
+            Rest(memory(Unplaced(replaces_nothing=True), failures=1), NOW),
+        )
+        for problem, status in {
+            "alreadyReplaced": 409,
+            "conflict": 409,
+            "malformed": 400,
+            "notFound": 404,
+            "rejectedIdentifier": 400,
+            "unauthorized": 403,
+            "unheardOf": 422,
+        }.items()
+    },
     "the account is gone": (
         placed(failing(refused("accountDoesNotExist"), was_lost=True)),
         DoubtAccount(is_checked=True),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from cryptography import x509
 
-from acme.fake_ca import Refusal
+from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import read_certificate
 from certwright.resources.certificate import ARIStatus, Certificate
-from certwright.resources.table import CERTIFICATES, ORDERS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
 from controllers.acme.fake_world import FakeWorld
 from support.acme_world import acme_world
 from support.pebble import Pebble
@@ -179,6 +180,123 @@ async def test_a_server_that_has_counted_the_replacement_already_is_asked_withou
     assert replaced(fake) == ["", ""]
 
 
+async def other_ca(fake: FakeWorld) -> FakeCa:
+    """A CA with renewal information of its own certificates, and an issuer there."""
+    second = fake.second_ca()
+    second.suggests, second.lifetime = known_to(second), 9 * DAY
+    await fake.issuer("second", server=second.directory)
+    return second
+
+
+def known_to(ca: FakeCa) -> Callable[[str], dict[str, Any]]:
+    """Answers about certificates that the CA has issued."""
+
+    def suggests(identifier: str) -> dict[str, Any]:
+        order = next((order for order in ca.orders.values() if order.replaced == identifier), None)
+        if order is None:
+            raise Refusal("malformed", "no known issuer matches", status=404)
+        return window(order.placed_at + 2 * DAY)
+
+    return suggests
+
+
+async def reference_another_issuer(fake: FakeWorld) -> None:
+    await other_ca(fake)
+    spec = {"spec": {"issuerRef": {"name": "second", "kind": "ClusterIssuer"}}}
+    await fake.world.client.patch(CERTIFICATES, "web", "default", spec)
+
+
+async def reference_an_issuer_without_renewal_information(fake: FakeWorld) -> None:
+    (await other_ca(fake)).suggests = None
+    spec = {"spec": {"issuerRef": {"name": "second", "kind": "ClusterIssuer"}}}
+    await fake.world.client.patch(CERTIFICATES, "web", "default", spec)
+
+
+async def change_the_server(fake: FakeWorld) -> None:
+    second = fake.second_ca()
+    second.suggests, second.lifetime = known_to(second), 9 * DAY
+    patch = {"spec": {"acme": {"server": second.directory}}}
+    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
+
+
+async def replace_the_account_key(fake: FakeWorld) -> None:
+    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
+
+
+async def reset_the_database(fake: FakeWorld) -> None:
+    for table in (fake.ca.accounts, fake.ca.orders, fake.ca.authorizations):
+        table.clear()
+
+
+async def rename_all_names(fake: FakeWorld) -> None:
+    spec = {"spec": {"dnsNames": ["renamed.example.org"]}}
+    await fake.world.client.patch(CERTIFICATES, "web", "default", spec)
+
+
+async def import_from_another_account(fake: FakeWorld) -> None:
+    """Its Orders are lost, too, so that nothing is known of the account that ordered it."""
+    await replace_the_account_key(fake)
+    await fake.start()
+    for order in await fake.orders():
+        await fake.world.client.delete(ORDERS, order.metadata.name, "default")
+
+
+async def import_from_another_ca(fake: FakeWorld) -> None:
+    await change_the_server(fake)
+    for order in await fake.orders():
+        await fake.world.client.delete(ORDERS, order.metadata.name, "default")
+
+
+Change = Callable[[FakeWorld], Awaitable[None]]
+CHANGES: dict[Change, int] = {
+    reference_another_issuer: 0,
+    reference_an_issuer_without_renewal_information: 0,
+    change_the_server: 0,
+    replace_the_account_key: 0,
+    rename_all_names: 0,
+    import_from_another_ca: 0,
+    reset_the_database: 1,
+    import_from_another_account: 1,
+}
+"""What is changed, and how many orders may be refused for what they name."""
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+async def test_a_certificate_that_the_account_has_not_issued_is_renewed(
+    fake: FakeWorld, change: Change
+) -> None:
+    fake.ca.suggests, fake.ca.lifetime = known_to(fake.ca), 9 * DAY
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    assert ari_of(await fake.certificate()).suggested_window is not None
+    placed = len(fake.ca.orders)
+    await change(fake)
+    await fake.world.advance(7 * DAY)
+    certificate = await fake.certificate()
+    assert certificate.status.revision is not None
+    assert certificate.status.revision >= 2
+    assert await fake.world.is_ready("web")
+    assert certificate.status.failed_issuance_attempts is None
+    cas = [fake.ca, *fake.others]
+    orders = [order for ca in cas for order in ca.orders.values()]
+    refused = sum(ca.counted()[Action.NEW_ORDER] for ca in cas) - len(orders)
+    assert refused - (placed if change is reset_the_database else 0) <= CHANGES[change]
+
+
+async def test_renewal_information_of_a_former_server_is_dropped(fake: FakeWorld) -> None:
+    fake.ca.suggests = known_to(fake.ca)
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance(timedelta(minutes=1))
+    assert ari_of(await fake.certificate()).suggested_window is not None
+    await change_the_server(fake)
+    await fake.world.advance(timedelta(hours=7))
+    ari = ari_of(await fake.certificate())
+    assert (ari.suggested_window, ari.account) == (None, next(iter(fake.others[0].accounts)))
+    assert "no known issuer" in ari.last_error
+
+
 async def test_a_server_that_offers_nothing_is_not_asked(fake: FakeWorld) -> None:
     await fake.issuer()
     await fake.issue()
@@ -299,6 +417,23 @@ async def test_maintenance_windows_are_obeyed_after_the_servers_moment(fake: Fak
     assert moment is not None
     assert moment > begin
     assert moment.hour == 2
+
+
+async def test_pebble_refuses_the_predecessor_of_another_account_and_the_renewal_succeeds(
+    pebble: Pebble,
+) -> None:
+    """No Order shows which account ordered it, as after an import."""
+    async with acme_world(pebble) as world:
+        await world.issuer()
+        await world.issuer("other")
+        await world.certificate("web", "moved.example.org")
+        await world.until(CERTIFICATES, "web", lambda obj: obj.status.acme is not None)
+        for order in (await world.client.list(ORDERS)).items:
+            await world.client.delete(ORDERS, order.metadata.name, "default")
+        other = {"spec": {"issuerRef": {"name": "other", "kind": "ClusterIssuer"}}}
+        await world.client.patch(CERTIFICATES, "web", "default", other)
+        certificate = await world.until(CERTIFICATES, "web", lambda obj: obj.status.revision == 2)
+        assert certificate.status.failed_issuance_attempts is None
 
 
 async def test_pebble_is_asked_and_what_it_suggests_is_done(pebble: Pebble) -> None:

@@ -120,6 +120,8 @@ class RenewalOffice:
                 return
             renewal_info = await client.drive(fetch_renewal_info(directory, identifier))
         except AcmeError as error:
+            if before is not None and before.account not in ("", client.kid):
+                before = None
             retry_after = error.retry_after if isinstance(error, Refused) else None
             status = ARIStatus(
                 suggested_window=before.suggested_window if before is not None else None,
@@ -127,6 +129,7 @@ class RenewalOffice:
                 last_checked=before.last_checked if before is not None else None,
                 next_check=_next_check(now, retry_after, _AFTER_FAILURE, uid),
                 last_error=str(error),
+                account=client.kid,
             )
         else:
             status = ARIStatus(
@@ -134,6 +137,7 @@ class RenewalOffice:
                 explanation_url=renewal_info.explanation_url,
                 last_checked=now,
                 next_check=_next_check(now, renewal_info.retry_after, _USUAL, uid),
+                account=client.kid,
             )
         self._answers[uid] = RenewalAnswer(_fingerprint(facts), status)
 

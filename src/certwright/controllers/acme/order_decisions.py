@@ -6,7 +6,7 @@ deciding twice on one snapshot gives the same step. The steps of an Order that m
 | stage | steps | the stage ends with |
 |---|---|---|
 | each pass | CheckRequest, ResolveIssuer, Resume | |
-| Unplaced | Admit, RecordAttempt, PlaceOrder, ReadAuthorizations | the order's URL in the status |
+| Unplaced | CheckPredecessor (renewals), Admit, RecordAttempt, PlaceOrder, ReadAuthorizations | a URL |
 | Placed | EnsureChallenges, then Hold until all are proven, Finalize | the CA has the signing request |
 | Finalizing | PollOrder, then Rest or Hold until the CA has processed it | a certificate's URL |
 | any | Download, Store | state `valid` |
@@ -41,6 +41,7 @@ from certwright.controllers.acme.order_state import (
 )
 from certwright.controllers.acme.order_steps import (
     Admit,
+    CheckPredecessor,
     CheckRequest,
     CheckServer,
     DoubtAccount,
@@ -151,7 +152,9 @@ def _unplaced(known: Snapshot, stage: Unplaced) -> Step:
         return ReadAuthorizations(_status_of(known.order.status, facts.placed), is_new=True)
     if facts.limit is not None:
         return _wait(known, facts.limit)
-    replaces = "" if stage.replaces_nothing else spec.replaces
+    if spec.replaces and facts.may_replace is None:
+        return CheckPredecessor()
+    replaces = spec.replaces if facts.may_replace and not stage.replaces_nothing else ""
     if not facts.is_admitted:
         return Admit(bool(replaces))
     if facts.asked_at is None:
@@ -314,7 +317,18 @@ def _failed(known: Snapshot, error: AcmeError | NotOrdered | PkiError) -> Step:
 
 def _refused(known: Snapshot, error: Refused) -> Step:
     facts, memory, reaction = known.facts, known.memory, error.reaction
-    is_unplaced = not known.order.status.url
+    stage, is_unplaced = memory.stage, not known.order.status.url
+    is_about_content = 400 <= error.status < 500 and reaction not in (Reaction.WAIT, Reaction.ACCOUNT)
+    if (
+        facts.may_replace
+        and is_about_content
+        and not error.is_limit
+        and isinstance(stage, Unplaced)
+        and not stage.replaces_nothing
+    ):
+        # CAs refuse `replaces` with many types. Without it the order counts against the CA's limits: they are
+        # asked first.
+        return Rest(replace(memory, stage=replace(stage, replaces_nothing=True)), known.now)
     if reaction is Reaction.ACCOUNT or (error.problem.name == "unauthorized" and is_unplaced):
         # "unauthorized" may be about the names; that of an account which was in use is checked once.
         is_first = not facts.was_lost and memory.failures == 0
@@ -324,10 +338,6 @@ def _refused(known: Snapshot, error: Refused) -> Step:
             return _record_failure(known, error, error.retry_after)
     if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
         return Fail("errored", str(error), {names.ACME_PROBLEM: error.problem.name}, is_answered=True)
-    stage = memory.stage
-    if reaction is Reaction.WITHOUT_REPLACES and isinstance(stage, Unplaced) and not stage.replaces_nothing:
-        # Without it the order counts against the CA's limits: they are asked first.
-        return Rest(replace(memory, stage=replace(stage, replaces_nothing=True)), known.now)
     if is_unplaced and error.is_limit and facts.concerns_others is None:
         return ReportLimit(error)
     return _record_failure(known, error, error.retry_after)

@@ -1,4 +1,4 @@
-"""Certificates of earlier Orders, so that a lost Secret costs no new order.
+"""Certificates of earlier Orders: a lost Secret costs no new order, and a renewal names its predecessor.
 
 "An Order survives its success": while its certificate is fresh, a request for the same key and the same
 content gets it again, without a request to any server. If the Certificate still has that certificate when it
@@ -13,10 +13,15 @@ from datetime import datetime
 
 import msgspec
 
+from certwright.acme.protocol.directory import Directory
+from certwright.controllers.acme.provenance import is_of_another_account
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.pki import renewal
+from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
@@ -91,6 +96,22 @@ class Refill:
             return None
 
 
+def has_issued(caches: Caches, order: Order, directory: Directory, account: str) -> bool:
+    """Whether that account of the server issued the certificate that the Order replaces (RFC 9773 §5): by the
+    Order that got it. For an imported or restored certificate, which has none, renewal information that the
+    server has given for it shows that the server issued it."""
+    owner = owner_value(order.metadata.namespace, order.metadata.annotations.get(names.CERTIFICATE_NAME, ""))
+    for other, facts in _read(caches.orders_for_certificate(owner)):
+        if certificate_id(facts) == order.spec.replaces:
+            current = {names.ACME_SERVER: directory.url, names.ACME_ACCOUNT: account}
+            is_here = directory.serves(other.status.url)
+            return is_here and not is_of_another_account(other.metadata.annotations, current)
+    certificate = caches.certificates.cache.get(ObjectKey(*owner.split("/")))
+    acme = certificate.status.acme if certificate is not None else None
+    ari = acme.ari if acme is not None else None
+    return ari is not None and ari.suggested_window is not None and ari.account in ("", account)
+
+
 def _is_forced(certificate: Certificate) -> bool:
     issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
     manual = (reasons.MANUALLY_TRIGGERED, reasons.MANUAL_REQUEST_WAITS)
@@ -115,7 +136,7 @@ def _content(spec: OrderSpec) -> CsrFacts:
 
 def _read(orders: Iterable[Order]) -> Iterable[tuple[Order, CertificateFacts]]:
     for order in orders:
-        if order.metadata.deletion_timestamp is not None:
+        if order.metadata.deletion_timestamp is not None or not order.status.certificate:
             continue
         try:
             yield order, read_certificate(order.status.certificate)

@@ -31,6 +31,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     on; empty: it may be. `is_migrated`: the annotations of a former version are written. `issuer`: its issuer
     and account, or why there is none. `is_hurried`: its pause is cut short. `is_resumed`: the pause is over,
     and the circuit breaker lets it ask the CA. `is_served`: whether the issuer's server has the Order's URL.
+    `may_replace`: whether the new order names the certificate that it replaces.
     `limit`: why the new order must wait, `is_admitted`: that it need not. `asked_at`: when the attempt to
     place it began. `placed`: the new order. `is_described`: the authorizations were read in this pass.
     `no_solver`: no solver of the issuer fits. `challenges`: those that it needs, `unproven`: the ones without
@@ -49,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     is_hurried: bool = False
     is_resumed: bool = False
     is_served: bool | None = None
+    may_replace: bool | None = None
     limit: Wait | None = None
     is_admitted: bool = False
     asked_at: datetime | None = None
@@ -84,6 +86,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 class CheckServer(msgspec.Struct, frozen=True):
     """Read the server's directory, to find out whether it has the Order's URL."""
+
+
+class CheckPredecessor(msgspec.Struct, frozen=True):
+    """Find out whether the CA offers renewal information, and whether this account of it issued the
+    certificate that the order replaces: any other order that names one is refused."""
 
 
 class PlaceOrder(msgspec.Struct, frozen=True):
@@ -225,7 +232,7 @@ class Forget(msgspec.Struct, frozen=True):
     deletes_challenges: bool = False
 
 
-Request = CheckServer | PlaceOrder | ReadAuthorizations | PollOrder | Finalize | Download
+Request = CheckServer | CheckPredecessor | PlaceOrder | ReadAuthorizations | PollOrder | Finalize | Download
 """Steps that the CA can refuse."""
 
 Inquiry = (

@@ -21,6 +21,7 @@ from typing import assert_never
 import msgspec
 from msgspec.structs import replace
 
+from certwright.acme.protocol.directory import Directory
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.controllers.acme import order_requests
@@ -55,7 +56,8 @@ _END_AT_ONCE = 6
 class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     """What the reconciler calls.
 
-    `is_known`: whether an Order with that URL at the CA exists. `is_proven`: whether the CA has called a
+    `is_known`: whether an Order with that URL at the CA exists. `has_issued`: whether that account of the CA
+    issued the certificate that the Order replaces. `is_proven`: whether the CA has called a
     Challenge valid. `problem_of`: why an Order must not be acted on (see `provenance.py`). `limited`: the CA
     has refused a new order for now because of a limit; returns whether that concerns orders for other names
     too. `distrust` has an issuer checked. `downloaded` is called with a certificate before it is stored; it
@@ -64,6 +66,7 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
 
     challenges: OrderChallenges
     is_known: Callable[[str], bool]
+    has_issued: Callable[[Order, Directory, str], bool]
     is_proven: Callable[[Challenge], bool]
     problem_of: Callable[[Order], str]
     resolve_issuer: Callable[[Order], Awaitable[ResolvedIssuer | Wait]]
@@ -155,6 +158,10 @@ class OrderReconciler:
             case steps.CheckServer():
                 directory = await client.directory()
                 return order, replace(facts, is_served=directory.serves(order.status.url))
+            case steps.CheckPredecessor():
+                directory = await client.directory()
+                has_issued = self._tools.has_issued(order, directory, client.kid)
+                return order, replace(facts, may_replace=bool(directory.renewal_info) and has_issued)
             case steps.PlaceOrder():
                 return order, replace(facts, placed=await self._place(step, order, issuer))
             case steps.ReadAuthorizations():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from certwright.controllers import table
-from certwright.controllers.acme import issuer_queries
+from certwright.controllers.acme import issuer_queries, order_reuse
 from certwright.controllers.acme.account_secrets import creator_of
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.caa_gate import CaaGate
@@ -149,6 +149,7 @@ class Acme:
                 caches.challenges, toolbox.client, lambda order: caches.challenges_of(order.metadata)
             ),
             is_known=lambda url: bool(caches.orders_at(url)),
+            has_issued=partial(order_reuse.has_issued, caches),
             is_proven=self._is_proven,
             problem_of=self._provenance.problem_of_order,
             resolve_issuer=lambda order: self._resolver.find(order.spec.issuer_ref, order.metadata),

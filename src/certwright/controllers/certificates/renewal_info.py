@@ -14,7 +14,9 @@ from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.kube.api import conditions
 from certwright.pki.certificates import CertificateFacts
+from certwright.resources import reasons
 from certwright.resources.certificate import ARIStatus, CertificateACMEStatus
 
 _CHECK_AGAIN = timedelta(hours=1)
@@ -36,9 +38,10 @@ class RenewalInformation:
             if current is not None:
                 draft.change(acme=None)
             return
+        account = _account(snapshot)
         heard = self._office.answer(snapshot.certificate.metadata.uid, facts)
-        if heard is None:
-            if current is not None and current.ari is not None and not _is_of(current.ari, facts):
+        if heard is None or (heard.status is not None and not _is_from(heard.status, account)):
+            if current is not None and current.ari is not None and not _is_of(current.ari, facts, account):
                 draft.change(acme=None)
             return
         # The poller sends a server one request at a time: an answer that differs is newer than the status.
@@ -89,5 +92,21 @@ def _is_enabled(snapshot: Snapshot) -> bool:
     return spec is not None and spec.renewal_information_source != "None"
 
 
-def _is_of(current: ARIStatus, facts: CertificateFacts) -> bool:
-    return current.last_checked is None or current.last_checked >= facts.not_before
+def _account(snapshot: Snapshot) -> str:
+    """The URL of the issuer's account; empty while it is being registered."""
+    signer = snapshot.signer
+    assert signer is not None
+    ready = conditions.find(signer.status.conditions, reasons.READY)
+    is_current = ready is not None and ready.observed_generation == signer.metadata.generation
+    return signer.status.acme.uri if is_current and signer.status.acme is not None else ""
+
+
+def _is_of(current: ARIStatus, facts: CertificateFacts, account: str) -> bool:
+    is_newer = current.last_checked is None or current.last_checked >= facts.not_before
+    return is_newer and _is_from(current, account)
+
+
+def _is_from(current: ARIStatus, account: str) -> bool:
+    """Whether the issuer's present server, at the present account, was asked; what is unknown is not
+    compared."""
+    return not (current.account and account) or current.account == account

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from certwright.controllers.acme.identifiers import names_of, names_of_identity
 from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.effects import Did, Effects
@@ -98,11 +99,15 @@ class Requests:
 
 
 def _replaces(snapshot: Snapshot) -> dict[str, str]:
-    """Which certificate this one will replace, where its server wants to know (RFC 9773 §5): such an order
-    is not counted against the server's limits."""
+    """Which certificate this one will replace, if its server has been asked for renewal information about
+    that: an order that names it is not counted against the server's limits. Servers check that the two have a
+    name in common (RFC 9773 §5). The account is compared when the order is placed."""
     acme = snapshot.certificate.status.acme
     facts = snapshot.leaf
     if acme is None or acme.ari is None or not isinstance(facts, CertificateFacts):
+        return {}
+    spec = snapshot.certificate.spec
+    if not names_of_identity(facts) & names_of(spec.dns_names, spec.ip_addresses, spec.common_name):
         return {}
     identifier = certificate_id(facts)
     return {names.REPLACES: identifier} if identifier else {}
