@@ -19,7 +19,12 @@ _BIN = Path(os.environ.get("CERTWRIGHT_TOOLS") or _ROOT / ".tools") / "bin"
 KUBERNETES = "v1.37.2"
 """The release that `tests/go/go.mod` is on; kubectl is told so, since a library does not know."""
 _VERSION_FLAG = f"-X k8s.io/component-base/version.gitVersion={KUBERNETES}"
-_PROGRAMS = {"clients": "go-clients", "kubectl": "kubectl", "httpserver": "httpserver"}
+_PROGRAMS = {
+    "clients": "go-clients",
+    "kubectl": "kubectl",
+    "httpserver": "httpserver",
+    "verifychain": "verify-chain",
+}
 
 
 def build(package: str, program: str) -> Path:
