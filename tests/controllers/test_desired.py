@@ -9,6 +9,7 @@ import pytest
 
 from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
+from certwright.issuers.csr_plan import csr_plan
 from certwright.pki import keys, mldsa, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.pki.errors import PkiError
@@ -148,7 +149,7 @@ SPECS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fields", SPECS.values(), ids=SPECS.keys())
 def test_a_request_made_from_a_spec_matches_it(fields: dict[str, Any]) -> None:
     spec = make_certificate("web", "ca", **fields).spec
-    csr = build_csr(desired.csr_plan(spec), ECDSA_KEY)
+    csr = build_csr(csr_plan(spec), ECDSA_KEY)
     request = CertificateRequestSpec(
         issuer_ref=spec.issuer_ref, request=csr, is_ca=spec.is_ca, usages=spec.usages, duration=spec.duration
     )
@@ -219,7 +220,7 @@ SAME: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("fields", SAME.values(), ids=SAME.keys())
 def test_what_is_not_in_a_certificate_or_means_the_same_issues_nothing(fields: dict[str, Any]) -> None:
     old = make_certificate("web", "ca").spec
-    csr = build_csr(desired.csr_plan(old), ECDSA_KEY)
+    csr = build_csr(csr_plan(old), ECDSA_KEY)
     request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
     changed = make_certificate("web", "ca", **fields).spec
     assert desired.request_differences(request, read_csr(csr), changed) == ()
@@ -235,7 +236,7 @@ def test_every_field_is_among_those_that_were_tried() -> None:
 @pytest.mark.parametrize(("fields", "named"), CHANGES.values(), ids=CHANGES.keys())
 def test_a_changed_field_is_named(fields: dict[str, Any], named: str) -> None:
     old = make_certificate("web", "ca").spec
-    csr = build_csr(desired.csr_plan(old), ECDSA_KEY)
+    csr = build_csr(csr_plan(old), ECDSA_KEY)
     request = CertificateRequestSpec(issuer_ref=old.issuer_ref, request=csr)
     changed = make_certificate("web", "ca", **fields).spec
     assert named in desired.request_differences(request, read_csr(csr), changed)

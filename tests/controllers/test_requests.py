@@ -14,7 +14,9 @@ from certwright.kube.api import conditions, errors
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.kube.util.executor import Inline
-from certwright.pki.keys import encode_private_key
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import encode_private_key, load_private_key
+from certwright.pki.signing import sign
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.issuer_ref import IssuerReference
@@ -25,6 +27,7 @@ from controllers.things import ask_a_thing, external, let_approve_things, mark, 
 from issuers.authority import new_root
 from support.world import START, World, make_world
 
+YEAR = timedelta(days=365)
 BY_HAND = "*,-certificaterequests-approver"
 
 
@@ -186,6 +189,51 @@ async def test_the_chain_of_an_issuer_is_stored_as_made_from_its_certificates(sc
     data = (await world.get(SECRETS, "web")).data
     assert (data["tls.crt"], data["ca.crt"]) == (leaf, ca.pem)
     assert (await world.certificate("web")).status.revision == 1
+
+
+async def test_what_an_issuer_has_changed_is_a_condition(scene: Scene) -> None:
+    ca, world = new_root("Their CA"), scene.world
+    await external(world)
+    (next_key,) = await scene.next_keys()
+    plan = CsrPlan(dns_names=("other.example.com",), encode_usages=False)
+    csr = build_csr(plan, load_private_key(next_key.data["tls.key"]))
+    leaf = sign(
+        csr, ca_cert=ca.facts, ca_key=ca.key, duration=YEAR, is_ca=True, usages=("code signing",), now=START
+    )
+    await mark(world, "web-1", "Ready", reason="Issued", certificate=leaf, ca=ca.pem)
+    assert await world.is_ready("web")
+    assert condition(await world.certificate("web"), "Verified") == (
+        "False",
+        "NotVerified",
+        "The issuer has not issued what the spec says: spec.dnsNames (issued: other.example.com); spec.isCA "
+        "(issued: true); spec.usages (issued: code signing)",
+    )
+    assert [event.count for event in await world.events() if event.reason == "NotVerified"] == [1]
+
+
+async def test_a_wrong_chain_is_a_condition_but_replaces_no_right_one(scene: Scene) -> None:
+    ca, other, world = new_root("Their CA"), new_root("Other"), scene.world
+    await external(world)
+
+    async def answer(name: str) -> Certificate:
+        csr = (await world.get(CERTIFICATE_REQUESTS, name)).spec.request
+        certificate = ca.sign(csr, now=START) + other.pem
+        await mark(world, name, "Ready", reason="Issued", certificate=certificate)
+        return await world.certificate("web")
+
+    verified = condition(await answer("web-1"), "Verified")
+    assert verified is not None
+    assert '"CN=Their CA" of the certificate is not among those' in verified[2]
+    await scene.change_spec("web", dnsNames=["a.example.com"])
+    csr = (await world.get(CERTIFICATE_REQUESTS, "web-2")).spec.request
+    await mark(world, "web-2", "Ready", reason="Issued", certificate=ca.sign(csr, now=START))
+    good = await world.certificate("web")
+    assert (good.status.revision, condition(good, "Verified")) == (2, None)
+    await scene.change_spec("web", dnsNames=["b.example.com"])
+    issuing = condition(await answer("web-3"), "Issuing")
+    assert issuing is not None
+    assert issuing[1] == "InvalidCertificate"
+    assert "the chain that the issuer returned is wrong, and the present one is not" in issuing[2]
 
 
 async def test_a_request_by_hand_is_approved_and_signed_with_events_of_its_own(scene: Scene) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.certificates import desired, retry_time, rules
+from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.retry.backoff import Limits
+from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki import keys
@@ -26,7 +27,7 @@ from support.world import START
 KEY = keys.generate(keys.KeyPlan(keys.KeyAlgorithm.ECDSA))
 OTHER_KEY = keys.generate(keys.KeyPlan(keys.KeyAlgorithm.ECDSA))
 SPEC = make_certificate("web", "ca").spec
-CSR = build_csr(desired.csr_plan(SPEC), KEY)
+CSR = build_csr(csr_plan(SPEC), KEY)
 PEM = self_sign(CSR, key=KEY, duration=timedelta(days=90), is_ca=False, usages=(), now=START)
 DATA = {"tls.crt": PEM, "tls.key": keys.encode_private_key(KEY)}
 
@@ -140,7 +141,7 @@ CASES: dict[str, tuple[dict[str, Any], Verdict | None]] = {
     ),
     "the request of another revision does not count": ({"requests": (request(2, csr=b"rubbish"),)}, None),
     "a key that somebody has changed": (
-        {"requests": (request(csr=build_csr(desired.csr_plan(SPEC), OTHER_KEY)),)},
+        {"requests": (request(csr=build_csr(csr_plan(SPEC), OTHER_KEY)),)},
         Verdict(
             "SecretMismatch",
             "Secret contains a private key that does not match the current CertificateRequest",

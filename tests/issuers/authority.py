@@ -41,9 +41,9 @@ class Authority:
         }
         return data | ({"ca.crt": ca.pem} if ca else {})
 
-    def issue(self, name: str, *, is_ca: bool = True) -> Authority:
+    def issue(self, name: str, *, is_ca: bool = True, key: PrivateKey | None = None) -> Authority:
         """One below this one."""
-        key = generate(KeyPlan.of("ECDSA"))
+        key = key or generate(KeyPlan.of("ECDSA"))
         csr = build_csr(CsrPlan(common_name=name, is_ca=is_ca), key)
         pem = sign(
             csr, ca_cert=self.facts, ca_key=self.key, duration=_YEAR, is_ca=is_ca, usages=(), now=_BEGIN

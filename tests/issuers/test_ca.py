@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -13,14 +15,17 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from msgspec.structs import replace
 
+from certwright.issuers import table
 from certwright.issuers.ca import CA
-from certwright.issuers.contract import Checked, Failed, Pending, Signed
+from certwright.issuers.contract import Checked, Failed, Outcome, Pending, Signed
+from certwright.pki import usages
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
 from certwright.resources.causes import Cause
 from conformance.check_issuer import Setup
 from issuers.authority import Authority, new_root
+from support.real import require
 
 T = TypeVar("T")
 START = datetime(2025, 12, 1, tzinfo=UTC)
@@ -196,31 +201,77 @@ async def test_a_bad_request_fails_with_the_reason_signing_error(
     assert "spec.usages" in outcome.advice
 
 
-async def test_a_ca_below_one_that_allows_none_is_signed_with_a_warning(ca_setup: MakeSetup) -> None:
-    setup = ca_setup(root_with_path_length(0))
-    outcome = await setup.sign(setup.request(CsrPlan(common_name="Below", is_ca=True)))
+async def verified(setup: Setup, plan: CsrPlan) -> Outcome:
+    """What becomes of a request once what the CA has signed is verified."""
+    signing = setup.request(plan)
+    return await table.verified(await setup.sign(signing), signing, setup.tools)
+
+
+@pytest.mark.parametrize(
+    ("length", "is_ca", "remark"),
+    [(0, True, "path length 0"), (0, False, ""), (1, True, "")],
+    ids=["no CA below it", "a leaf below it", "a CA below one that allows it"],
+)
+async def test_a_ca_below_one_that_allows_none_is_signed_with_a_warning(
+    length: int, is_ca: bool, remark: str, ca_setup: MakeSetup
+) -> None:
+    setup = ca_setup(root_of_others(x509.BasicConstraints(ca=True, path_length=length)))
+    outcome = await verified(setup, CsrPlan(common_name="Below", is_ca=is_ca))
     assert isinstance(outcome, Signed)
-    (remark,) = outcome.warnings
-    assert remark.reason == "BadConfig"
-    assert "path length 0" in remark.message
-    leaf = await setup.sign(setup.request())
-    assert isinstance(leaf, Signed)
-    assert leaf.warnings == ()
+    assert [warning.reason for warning in outcome.warnings] == (["BadConfig"] if remark else [])
+    assert all(remark in warning.message for warning in outcome.warnings)
 
 
-async def test_a_ca_below_one_that_allows_some_is_signed_without_a_word(ca_setup: MakeSetup) -> None:
-    setup = ca_setup(root_with_path_length(1))
-    outcome = await setup.sign(setup.request(CsrPlan(common_name="Below", is_ca=True)))
+async def test_a_name_that_the_ca_may_not_sign_is_refused(ca_setup: MakeSetup) -> None:
+    constraints = x509.NameConstraints([x509.DNSName("example.com")], None)
+    setup = ca_setup(root_of_others(x509.BasicConstraints(ca=True, path_length=None), constraints))
+    assert isinstance(await verified(setup, CsrPlan(dns_names=("a.example.com",))), Signed)
+    outcome = await verified(setup, CsrPlan(dns_names=("a.example.org",)))
+    assert isinstance(outcome, Failed)
+    assert outcome.message == (
+        'No client would accept the certificate: the CA certificate "CN=Bounded" permits only '
+        '"example.com", and not "a.example.org"'
+    )
+
+
+async def test_a_cross_certificate_beside_the_chain_of_a_ca_is_accepted(
+    ca_setup: MakeSetup, root: Authority
+) -> None:
+    key, other = generate(KeyPlan.of("ECDSA")), new_root("Old root")
+    lower, cross = (authority.issue("Lower", key=key) for authority in (root, other))
+    setup = ca_setup(lower.secret(cross, root))
+    assert (await check(setup)).ready
+    outcome = await setup.sign(setup.request())
     assert isinstance(outcome, Signed)
-    assert outcome.warnings == ()
+    assert outcome.ca_pem == root.pem
 
 
-def root_with_path_length(length: int) -> dict[str, bytes]:
-    """The Secret of a root that bounds how many CAs stand below it, as other programs make them."""
+def old_ca(folder: Path) -> dict[str, bytes]:
+    """The Secret of a root of X.509 version 1, as `openssl x509 -req` makes it."""
+    key = encode_private_key(generate(KeyPlan.of("ECDSA")))
+    (folder / "key").write_bytes(key)
+    for arguments in ("req -new -key key -subj /CN=Old -out csr", "x509 -req -in csr -signkey key -out pem"):
+        command = [require("openssl"), *arguments.split()]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return {"tls.crt": (folder / "pem").read_bytes(), "tls.key": key}
+
+
+async def test_a_ca_of_version_1_is_refused(ca_setup: MakeSetup, tmp_path: Path) -> None:
+    checked = await check(ca_setup(old_ca(tmp_path)))
+    assert "certificate is not a CA: it is of X.509 version 1" in checked.message
+
+
+def root_of_others(*extensions: x509.ExtensionType) -> dict[str, bytes]:
+    """The Secret of a root with these extensions, as other programs make them."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Bounded")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, START, START + timedelta(days=900))
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=length), critical=True)
+    usage, _ = usages.extensions(("cert sign",))
+    assert usage is not None
+    for extension in (*extensions, usage):
+        builder = builder.add_extension(extension, critical=True)
+    key_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = builder.add_extension(key_id, critical=False)
     pem = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     return {"tls.crt": pem, "tls.key": encode_private_key(key)}
 

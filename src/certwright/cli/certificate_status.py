@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +23,8 @@ from certwright.cli.diagnosis import (
 )
 from certwright.cli.format import at, from_now, parse_time, sentence
 from certwright.cli.output import StatusView
+from certwright.pki.certificates import read_certificate
+from certwright.pki.errors import PkiError
 
 Json = dict[str, Any]
 _MOST_EVENTS = 10
@@ -51,7 +54,7 @@ def report(around: Around, events: list[Json], now: datetime) -> list[str]:
         lines.append(f"What to do: {diagnosis.advice}.")
     return [
         *lines,
-        *sections.section("Certificate", _certificate(around.certificate, now)),
+        *sections.section("Certificate", _certificate(around, now)),
         *sections.section("Conditions", sections.conditions(around.certificate, now)),
         *sections.section("Request", _request(around, diagnosis, now)),
         *sections.section("Order", _order(around)),
@@ -62,7 +65,8 @@ def report(around: Around, events: list[Json], now: datetime) -> list[str]:
     ]
 
 
-def _certificate(obj: Any, now: datetime) -> list[str]:
+def _certificate(around: Around, now: datetime) -> list[str]:
+    obj = around.certificate
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
     names = [*(spec.get("dnsNames") or []), *(spec.get("ipAddresses") or []), *(spec.get("uris") or [])]
     names += spec.get("emailAddresses") or []
@@ -70,7 +74,7 @@ def _certificate(obj: Any, now: datetime) -> list[str]:
         [
             ("Common name", str(spec.get("commonName", ""))),
             ("Names", ", ".join(names)),
-            ("CA", "yes" if spec.get("isCA") else ""),
+            ("CA", _is_ca(around)),
             ("Revision", str(status.get("revision") or "")),
             ("Not before", _when(status.get("notBefore"), now)),
             ("Not after", _when(status.get("notAfter"), now)),
@@ -80,6 +84,19 @@ def _certificate(obj: Any, now: datetime) -> list[str]:
             ("Next attempt", _next_attempt(obj, now)),
         ]
     )
+
+
+def _is_ca(around: Around) -> str:
+    """Whether the certificate in the Secret is that of a CA, where that is not a matter of course."""
+    is_asked = bool((around.certificate.get("spec") or {}).get("isCA"))
+    encoded = ((around.secret or {}).get("data") or {}).get("tls.crt", "")
+    try:
+        is_ca = read_certificate(b64decode(encoded)).is_ca
+    except (PkiError, ValueError):
+        return "yes, once it is issued" if is_asked else ""
+    if is_ca != is_asked:
+        return f"{'yes' if is_ca else 'no'} (spec.isCA is {'true' if is_asked else 'false'})"
+    return "yes" if is_ca else ""
 
 
 def _next_attempt(obj: Any, now: datetime) -> str:

@@ -20,7 +20,6 @@ from certwright.issuers.contract import (
     IssuerView,
     Outcome,
     Pending,
-    Remark,
     Signed,
     SigningRequest,
     Tools,
@@ -47,12 +46,6 @@ _MISSING = "SecretMissing"
 _INVALID_DATA = "SecretInvalidData"
 _SIGNING_ERROR = "SigningError"
 
-_TOO_LOW = Remark(
-    "BadConfig",
-    "The CA certificate allows no CA below it (path length 0, RFC 5280 §4.2.1.9): clients will refuse "
-    "whatever is signed with the requested certificate.",
-)
-
 # A parsed pair takes some 10 kB.
 _KEPT_PAIRS = 256
 
@@ -67,8 +60,6 @@ class SigningPair:
     """PEM of the CA certificates that follow a leaf in `tls.crt`; empty if the CA is a root."""
     ca_pem: bytes
     """PEM of the topmost known certificate."""
-    path_length: int | None
-    """The path length: how many CAs may follow below this one; None: any number (RFC 5280 §4.2.1.9)."""
 
 
 _CONTRADICTION = "change spec.usages or spec.isCA to what the signing request says"
@@ -137,7 +128,7 @@ class CA:
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_CONTRADICTION)
         except (PkiError, ValueError) as error:
             return Failed(_SIGNING_ERROR, f"Error signing certificate: {error}")
-        return Signed(leaf + pair.served, pair.ca_pem, warnings=_remarks(pair, request))
+        return Signed(leaf + pair.served, pair.ca_pem)
 
     async def _usable(
         self, issuer: IssuerView, data: Mapping[str, bytes] | None, tools: Tools, namespace: str
@@ -197,20 +188,29 @@ def _parse(name: str, data: Mapping[str, bytes]) -> SigningPair | UnusablePair:
         if not data.get(entry):
             return UnusablePair(_GET, _INVALID_DATA, f'no data for "{entry}" in secret "{name}"')
     try:
-        certificates = chain.in_order(read_chain(data[TLS_CERT_KEY]))
+        certificates = read_chain(data[TLS_CERT_KEY])
     except PkiError as error:
         return UnusablePair(_GET, _INVALID_DATA, f'"{TLS_CERT_KEY}" in secret "{name}": {error}')
     try:
         key = load_private_key(data[TLS_PRIVATE_KEY_KEY])
     except PkiError as error:
         return UnusablePair(_GET, _INVALID_DATA, f'"{TLS_PRIVATE_KEY_KEY}" in secret "{name}": {error}')
-    own = certificates[0]
-    if own.public_key_der != public_key_der(key):
+    public = public_key_der(key)
+    own = next((certificate for certificate in certificates if certificate.public_key_der == public), None)
+    if own is None:
         text = f'"{TLS_PRIVATE_KEY_KEY}" in secret "{name}" is not the key of the certificate beside it'
+        return UnusablePair(_INVALID, _INVALID_DATA, text)
+    if own.parsed.version is x509.Version.v1:
+        text = "certificate is not a CA: it is of X.509 version 1, which cannot say so, and clients refuse it"
         return UnusablePair(_INVALID, _INVALID_DATA, text)
     if not own.may_sign:
         return UnusablePair(_INVALID, _INVALID_DATA, "certificate is not a CA")
-    return _pair_of(chain.extended(certificates, _further(data)), key)
+    path = chain.extended((own,), certificates)
+    members = {(certificate.subject_text, certificate.spki) for certificate in path}
+    if any((certificate.subject_text, certificate.spki) not in members for certificate in certificates):
+        text = "the certificates are not one chain: each must have signed the one before it"
+        return UnusablePair(_GET, _INVALID_DATA, f'"{TLS_CERT_KEY}" in secret "{name}": {text}')
+    return _pair_of(chain.extended(path, _further(data)), key)
 
 
 def _further(data: Mapping[str, bytes]) -> tuple[CertificateFacts, ...]:
@@ -224,20 +224,7 @@ def _further(data: Mapping[str, bytes]) -> tuple[CertificateFacts, ...]:
 def _pair_of(certificates: tuple[CertificateFacts, ...], key: PrivateKey) -> SigningPair:
     top = certificates[-1]
     served = certificates[:-1] if chain.is_root(top) else certificates
-    return SigningPair(certificates[0], key, chain.pem_of(served), top.pem, _path_length(certificates[0]))
-
-
-def _path_length(certificate: CertificateFacts) -> int | None:
-    try:
-        constraints = certificate.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
-    except x509.ExtensionNotFound:
-        return None
-    return constraints.value.path_length
-
-
-def _remarks(pair: SigningPair, request: CertificateRequestSpec) -> tuple[Remark, ...]:
-    # cert-manager signs it too; this warns the user before a client fails.
-    return (_TOO_LOW,) if request.is_ca and pair.path_length == 0 else ()
+    return SigningPair(certificates[0], key, chain.pem_of(served), top.pem)
 
 
 def _sign(pair: SigningPair, request: CertificateRequestSpec, addresses: Addresses, now: datetime) -> bytes:

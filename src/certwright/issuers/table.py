@@ -12,9 +12,23 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from certwright.issuers.acme import ACME
 from certwright.issuers.ca import CA
-from certwright.issuers.contract import Issuer, ProbedIssuer
+from certwright.issuers.contract import (
+    Failed,
+    Issuer,
+    Outcome,
+    ProbedIssuer,
+    Remark,
+    Signed,
+    SigningRequest,
+    Tools,
+)
 from certwright.issuers.selfsigned import SelfSigned
+from certwright.pki.certificates import read_answer
+from certwright.pki.chain import pem_of
+from certwright.pki.errors import BadCertificate
+from certwright.pki.verify import Verification, verify
 from certwright.resources.issuer import IssuerSpec
+from certwright.resources.reasons import INVALID_CERTIFICATE
 
 if TYPE_CHECKING:
     from certwright.issuers.vault.issuer import Vault
@@ -77,6 +91,33 @@ QUERIED_DIRECTLY = frozenset({"vault", "venafi"})
 
 WITHOUT_TRACES = frozenset({"ca", "selfSigned"})
 """The types without external effects: they need no circuit breaker."""
+
+
+async def verified(outcome: Outcome, signing: SigningRequest, tools: Tools) -> Outcome:
+    """The outcome of `sign`, with a signed certificate verified as clients do, and made from its DER.
+
+    A certificate that no client accepts is a failure; what some refuse, or only some accept, is a remark.
+    """
+    if not isinstance(outcome, Signed):
+        return outcome
+    now = tools.now()
+
+    def work() -> Verification:
+        ca = read_answer(outcome.ca_pem) if outcome.ca_pem else ()
+        return verify(read_answer(outcome.chain_pem), ca, now)
+
+    try:
+        result = await tools.executor.run(work, signing.request.metadata.namespace)
+    except BadCertificate as error:
+        return Failed(
+            INVALID_CERTIFICATE, f"The issuer returned something that is not a certificate: {error}"
+        )
+    if result.refusal:
+        return Failed(INVALID_CERTIFICATE, f"No client would accept the certificate: {result.refusal}")
+    remarks = outcome.warnings
+    if texts := (*result.faults, *result.remarks):
+        remarks += (Remark("BadConfig", f"Some clients refuse the certificate: {'; '.join(texts)}"),)
+    return Signed(pem_of(result.chain), outcome.ca_pem, remarks)
 
 
 def kind_of(spec: IssuerSpec) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from cryptography import x509
 
-from certwright.pki import keys, names, sans
+from certwright.pki import keys, names, sans, usages
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, CsrPlan
 from certwright.pki.errors import PkiError
@@ -62,6 +62,34 @@ def certificate_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[str
     be among the DNS names instead, or be replaced by one of those.
     """
     return (*_name_differences(facts, plan), *_address_differences(facts, plan))
+
+
+def answer_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[tuple[str, str], ...]:
+    """The fields in which an issued certificate differs from `plan`, and what it has instead.
+
+    Names are compared as in `certificate_differences`; of the usages the extended ones that are planned;
+    without any, one of TLS is needed for a DNS name or an address.
+    """
+    issued = {
+        "commonName": facts.common_name,
+        "dnsNames": ", ".join(facts.dns_names),
+        "ipAddresses": ", ".join(facts.ip_addresses),
+        "uris": ", ".join(facts.uris),
+        "emailAddresses": ", ".join(facts.email_addresses),
+    }
+    differing = [(field, issued[field] or "none") for field in certificate_differences(facts, plan)]
+    if frozenset(facts.other_names) != frozenset(plan.other_names):
+        differing.append(("otherNames", ", ".join(name.oid for name in facts.other_names) or "none"))
+    if facts.is_ca != plan.is_ca:
+        differing.append(("isCA", "true" if facts.is_ca else "false"))
+    planned, allowed = usages.extended(plan.usages), usages.extended(facts.usages)
+    if not planned and (plan.dns_names or plan.ip_addresses):
+        suffices = bool(allowed & {"server auth", "client auth"})
+    else:
+        suffices = planned <= allowed
+    if allowed and "any" not in allowed and not suffices:
+        differing.append(("usages", ", ".join(sorted(allowed))))
+    return tuple(differing)
 
 
 def _name_differences(facts: CertificateFacts, plan: CsrPlan) -> Iterable[str]:

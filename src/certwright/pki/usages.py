@@ -77,6 +77,15 @@ def canonical(usages: Iterable[str]) -> frozenset[str]:
     return frozenset(_canonical(name) for name in usages)
 
 
+def extended(usages: Iterable[str]) -> frozenset[str]:
+    """The extended usages among them, each under one name; also unknown ones, by their OIDs."""
+    return frozenset(
+        _canonical(name) if name in USAGES else name
+        for name in usages
+        if not isinstance(USAGES.get(name), str)
+    )
+
+
 def _canonical(name: str) -> str:
     usage = lookup(name)
     return _BIT_NAMES[usage] if isinstance(usage, str) else _OID_NAMES[usage]

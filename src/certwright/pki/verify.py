@@ -24,7 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certwright.kube.util.encoding import one_line
 from certwright.pki import limits
-from certwright.pki.certificates import REMEMBERED, CertificateFacts
+from certwright.pki.certificates import REMEMBERED, CertificateFacts, read_der
 from certwright.pki.errors import BadCertificate, border
 from certwright.pki.facts import Extensions, extensions_of, value_of
 from certwright.pki.usages import names_of
@@ -53,6 +53,11 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str = ""
     faults: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    @property
+    def leaf(self) -> CertificateFacts:
+        """The certificate itself."""
+        return self.chain[0]
 
 
 class _Link(NamedTuple):
@@ -161,7 +166,7 @@ def _path(
 ) -> tuple[list[_Link], str]:
     """The path from the certificate to the highest known CA; and why it ends, where the next CA is known by
     its name but has not signed. At most one signature is verified for each known certificate and step."""
-    links = {certificate.der: _Link.of(certificate) for certificate in among if certificate.der != leaf.der}
+    links = {certificate.der: _above(certificate.der) for certificate in among if certificate.der != leaf.der}
     path = [_Link.of(leaf, is_leaf=True)]
     while not (path[-1].is_self_issued and is_signed_by(path[-1].facts.der, path[-1].facts.der)):
         child = path[-1]
@@ -176,6 +181,12 @@ def _path(
             return path, f"{child.name} is not signed with the key of {candidates[0].name}"
         path.append(links.pop(parent.facts.der))
     return path, ""
+
+
+# CA certificates are the same for all certificates that one CA issues.
+@lru_cache(maxsize=REMEMBERED // 16)
+def _above(der: bytes) -> _Link:
+    return _Link.of(read_der(der))
 
 
 def _is_named_by(parent: _Link, child: _Link) -> bool:

@@ -77,6 +77,14 @@ EVENTS: tuple[tuple[str, About], ...] = (
             "`serve --export`: the key in the Secret is not that of its certificate; the files stay as they are.",
         ),
     ),
+    (
+        "NotVerified",
+        About(
+            "Certificate",
+            "Warning",
+            "Some clients refuse the certificate ([why](../requests.md#verification)).",
+        ),
+    ),
     ("SecretAdopted", About("Certificate", "Warning", "A Secret that existed before was adopted.")),
     (
         "SecretConflict",

@@ -1,7 +1,4 @@
-"""The desired state: a spec translated into plans for keys and requests, and compared with what exists.
-
-`resources` and `pki` do not import each other; only this module translates the fields of a spec to X.509.
-"""
+"""The desired state: a spec translated into plans for keys and requests, and compared with what exists."""
 
 from __future__ import annotations
 
@@ -9,19 +6,20 @@ from datetime import timedelta
 from functools import lru_cache
 
 from certwright.controllers.certificates.parsed import KeyFacts
+from certwright.issuers.csr_plan import csr_plan
+from certwright.kube.util.durations import format_duration
 from certwright.pki import match
 from certwright.pki import usages as key_usages
 from certwright.pki.certificates import CertificateFacts
-from certwright.pki.csr import CsrFacts, CsrPlan
+from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import KeyPlan
-from certwright.pki.names import NO_SUBJECT, Subject
-from certwright.pki.sans import NameConstraints, NameSet, OtherName
 from certwright.resources import certificate as spec_of
 from certwright.resources.certificate import CertificateSpec
 from certwright.resources.request import CertificateRequestSpec
 
 ONE_SECOND = timedelta(seconds=1)
+_AN_HOUR = timedelta(hours=1)
 
 
 def key_plan(spec: CertificateSpec) -> KeyPlan:
@@ -45,57 +43,6 @@ def key_differences(key: KeyFacts, spec: CertificateSpec) -> tuple[str, ...]:
         return ()
     same_algorithm = key.plan is not None and key.plan.algorithm is plan.algorithm
     return ("spec.privateKey.size",) if same_algorithm else ("spec.privateKey.algorithm",)
-
-
-def csr_plan(spec: CertificateSpec) -> CsrPlan:
-    """The content of the signing request."""
-    return CsrPlan(
-        subject=_subject(spec.subject) if spec.subject else NO_SUBJECT,
-        common_name=spec.common_name,
-        literal_subject=spec.literal_subject,
-        dns_names=spec.dns_names,
-        ip_addresses=spec.ip_addresses,
-        uris=spec.uris,
-        email_addresses=spec.email_addresses,
-        other_names=tuple(OtherName(name.oid, name.utf8_value) for name in spec.other_names),
-        is_ca=spec.is_ca,
-        usages=spec.usages,
-        encode_usages=spec.encodes_usages,
-        name_constraints=_constraints(spec.name_constraints) if spec.name_constraints else None,
-        signature_algorithm=spec.signature_algorithm,
-    )
-
-
-def _subject(subject: spec_of.X509Subject) -> Subject:
-    return Subject(
-        countries=subject.countries,
-        organizations=subject.organizations,
-        organizational_units=subject.organizational_units,
-        localities=subject.localities,
-        provinces=subject.provinces,
-        street_addresses=subject.street_addresses,
-        postal_codes=subject.postal_codes,
-        serial_number=subject.serial_number,
-    )
-
-
-def _constraints(constraints: spec_of.NameConstraints) -> NameConstraints:
-    return NameConstraints(
-        critical=constraints.critical,
-        permitted=_names(constraints.permitted),
-        excluded=_names(constraints.excluded),
-    )
-
-
-def _names(item: spec_of.NameConstraintItem | None) -> NameSet | None:
-    if item is None or item.is_empty:
-        return None
-    return NameSet(
-        dns_domains=item.dns_domains,
-        ip_ranges=item.ip_ranges,
-        email_addresses=item.email_addresses,
-        uri_domains=item.uri_domains,
-    )
 
 
 def request_differences(
@@ -136,6 +83,18 @@ def certificate_differences(certificate: CertificateFacts, spec: CertificateSpec
     """The fields of the spec that an issued certificate does not match, with tolerance for what issuers
     change."""
     return tuple(f"spec.{field}" for field in match.certificate_differences(certificate, csr_plan(spec)))
+
+
+def answer_differences(certificate: CertificateFacts, spec: CertificateSpec) -> tuple[str, ...]:
+    """The fields of the spec that an issuer has not kept to, each with what it has issued instead."""
+    differing = match.answer_differences(certificate, csr_plan(spec))
+    changed = [f"spec.{field} (issued: {issued})" for field, issued in differing]
+    lifetime = certificate.not_after - certificate.not_before
+    # CAs let a certificate begin up to an hour ago, for clients with slow clocks.
+    tolerance = max(_AN_HOUR, lifetime / 20)
+    if spec.duration is not None and abs(lifetime - spec.requested_duration) > tolerance:
+        changed.append(f"spec.duration (issued: {format_duration(lifetime)})")
+    return tuple(changed)
 
 
 def _usages(usages: tuple[str, ...], *, is_ca: bool) -> frozenset[str]:

@@ -33,9 +33,9 @@ from certwright.controllers.retry import backoff
 from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.kube.api.kinds import controller_reference
-from certwright.pki.certificates import CertificateFacts, read_answer, rewritten
-from certwright.pki.errors import BadCertificate
-from certwright.resources import causes, reasons
+from certwright.pki.certificates import CertificateFacts, rewritten
+from certwright.pki.verify import Verification
+from certwright.resources import causes, names, reasons
 from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import RetryRecord
 from certwright.resources.table import CERTIFICATES
@@ -65,6 +65,7 @@ class Issuing:
             self._fail(failure, request, snapshot, draft)
         elif is_issued(request):
             if target.holds(snapshot, request):
+                _report_verification(request, snapshot, draft)
                 _complete(snapshot, draft)
             elif (moment := _withheld_until(request, snapshot)) is not None:
                 _report_withheld(moment, snapshot, draft)
@@ -149,7 +150,7 @@ def _pair_of(request: CertificateRequest, snapshot: Snapshot, effects: Effects) 
     return Pair(
         key_pem=effects.encode_key(snapshot.next_key, encoding),
         chain_pem=rewritten(request.status.certificate),
-        ca_pem=trust.at_issuance(snapshot, rewritten(request.status.ca)),
+        ca_pem=trust.at_issuance(snapshot, rewritten(request.status.ca.strip())),
     )
 
 
@@ -173,20 +174,50 @@ def failure_of(request: CertificateRequest, snapshot: Snapshot) -> Verdict | Non
 
 def _unusable(request: CertificateRequest, snapshot: Snapshot) -> Verdict | None:
     key, status = snapshot.next_key, request.status
-    try:
-        leaf = read_answer(status.certificate)[0]
-        if status.ca.strip():
-            read_answer(status.ca)
-    except BadCertificate as error:
-        text = f"the issuer returned something that is not a certificate: {error}"
-        return Verdict(reasons.INVALID_CERTIFICATE, text)
-    if key is None or leaf.public_key_der != key.public:
+    result = snapshot.facts.verification(status.certificate, status.ca)
+    if isinstance(result, str):
+        text = f"the issuer returned something that is not a certificate: {result}"
+    elif key is None or result.leaf.public_key_der != key.public:
         text = "the issuer returned a certificate for another key"
-    elif leaf.not_after < snapshot.now:
+    elif result.leaf.not_after < snapshot.now:
         text = "the issuer returned a certificate that has expired"
+    elif result.refusal:
+        text = f"no client would accept the certificate that the issuer returned: {result.refusal}"
+    elif result.faults and _has_good_chain(snapshot):
+        text = (
+            "the chain that the issuer returned is wrong, and the present one is not: "
+            f"{'; '.join(result.faults)}"
+        )
     else:
         return None
     return Verdict(reasons.INVALID_CERTIFICATE, text)
+
+
+def _has_good_chain(snapshot: Snapshot) -> bool:
+    """Whether the Secret has a certificate that is in use, with a chain that has no fault."""
+    if snapshot.secret is None or rules.no_certificate_in_use(snapshot):
+        return False
+    data = snapshot.secret.data
+    result = snapshot.facts.verification(data[names.TLS_CERT_KEY], data.get(names.CA_CERT_KEY, b""))
+    return isinstance(result, Verification) and not result.refusal and not result.faults
+
+
+def _report_verification(request: CertificateRequest, snapshot: Snapshot, draft: Draft) -> None:
+    """Keep the condition `Verified` of the certificate that has been issued."""
+    result = snapshot.facts.verification(request.status.certificate, request.status.ca)
+    assert isinstance(result, Verification), "failure_of has judged it"
+    texts = []
+    if refused := (*result.faults, *result.remarks):
+        texts.append(f"Some clients refuse the certificate: {'; '.join(refused)}")
+    if changed := desired.answer_differences(result.leaf, snapshot.certificate.spec):
+        texts.append(f"The issuer has not issued what the spec says: {'; '.join(changed)}")
+    if not texts:
+        draft.remove_condition(reasons.VERIFIED)
+        return
+    message, before = ". ".join(texts), conditions.find(draft.certificate.status.conditions, reasons.VERIFIED)
+    draft.set_condition(reasons.VERIFIED, "False", reasons.NOT_VERIFIED, message, now=snapshot.now)
+    if before is None or before.message != message:
+        draft.add_event("Warning", reasons.NOT_VERIFIED, message)
 
 
 def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime | None:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from certwright.controllers.cache.transforms import NeedsFullSecret, UnsignedRequest, WithheldKey
+from certwright.kube.util.executor import Executor
 from certwright.kube.util.lru import Lru
 from certwright.pki import keys, spki
-from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
+from certwright.pki.certificates import CertificateFacts, known_certificate, read_answer, read_certificate
 from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
+from certwright.pki.verify import Verification, verify
 from certwright.resources.certificate import CertificateSpec
 from certwright.resources.issuer_ref import IssuerReference
 
@@ -63,6 +66,16 @@ class Compared(NamedTuple):
     differing: tuple[str, ...]
 
 
+class NeedsVerification(Exception):
+    """An issued chain is needed whose verification is not known: verify it outside of the event loop, and
+    retry."""
+
+    def __init__(self, chain_pem: bytes, ca_pem: bytes) -> None:
+        super().__init__("the chain is not verified yet")
+        self.chain_pem = chain_pem
+        self.ca_pem = ca_pem
+
+
 class Facts:
     """Parses PEM. Nothing here raises: for what cannot be read, the result is a sentence that says why.
 
@@ -73,6 +86,7 @@ class Facts:
     def __init__(self) -> None:
         self._keys: Lru[bytes, KeyFacts | str] = Lru(_REMEMBERED)
         self.compared: Lru[bytes, Compared] = Lru(_REMEMBERED)
+        self._verified: Lru[tuple[bytes, bytes], Verification | str] = Lru(_REMEMBERED)
         self._no_certificate = _read_certificate(b"")
 
     def key(self, pem: bytes) -> KeyFacts | str:
@@ -88,6 +102,25 @@ class Facts:
             return _read_certificate(pem, known_certificate)
         # Called repeatedly until the first one exists.
         return _read_certificate(pem) if pem else self._no_certificate
+
+    def verification(self, chain_pem: bytes, ca_pem: bytes) -> Verification | str:
+        """What clients say of an issuer's answer, or why it cannot be read. Raises `NeedsVerification`."""
+        if (known := self._verified.get((chain_pem, ca_pem))) is None:
+            raise NeedsVerification(chain_pem, ca_pem)
+        return known
+
+    async def verify(self, needed: NeedsVerification, now: datetime, executor: Executor, flow: str) -> None:
+        """Verify a chain, so that `verification` has the result. `flow` is the namespace."""
+
+        def work() -> Verification | str:
+            try:
+                # An issuer of another group may write blanks for no CA.
+                ca = read_answer(needed.ca_pem) if needed.ca_pem.strip() else ()
+                return verify(read_answer(needed.chain_pem), ca, now)
+            except PkiError as error:
+                return str(error)
+
+        self._verified.put((needed.chain_pem, needed.ca_pem), await executor.run(work, flow))
 
     def csr(self, pem: bytes) -> CsrFacts | None:
         """The signing request in `pem`, or None where there is none."""

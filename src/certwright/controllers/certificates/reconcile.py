@@ -27,7 +27,7 @@ from certwright.controllers.certificates.draft import Blocked, Draft, Note
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
 from certwright.controllers.certificates.keystores import password_secrets
-from certwright.controllers.certificates.parsed import Facts, KeyFacts
+from certwright.controllers.certificates.parsed import Facts, KeyFacts, NeedsVerification
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.certificates.status_log import log_blocked, log_change
 from certwright.controllers.toolbox import Toolbox
@@ -120,6 +120,7 @@ class CertificateReconciler:
         self._effects = Effects(toolbox.client, caches, facts, toolbox.executor, toolbox.recorder)
         self._status = toolbox.status_of(caches.certificates)
         self._client = toolbox.client
+        self._executor = toolbox.executor
         self._authorities = authorities
         self._now = toolbox.now
         self._suffix = suffix
@@ -148,6 +149,9 @@ class CertificateReconciler:
                 snapshot = await self._round(self._snapshot(certificate, around))
             except NeedsFullSecret:
                 full_secret = await self._caches.secrets.get(_target_of(certificate))
+                continue
+            except NeedsVerification as needed:
+                await self._facts.verify(needed, self._now(), self._executor, key.namespace)
                 continue
             except _Issued:
                 return Result(when_idle=True)

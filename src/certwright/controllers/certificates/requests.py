@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from certwright.controllers.acme.identifiers import names_of, names_of_identity
-from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.ids import bounded_name
@@ -61,7 +61,7 @@ class Requests:
     async def _make(self, snapshot: Snapshot, key: KeyFacts, effects: Effects) -> CertificateRequest:
         certificate, spec = snapshot.certificate, snapshot.certificate.spec
         try:
-            csr = await effects.new_csr(desired.csr_plan(spec), key, certificate.metadata.namespace)
+            csr = await effects.new_csr(csr_plan(spec), key, certificate.metadata.namespace)
         except PkiError as error:
             raise Blocked(
                 "RequestFailed", f"No signing request can be made from this spec: {error}"

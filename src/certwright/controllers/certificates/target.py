@@ -61,7 +61,7 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
         isinstance(cached, KeyFacts)
         and cached.public == key.public
         and same_certificate(request, secret.data.get(names.TLS_CERT_KEY))
-        and (not request.status.ca or bool(secret.data.get(names.CA_CERT_KEY)))
+        and (not request.status.ca.strip() or bool(secret.data.get(names.CA_CERT_KEY)))
         and secret.metadata.annotations.get(names.CERTIFICATE_NAME) == snapshot.certificate.metadata.name
     )
 

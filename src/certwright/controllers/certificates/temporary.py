@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from certwright.controllers.certificates import desired, rules
+from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.effects import Effects
 from certwright.controllers.certificates.snapshot import Rule, Snapshot
 from certwright.controllers.certificates.target import Pair
+from certwright.issuers.csr_plan import csr_plan
 from certwright.pki import temporary
 from certwright.pki.errors import PkiError
 from certwright.resources import names
@@ -45,7 +46,7 @@ async def make(snapshot: Snapshot, effects: Effects) -> Pair:
     spec, namespace = certificate.spec, certificate.metadata.namespace
     assert key is not None
     try:
-        csr = await effects.new_csr(temporary.marked(desired.csr_plan(spec)), key, namespace)
+        csr = await effects.new_csr(temporary.marked(csr_plan(spec)), key, namespace)
         chain = temporary.sign_temporarily(
             csr,
             duration=spec.requested_duration,

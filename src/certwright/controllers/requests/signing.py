@@ -29,7 +29,7 @@ from certwright.issuers.contract import (
     SigningRequest,
     Tools,
 )
-from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, WITHOUT_TRACES, kind_of
+from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, WITHOUT_TRACES, kind_of, verified
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.pki.csr import read_csr
@@ -167,7 +167,7 @@ class Signing:
             return Answer(request)
         if self._attempts is not None and kind in QUERIED_DIRECTLY:
             return await self._attempt(request, self._attempts, issuer, tools, signing)
-        outcome = await self._issuers[kind].sign(issuer.view, signing, tools)
+        outcome = await self._sign(issuer, signing, tools)
         if self._gate is not None:
             self._gate.finished(applicant_of(request), outcome)
         return self._recorded(request, outcome, issuer.view.generation)
@@ -188,13 +188,17 @@ class Signing:
                 return Answer(request, again_at=hold.until)
             answer = self.pending(request, ISSUER_FAILING, f"not asking the issuer, {hold.sentence}")
             return Answer(answer.request, answer.events, hold.until)
-        outcome = await self._issuers[kind_of(issuer.view.spec)].sign(issuer.view, signing, tools)
+        outcome = await self._sign(issuer, signing, tools)
         attempts.report(applicant_of(request), outcome)
         answer = self._recorded(request, outcome, issuer.view.generation)
         if isinstance(outcome, Pending) and outcome.cause is not None:
             again_at = self._now() + CHECK_BREAKER
             return Answer(answer.request, answer.events, again_at, is_taken=outcome.is_taken)
         return answer
+
+    async def _sign(self, issuer: IssuerState, signing: SigningRequest, tools: Tools) -> Outcome:
+        outcome = await self._issuers[kind_of(issuer.view.spec)].sign(issuer.view, signing, tools)
+        return await verified(outcome, signing, tools)
 
     def _recorded(self, request: CertificateRequest, outcome: Outcome, generation: int) -> Answer:
         match outcome:

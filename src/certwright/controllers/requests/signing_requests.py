@@ -24,7 +24,7 @@ from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, Issuer
 from certwright.controllers.retry.applicants import key_of_signing_request, signing_applicant
 from certwright.controllers.retry.backoff import Hold
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
-from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, kind_of
+from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, kind_of, verified
 from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
@@ -206,7 +206,8 @@ class SigningRequestReconciler:
         applicant = signing_applicant(asked.spec.issuer_ref, secrets_in, key.name)
         if attempts is not None and (hold := await attempts.admit(applicant)) is not None:
             return self._wait_for_breaker(request, hold)
-        outcome = await ISSUERS[kind].sign(issuer.view, SigningRequest(asked, get_secret=get_secret), tools)
+        signing = SigningRequest(asked, get_secret=get_secret)
+        outcome = await verified(await ISSUERS[kind].sign(issuer.view, signing, tools), signing, tools)
         if attempts is not None:
             attempts.report(applicant, outcome)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
