@@ -195,7 +195,8 @@ async def test_what_an_issuer_has_changed_is_a_condition(scene: Scene) -> None:
     ca, world = new_root("Their CA"), scene.world
     await external(world)
     (next_key,) = await scene.next_keys()
-    plan = CsrPlan(dns_names=("other.example.com",), encode_usages=False)
+    name = "other.example.com"
+    plan = CsrPlan(common_name=name, dns_names=(name,), encode_usages=False)
     csr = build_csr(plan, load_private_key(next_key.data["tls.key"]))
     leaf = sign(
         csr, ca_cert=ca.facts, ca_key=ca.key, duration=YEAR, is_ca=True, usages=("code signing",), now=START
@@ -205,8 +206,8 @@ async def test_what_an_issuer_has_changed_is_a_condition(scene: Scene) -> None:
     assert condition(await world.certificate("web"), "Verified") == (
         "False",
         "NotVerified",
-        "The issuer has not issued what the spec says: spec.dnsNames (issued: other.example.com); spec.isCA "
-        "(issued: true); spec.usages (issued: code signing)",
+        "The issuer has not issued what the spec says: spec.commonName (issued: other.example.com); "
+        "spec.dnsNames (issued: other.example.com); spec.isCA (issued: true); spec.usages (issued: code signing)",
     )
     assert [event.count for event in await world.events() if event.reason == "NotVerified"] == [1]
 
