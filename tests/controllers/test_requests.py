@@ -207,7 +207,8 @@ async def test_what_an_issuer_has_changed_is_a_condition(scene: Scene) -> None:
         "False",
         "NotVerified",
         "The issuer has not issued what the spec says: spec.commonName (issued: other.example.com); "
-        "spec.dnsNames (issued: other.example.com); spec.isCA (issued: true); spec.usages (issued: code signing)",
+        "spec.dnsNames (issued: other.example.com); spec.isCA (issued: true); spec.usages (issued: code "
+        "signing)",
     )
     assert [event.count for event in await world.events() if event.reason == "NotVerified"] == [1]
 

@@ -32,8 +32,11 @@ class Bundle(msgspec.Struct, frozen=True):
 
 def is_issued_by(child: CertificateFacts, parent: CertificateFacts) -> bool:
     """Whether `parent` may sign certificates, is named as the issuer of `child`, and did sign it."""
-    if not parent.may_sign:
-        return False
+    return parent.may_sign and is_signed_by(child, parent)
+
+
+def is_signed_by(child: CertificateFacts, parent: CertificateFacts) -> bool:
+    """Whether `parent` is named as the issuer of `child`, and its key did sign it."""
     verdict = _verdict(child.fingerprint, parent.fingerprint)
     if verdict.is_signed is None:
         verdict.is_signed = _is_signed_by(child, parent)
