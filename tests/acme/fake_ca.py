@@ -304,13 +304,14 @@ class FakeCa:
         if account is not None and account.status == "deactivated":
             raise Refusal("unauthorized", "the account has been deactivated", status=403)
         if account is None:
-            self._check_binding(payload)
+            self._check_binding(payload, json.loads(request.body)["protected"])
             url = f"{self.base}/account/{next(self._numbers)}"
             account = self.accounts[url] = Account(url, thumbprint, payload.get("contact", []))
             return self._ok(request, self._of_account(account), status=201, location=url)
         return self._ok(request, self._of_account(account), location=account.url)
 
-    def _check_binding(self, payload: Json) -> None:
+    def _check_binding(self, payload: Json, outer: str) -> None:
+        """As Vault and OpenBao, which compare the bytes of the bound key with those of the outer header's."""
         binding = payload.get("externalAccountBinding")
         if binding is None:
             if self.eab_keys:
@@ -320,6 +321,8 @@ class FakeCa:
         signed = f"{binding['protected']}.{binding['payload']}".encode()
         if hmac.new(key, signed, hashlib.sha256).digest() != _unb64(binding["signature"]):
             raise Refusal("unauthorized", "the external account binding is not signed rightly", status=403)
+        if b'"jwk":' + _unb64(binding["payload"]) not in _unb64(outer):
+            raise Refusal("malformed", "eab payload does not match outer JWK key")
 
     def _account(self, header: Json) -> Account:
         account = self.accounts.get(header.get("kid", ""))

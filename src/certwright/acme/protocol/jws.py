@@ -77,7 +77,8 @@ def bind_external_account(account: AccountKey, *, url: str, key_id: str, mac_key
     from joserfc import jwk
     from joserfc.errors import SecurityWarning
 
-    payload = json.dumps(account.public).encode()
+    # Vault and OpenBao compare these bytes with those of `jwk` in the outer header.
+    payload = msgspec.json.encode(account.public)
     header = {"alg": "HS256", "kid": key_id, "url": url}
     with warnings.catch_warnings():
         # The library warns about short keys, but the CA chose this one.
