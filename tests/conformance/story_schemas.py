@@ -42,6 +42,7 @@ _SHAPES = crd(
                 large={"type": "integer", "format": "int64"},
                 third={"type": "integer", "multipleOf": 3},
                 half={"type": "number", "multipleOf": 0.5},
+                tenth={"type": "number", "multipleOf": 0.1},
                 odd={"type": "number", "minimum": 1.5, "maximum": 3.5},
                 open={
                     "type": "number",
@@ -118,7 +119,18 @@ _POD: Json = {"apiVersion": "v1", "kind": "Pod"}
 _SPECS: tuple[Json, ...] = (
     {"small": 2147483648},
     {"large": 9223372036854775807},
+    {"large": 9223372036854775808},
+    {"small": -9223372036854775809},
+    {"port": 9223372036854775808},
+    {"half": 1e300},
+    {"odd": 18446744073709551616},
     {"large": 1e3},
+    {"third": 1e19},
+    {"half": 1e-320},
+    {"tenth": 0.7},
+    {"tenth": 0.30000000000000004},
+    {"tenth": 0.35},
+    {"tenth": -0.7},
     {"small": "1"},
     {"third": 4},
     {"third": 6},
@@ -222,6 +234,40 @@ async def more_words_of_schemas_are_obeyed(c: Caller) -> None:
 
 def _shape(name: str) -> Json:
     return {"apiVersion": "schemas.dev/v1", "kind": "Shape", "metadata": {"name": name}}
+
+
+_PATTERNS = (
+    "^[[:alnum:]]+$", "^[[:alpha:]]+$", "^[[:upper:]]+$", "^[[:xdigit:]]+$", "^[[:word:]]+$",
+    "^[[:print:]]+$", "^[[:punct:]]+$", "^[^[:space:]]+$", "[[:^digit:]]", r"^[\w-.]+$", r"^[\w-.:/]+$",
+    r"^[\d-x]+$", r"^[\s-\w]$", r"^\Qa.b\E", r"^\101$", "a{,3}", "^a{2,}$", "^(?i)abc$", "(?s)^.$", "^.$",
+    "(?m)^b$", "a$", r"\bb\b", r"\x41", r"\x{e9}", r"^\pL+$", r"^\p{Greek}+$", r"^\PN+$", "(?P<n>a)b",
+    "(?<n>a)b", "^(a|ab)(c|bcd)$", "(?U)^a+$", r"^\S+@\S+$", "^$", "}", "]", "a{", "^[]a]+$", "^[^]a]+$",
+    r"^[\]]$", "(|a)*", r"\pN", r"\a", r"\z", r"\A",
+)  # fmt: skip
+_INVALID_PATTERNS = (
+    "a(", "a)", "[a", "*", "a**", "x*+", "a{2}{3}", "(?>a)", "(?#c)", "(?=a)", "(?<=a)", "(?<!a)", r"\Z",
+    r"[\b]", r"\u0041", r"\C", r"\8", r"(a)\1", "a{1001}", "(a{500}){3}", "a{2,1}", "[z-a]", "(?P=n)",
+    "(?P<1-2>a)", "(?P<n>a)(?P<n>b)", r"\p{Foo}", "[[:foo:]]", r"\x{110000}", "(?x)a", "(?", "+", "?",
+    "|*", "(*)", r"\h", r"\X",
+)  # fmt: skip
+_PATTERN_TEXTS = (
+    "", "a", "A", "abc", "a b", "a-b.c", "a:/b", "1", "1-x", "-", ".", "a.b", "a.bc", "101", "a{,3}",
+    "aa", "\n", "a\n", "a\nb\nc", "é", "α", "x@y", "}", "]", "{", "a[", "a{", "ab", "abcd", "\u2028", "_",
+    "١", "\u0000", "😀",
+)  # fmt: skip
+
+
+@story
+async def patterns_are_those_of_go(c: Caller) -> None:
+    fields = {f"p{number}": {**STRING, "pattern": pattern} for number, pattern in enumerate(_PATTERNS)}
+    definition = crd("patterns", an_object(spec=an_object(**fields)), kind="Pattern", group="patterns.dev")
+    for pattern in _INVALID_PATTERNS:
+        schema = an_object(spec=an_object(a={**STRING, "pattern": pattern}))
+        await c.post(f"{CRDS}?dryRun=All", crd("patterns", schema, kind="Pattern", group="patterns.dev"))
+    async with defined(c, definition) as path:
+        for text in _PATTERN_TEXTS:
+            body = {"apiVersion": "patterns.dev/v1", "kind": "Pattern", "metadata": {"name": "a"}}
+            await c.post(f"{path}?dryRun=All", {**body, "spec": dict.fromkeys(fields, text)})
 
 
 _LOOSE = an_object(

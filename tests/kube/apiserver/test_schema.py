@@ -295,6 +295,30 @@ def test_a_pattern_that_would_backtrack_for_ever_is_answered_at_once() -> None:
     assert len(schema.validate({"v": "a" * 5000 + "!"})) == 1
 
 
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("^[[:alnum:]]+$", "abc", "a:"),
+        ("^[[:print:]]+$", "a b", "\n"),
+        ("^[^[:space:]]+$", "a[", "a b"),
+        ("^[[:^digit:]]+$", "ab", "1"),
+        (r"^[\w-.]+$", "a-b.c", "a b"),
+        (r"^[\d-x]+$", "1-x", "y"),
+        (r"^[\s-\w]$", "-", "."),
+        (r"^\Qa.b\E$", "a.b", "axb"),
+        (r"^\101$", "A", "101"),
+        ("^a{,3}$", "a{,3}", "aa"),
+        (r"^\\C$", "\\C", "é"),
+        ("^é.$", "éß", "é"),
+        ("a$", "a", "a\n"),
+    ],
+)
+def test_a_pattern_is_read_as_in_go(pattern: str, matching: str, other: str) -> None:
+    schema = Schema({"type": "object", "properties": {"v": {"type": "string", "pattern": pattern}}})
+    assert schema.validate({"v": matching}) == []
+    assert [error.reason for error in schema.validate({"v": other})] == ["FieldValueInvalid"]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.floats(-9, 9) | st.sampled_from(["x", "y", "a", ""]),
     lambda inner: (

@@ -43,8 +43,8 @@ def _field(path: Path) -> str:
 
 
 def _go_number(value: object) -> object:
-    """Go shows 3.0 as 3."""
-    return int(value) if type(value) is float and value.is_integer() else value
+    """Go shows 3.0 as 3, and 1e19 as 1e+19."""
+    return int(value) if type(value) is float and value.is_integer() and abs(value) < 2**53 else value
 
 
 def wrong_type(path: Path, expected: str, actual: str) -> FieldError:

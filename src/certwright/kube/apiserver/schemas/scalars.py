@@ -5,7 +5,6 @@ Source: kube-openapi `pkg/validation/validate` (type, values, formats).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isfinite
@@ -205,9 +204,6 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
         return lambda _: False
 
 
-_NEEDS_BACKTRACKING = re.compile(r"\\[1-9]|\(\?(?:[=!]|<[=!]|P=|\()")
-
-
 _MAX_PATTERN = 32 * 1024
 """Characters. Longer patterns take tens of milliseconds to compile, in which no other Python code runs."""
 
@@ -217,17 +213,9 @@ def pattern_problem(pattern: str) -> str | None:
     if len(pattern) > _MAX_PATTERN:
         return f"error parsing regexp: it is longer than {_MAX_PATTERN} characters"
     try:
-        re.compile(pattern)
-        doubtful = _NEEDS_BACKTRACKING.search(pattern) is not None
-    except re.error:
-        doubtful = True
-    # `compile_pattern` decides, but the library that it loads is large; ordinary patterns are accepted
-    # without it.
-    if doubtful:
-        try:
-            compile_pattern(pattern)
-        except ValueError as error:
-            return f"error parsing regexp: {error}"
+        compile_pattern(pattern)
+    except ValueError as error:
+        return str(error)
     return None
 
 
