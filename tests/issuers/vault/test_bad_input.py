@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives import serialization
 
 from certwright.issuers.contract import Checked, Failed, Pending, Signed
 from certwright.pki.csr import CsrPlan
@@ -22,11 +23,18 @@ from certwright.resources.issuer import (
     VaultKubernetes,
 )
 from certwright.resources.references import SecretKeySelector
+from issuers.authority import new_root
 from issuers.vault.conftest import MakeSetup, VaultSetup
 from support.hostile import Behaviour, endless, hostile, not_http, silent, slow
 from support.openbao import Bao
 
 NAME = "a.example.org"
+ROOT = new_root("client")
+ENCRYPTED_KEY = ROOT.key.private_bytes(
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.PKCS8,
+    serialization.BestAvailableEncryption(b"secret"),
+)
 ROLE: dict[str, Any] = {
     "allowed_domains": ["example.org"],
     "allow_subdomains": True,
@@ -192,6 +200,11 @@ def with_field(**fields: Any) -> Change:
             "correct caBundle or the client certificate in spec.vault",
             id="no CA in the Secret",
         ),
+        pytest.param(
+            with_auth(client_certificate=VaultClientCertificate(name="web", secret_name="encrypted")),
+            "the client certificate of spec.vault cannot be used: the private key is encrypted",
+            id="an encrypted key of the client certificate",
+        ),
         pytest.param(with_field(server="https://127.0.0.1:1"), "cannot be reached", id="unreachable"),
         pytest.param(
             with_field(server="http://127.0.0.1:1"), "write https://…, or start certwright with", id="http"
@@ -205,6 +218,7 @@ async def test_a_wrong_setting_is_named_by_the_check(make: MakeSetup, change: Ch
     setup = make()
     setup.secrets["binary"] = {"secretId": b"\xff\n\x00"}
     setup.secrets["jwt"] = {"token": b"a.b.c"}
+    setup.secrets["encrypted"] = {"tls.crt": ROOT.pem, "tls.key": ENCRYPTED_KEY}
     setup.change(change(setup.spec))
     checked = await check(setup)
     assert (checked.ready, checked.reason) == (False, "VaultError")

@@ -11,6 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from certwright.pki import der
+from certwright.pki.pem import join
 from kube.apiserver.callers import ADMIN, MERGE, STRATEGIC, TABLE, Api
 
 Json = dict[str, Any]
@@ -28,6 +30,17 @@ def request_pem() -> str:
     key = ec.generate_private_key(ec.SECP256R1())
     signed = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
     return base64.b64encode(signed.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+def request_of_rsa_key(modulus: int, exponent: int) -> str:
+    """A request with that key, whose signature is wrong."""
+    numbers = der.sequence(der.integer(modulus), der.integer(exponent))
+    algorithm = der.sequence(der.oid("1.2.840.113549.1.1.1"), der.null())
+    key = der.sequence(algorithm, der.element(der.BIT_STRING, b"\0", numbers))
+    info = der.sequence(der.integer(0), der.sequence(), key, der.element(der.CONTEXT_0))
+    signed_with = der.sequence(der.oid("1.2.840.113549.1.1.11"), der.null())
+    signed = der.sequence(info, signed_with, der.element(der.BIT_STRING, b"\0", bytes(256)))
+    return base64.b64encode(join([(b"CERTIFICATE REQUEST", signed)])).decode()
 
 
 def signing_request(**spec: Any) -> Json:
@@ -180,6 +193,10 @@ async def test_a_signing_request_is_approved_and_signed_at_different_doors(api: 
         ({"usages": []}, "spec.usages: Required value"),
         ({"usages": ["fly"]}, 'spec.usages[0]: Unsupported value: "fly"'),
         ({"request": "bm8="}, "PEM block type must be CERTIFICATE REQUEST"),
+        ({"request": request_of_rsa_key(2**9000 + 1, 65537)}, "more than 8192 bits"),
+        ({"request": request_of_rsa_key(2**2047 + 1, 2**2046 + 1)}, "an exponent of more than 31 bits"),
+        ({"request": request_of_rsa_key(2**2047 + 1, 65537)}, "the signature of the request is wrong"),
+        ({"request": base64.b64encode(b"-----BEGIN CERTIFICATE REQUEST-----\n" * 5000).decode()}, "at most"),
         ({"expirationSeconds": 5}, "may not specify a duration less than 600 seconds (10 minutes)"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import socket
 import ssl
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 import trustme
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import NoCredentials, NotFound, Unreachable
@@ -273,6 +276,20 @@ def test_credentials_that_cannot_be_read_are_refused_without_showing_the_key() -
     with pytest.raises(BadCredentials) as caught:
         tls_context(client_cert_pem=CLIENT.cert_chain_pems[0].bytes(), client_key_pem=b"s3cret")
     assert "s3cret" not in str(caught.value)
+
+
+def test_an_encrypted_key_is_refused_before_its_iterations_are_computed() -> None:
+    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.DER,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+    # Sixteen times as many iterations.
+    bomb = key.replace(b"\x02\x02\x08\x00", b"\x02\x02\x7f\xff")
+    body = base64.encodebytes(bomb)
+    pem = b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n" + body + b"-----END ENCRYPTED PRIVATE KEY-----\n"
+    with pytest.raises(BadCredentials, match="the key is encrypted"):
+        tls_context(client_cert_pem=CLIENT.cert_chain_pems[0].bytes(), client_key_pem=pem)
 
 
 def test_a_proxy_is_taken_from_the_environment_but_never_for_this_machine(

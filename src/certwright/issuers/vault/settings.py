@@ -10,6 +10,9 @@ import msgspec
 from certwright.issuers.contract import GetSecret, IssuerView, ServerTools
 from certwright.issuers.vault.methods import BadSettings, LoginCall, Method, ServiceAccountLogin, StaticToken
 from certwright.kit.outgoing import ServerTls
+from certwright.pki.certificates import read_chain
+from certwright.pki.errors import PkiError
+from certwright.pki.keys import encode_private_key, load_private_key
 from certwright.resources.issuer import (
     VaultAppRole,
     VaultAWS,
@@ -110,7 +113,17 @@ async def _tls(spec: VaultIssuer, get_secret: GetSecret) -> ServerTls:
         key = await _value(
             get_secret, spec.client_key_secret_ref, TLS_PRIVATE_KEY_KEY, "spec.vault.clientKeySecretRef"
         )
+    certificate, key = _checked_pair(certificate, key) if certificate else (b"", b"")
     return ServerTls(ca_pem=ca, server_name=spec.server_name, certificate_pem=certificate, key_pem=key)
+
+
+def _checked_pair(certificate: bytes, key: bytes) -> tuple[bytes, bytes]:
+    """The client certificate and its key, each without anything else that OpenSSL would read."""
+    try:
+        pems = [facts.pem for facts in read_chain(certificate)]
+        return b"".join(pems), encode_private_key(load_private_key(key))
+    except PkiError as error:
+        raise BadSettings(f"the client certificate of spec.vault cannot be used: {error}") from error
 
 
 async def _credentials(

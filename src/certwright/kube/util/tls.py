@@ -38,10 +38,15 @@ def load_pair(context: ssl.SSLContext, pem: bytes, what: str) -> None:
     """Use the certificate (`what`, for the error) and its key. Raises `BadCredentials`."""
     try:
         with _as_file(pem) as path:
-            # Without a password function OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(path, password=lambda: b"")
+            # Without a password function OpenSSL would ask for one on the terminal; with a wrong one it would
+            # compute as many iterations as the key says.
+            context.load_cert_chain(path, password=_no_password)
     except (ssl.SSLError, OSError, ValueError) as error:
         raise BadCredentials(f"the {what} and its key cannot be used: {error}") from None
+
+
+def _no_password() -> bytes:
+    raise BadCredentials("the key is encrypted; an unencrypted one is needed")
 
 
 @contextmanager

@@ -112,6 +112,6 @@ async def test_a_key_that_is_none_is_named_and_not_quoted(
     settings: CloudDnsSettings, key: ServiceAccountKey, outside: Outside
 ) -> None:
     session = session_of(replace(settings, login=replace(key, key_pem="half a key")), outside)
-    with pytest.raises(SolverError, match="not an RSA key in PEM") as caught:
+    with pytest.raises(SolverError, match="not a private key that can be read") as caught:
         await session.verify()
     assert "half a key" not in str(caught.value)

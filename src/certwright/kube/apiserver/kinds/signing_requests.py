@@ -18,6 +18,9 @@ from certwright.kube.util.http_messages import Identity
 
 _DECISIONS = ("Approved", "Denied")
 _MIN_SECONDS = 600
+_MAX_REQUEST_BYTES = 128 * 1024
+# As Go's crypto/tls and crypto/rsa.
+_MAX_RSA_BITS, _MAX_EXPONENT_BITS = 8192, 31
 _USAGES = tuple(
     sorted(
         (
@@ -168,9 +171,22 @@ def _request_error(request: Any) -> str:
         return "PEM block type must be CERTIFICATE REQUEST"
     # Imported on first use because most servers never see a CertificateSigningRequest.
     from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import rsa
 
+    if len(decoded) > _MAX_REQUEST_BYTES:
+        return f"the request may have at most {_MAX_REQUEST_BYTES} bytes"
     try:
-        signed = x509.load_pem_x509_csr(decoded).is_signature_valid
+        csr = x509.load_pem_x509_csr(decoded)
+        key = csr.public_key()
+        # The time of a verification depends on these numbers, which the requester chooses.
+        if isinstance(key, rsa.RSAPublicKey) and (
+            key.key_size > _MAX_RSA_BITS or key.public_numbers().e.bit_length() > _MAX_EXPONENT_BITS
+        ):
+            return (
+                f"its RSA key has more than {_MAX_RSA_BITS} bits, or an exponent of more than "
+                f"{_MAX_EXPONENT_BITS} bits"
+            )
+        signed = csr.is_signature_valid
     except (ValueError, TypeError) as error:
         return f"the request cannot be read: {error}"
     return "" if signed else "the signature of the request is wrong"

@@ -12,8 +12,7 @@ from typing import Final, Protocol
 from urllib.parse import urlencode
 
 import msgspec
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from certwright.acme.solvers.contract import SolverError
@@ -22,6 +21,8 @@ from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Ou
 from certwright.acme.solvers.dns01.hosts.tokens import AccessToken
 from certwright.kit.outgoing import HttpAnswer, ServerRules
 from certwright.kube.util.decoders import json_decoder
+from certwright.pki.errors import BadKey
+from certwright.pki.keys import load_private_key
 
 TOKENS: Final = Endpoint("https://oauth2.googleapis.com/token")
 """Where keys are exchanged for tokens, whatever a key file says: its `token_uri` is a tenant's text."""
@@ -91,12 +92,13 @@ class ServiceAccountKey:
         return _token(api, answer, what, outside)
 
     def _key(self) -> rsa.RSAPrivateKey:
+        what = "the private_key in the service account's key file"
         try:
-            key = serialization.load_pem_private_key(self.key_pem.encode(), None)
-        except (ValueError, TypeError, UnsupportedAlgorithm):
-            key = None
+            key = load_private_key(self.key_pem.encode())
+        except BadKey as error:
+            raise SolverError(f"{what} cannot be used: {error}") from error
         if not isinstance(key, rsa.RSAPrivateKey):
-            raise SolverError("the private_key in the service account's key file is not an RSA key in PEM")
+            raise SolverError(f"{what} is not an RSA key")
         return key
 
 
