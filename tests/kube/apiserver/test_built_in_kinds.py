@@ -72,6 +72,7 @@ async def test_a_service_gets_what_clients_rely_on(api: Api) -> None:
     ) == [
         "spec.ports[0].name: Required value",
         "spec.ports[1].port: Invalid value: 0: must be between 1 and 65535, inclusive",
+        "spec.ports[1].targetPort: Invalid value: 0: must be between 1 and 65535, inclusive",
     ]
 
 
@@ -282,3 +283,165 @@ async def test_a_quantity_may_be_applied_as_a_number(api: Api) -> None:
     path = f"{DEFAULT}/resourcequotas/q?fieldManager=me"
     made = await api.ok("PATCH", path, body, content_type="application/apply-patch+yaml")
     assert made["spec"] == {"hard": {"limits.cpu": "4"}}
+
+
+SERVICES, SLICES = f"{DEFAULT}/services", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+ENDPOINTS, CORE_EVENTS = f"{DEFAULT}/endpoints", f"{DEFAULT}/events"
+CLASS = "kubernetes.io/ingress.class"
+EVENT = {
+    "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+    "reportingController": "example.com/c",
+    "reportingInstance": "c-1",
+    "action": "Act",
+    "reason": "Because",
+    "type": "Normal",
+    "eventTime": "2026-11-27T00:00:00.000000Z",
+}
+
+
+def service(**spec: Any) -> Json:
+    return {"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+def address_slice(kind: str, *addresses: str, **more: Any) -> Json:
+    endpoints = [{"addresses": list(addresses)}]
+    return {"metadata": {"name": "s"}, "addressType": kind, "endpoints": endpoints, **more}
+
+
+def subsets(ip: str, *ports: Json) -> Json:
+    return {"metadata": {"name": "s"}, "subsets": [{"addresses": [{"ip": ip}], "ports": list(ports)}]}
+
+
+def ingress(older: str | None = None, **spec: Any) -> Json:
+    about = {"name": "i", "annotations": {CLASS: older} if older is not None else {}}
+    backend = {"service": {"name": "s", "port": {"number": 80}}}
+    return {"metadata": about, "spec": {"defaultBackend": backend, **spec}}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "expected"),
+    [
+        (
+            SERVICES,
+            service(ports=[{"name": "a", "port": 80}, {"name": "b", "port": 80}]),
+            ['spec.ports[1]: Duplicate value: {"protocol":"TCP","port":80}'],
+        ),
+        (
+            SERVICES,
+            service(ports=[{"port": 80, "targetPort": "a-name-of-20-letters"}]),
+            ['spec.ports[0].targetPort: Invalid value: "a-name-of-20-letters": must be no more than 15 ch'],
+        ),
+        (SLICES, address_slice("IPv4", "a.b"), ["endpoints[0].addresses[0]: Invalid value"]),
+        (SLICES, address_slice("IPv4", "2001:db8::1"), ["endpoints[0].addresses: Invalid value"]),
+        (SLICES, address_slice("IPv6", "::1"), ["endpoints[0].addresses[0]: Invalid value"]),
+        (SLICES, address_slice("FQDN", "localhost"), ["endpoints[0].addresses[0]: Invalid value"]),
+        (
+            SLICES,
+            address_slice("IPv4", "10.0.0.1", ports=[{"port": 1}, {"port": 2}]),
+            ['ports[1].name: Duplicate value: ""'],
+        ),
+        (ENDPOINTS, subsets("bad", {"port": 1}), ["subsets[0].addresses[0].ip: Invalid value"]),
+        (
+            ENDPOINTS,
+            subsets("10.0.0.1", {"port": 1}, {"port": 2}),
+            ["subsets[0].ports[0].name: Required value", "subsets[0].ports[1].name: Required value"],
+        ),
+        (
+            INGRESSES,
+            ingress("traefik", ingressClassName="nginx"),
+            [f"annotations.{CLASS}: Invalid value: "],
+        ),
+        (
+            NEW_EVENTS,
+            {"metadata": {"name": "e"}, "regarding": EVENT["regarding"]},
+            ["eventTime: Required value", 'type: Invalid value: "": has invalid value: '],
+        ),
+        (
+            NEW_EVENTS,
+            {"metadata": {"name": "e"}, **EVENT, "deprecatedCount": 3, "series": {"count": 1}},
+            ["series.count: ", "series.lastObservedTime: Required value", "count: "],
+        ),
+        (
+            CORE_EVENTS,
+            {
+                "metadata": {"name": "e"},
+                "involvedObject": EVENT["regarding"],
+                "eventTime": EVENT["eventTime"],
+            },
+            [
+                "reportingComponent: Required value",
+                'reportingComponent: Invalid value: "": name part must be non-empty',
+                'reportingComponent: Invalid value: "": name part must consist of',
+                "reportingInstance: Required value",
+                "action: Required value",
+                "reason: Required value",
+            ],
+        ),
+        (
+            f"{DEFAULT}/configmaps",
+            {"metadata": {"name": "big"}, "data": {"a": "x" * (1 << 20), "b": "y"}},
+            ["[]: Too long"],
+        ),
+    ],
+    ids=[
+        "a Service with one port twice",
+        "a target port with a name that is too long",
+        "an IPv4 slice with a host name",
+        "an IPv4 slice with an IPv6 address",
+        "a slice with a loopback address",
+        "a host name of one label",
+        "a slice with two unnamed ports",
+        "Endpoints without an address",
+        "Endpoints with two unnamed ports",
+        "an Ingress with two classes",
+        "an event of the new group without required fields",
+        "an event of the new group with fields of the old one",
+        "an event of the old group with a time of the new one",
+        "a ConfigMap that is too large",
+    ],
+)
+async def test_built_in_kinds_refuse_what_kubernetes_refuses(
+    api: Api, path: str, body: Json, expected: list[str]
+) -> None:
+    found = await causes(api, path, body)
+    assert [text[: len(start)] for text, start in zip(found, expected, strict=True)] == expected
+
+
+async def test_the_address_of_a_service_is_kept_and_cannot_be_changed(api: Api) -> None:
+    await api.ok("POST", SERVICES, service(clusterIP="None"))
+    kept = await api.ok("PUT", f"{SERVICES}/s", service(selector={"a": "b"}))
+    assert kept["spec"]["clusterIP"] == "None"
+    answer = await api.call("PUT", f"{SERVICES}/s", service(clusterIP="10.0.0.1"))
+    assert (answer.status, "may not change once set" in answer.message) == (422, True)
+
+
+async def test_the_annotation_for_an_ingress_class_is_deprecated(api: Api) -> None:
+    path = f"{INGRESSES}?dryRun=All"
+    answer = await api.call("POST", path, ingress("traefik"))
+    assert "please use 'spec.ingressClassName' instead" in answer.headers["warning"]
+    answer = await api.call("POST", path, ingress("traefik", ingressClassName="traefik"))
+    assert (answer.status, "warning" in answer.headers) == (201, False)
+
+
+async def test_an_event_of_the_new_group_changes_only_in_its_series(api: Api) -> None:
+    event = await api.ok("POST", NEW_EVENTS, {"metadata": {"name": "e"}, **EVENT})
+    series = {"count": 2, "lastObservedTime": EVENT["eventTime"]}
+    event = await api.ok("PUT", f"{NEW_EVENTS}/e", {**event, "series": series})
+    answer = await api.call("PUT", f"{NEW_EVENTS}/e", {**event, "reason": "Other"})
+    assert (answer.status, "reason: Invalid value" in answer.message) == (422, True)
+
+
+@pytest.mark.parametrize("metadata", [{"name": "other"}, {"name": "default", "namespace": "kube-system"}])
+async def test_a_token_is_for_the_account_of_the_path(api: Api, metadata: Json) -> None:
+    path = f"{DEFAULT}/serviceaccounts/default/token"
+    answer = await api.call("POST", path, {"metadata": metadata, "spec": {}})
+    assert (answer.status, "if specified" in answer.message) == (422, True)
+
+
+async def test_a_review_has_a_raw_selector_or_requirements(api: Api) -> None:
+    requirement = {"key": "a", "operator": "In", "values": ["b"]}
+    selector = {"rawSelector": "a=b", "requirements": [requirement]}
+    spec = {"user": "u", "resourceAttributes": {"verb": "list", "labelSelector": selector}}
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    [cause] = await causes(api, path, {"spec": spec})
+    assert cause.startswith("spec.resourceAttributes.labelSelector.rawSelector: Invalid value")

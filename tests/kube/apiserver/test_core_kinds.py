@@ -161,18 +161,6 @@ def test_an_event_lives_beside_its_object(about: Json, namespace: str, expected:
     assert [str(error) for error in own.strategy.validate(event, None)] == expected
 
 
-def test_an_event_of_the_new_kind_must_say_who_did_what() -> None:
-    about = {"namespace": "ns"}
-    _, errors = create("Event", involvedObject=about, eventTime="2026-01-01T00:00:00.000000Z")
-    assert [error.split(":")[0] for error in errors] == [
-        "reportingComponent",
-        "reportingInstance",
-        "action",
-        "reason",
-        "type",
-    ]
-
-
 def test_a_lease_lasts_longer_than_nothing() -> None:
     _, errors = create("Lease", spec={"leaseDurationSeconds": 0, "leaseTransitions": -1})
     assert errors == [

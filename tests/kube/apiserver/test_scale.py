@@ -84,6 +84,13 @@ async def test_a_scale_can_be_patched(foos: Api, media: str, body: Any) -> None:
     assert (await foos.ok("PATCH", f"{BASE}/x/scale", body, content_type=media))["spec"] == {"replicas": 4}
 
 
+@pytest.mark.parametrize("metadata", [{"name": "other"}, {"name": "x", "namespace": "other"}])
+async def test_a_scale_is_of_the_object_on_the_path(foos: Api, metadata: Json) -> None:
+    body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 5}}
+    answer = await foos.call("PUT", f"{BASE}/x/scale", body)
+    assert (answer.status, "does not match the name" in answer.message) == (400, True)
+
+
 async def test_a_scale_of_another_revision_is_a_conflict(foos: Api) -> None:
     body = {"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 4}}
     assert (await foos.call("PATCH", f"{BASE}/x/scale", body, content_type=MERGE)).status == 409

@@ -52,7 +52,8 @@ def _published(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         address = ipaddress.ip_address(host)
     except ValueError:
         return None
-    return None if address.is_loopback or address.is_unspecified else address
+    refused = address.is_loopback or address.is_unspecified or address.is_link_local
+    return None if refused else address
 
 
 async def _ensure(handle: Handler, user: Identity, path: str, obj: Json) -> None:

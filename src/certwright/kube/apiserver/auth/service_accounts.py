@@ -242,6 +242,11 @@ def _read_spec(call: Call) -> _Spec:
     except msgspec.ValidationError as error:
         raise NotOfKind(KIND, "v1", str(error)) from None
     errors: list[FieldError] = []
+    meta = obj.get("metadata") or {}
+    for field, expected in (("name", call.route.name), ("namespace", call.route.namespace)):
+        if (given := meta.get(field)) and given != expected:
+            text = f"must match the service account {field} if specified"
+            errors.append(invalid(f"metadata.{field}", given, text))
     seconds, field = spec.expiration_seconds, "spec.expirationSeconds"
     if seconds is not None and seconds < _SHORTEST_S:
         errors.append(invalid(field, seconds, "may not specify a duration less than 10 minutes"))

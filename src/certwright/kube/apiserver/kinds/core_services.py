@@ -5,16 +5,20 @@ Source: Kubernetes API reference; Kubernetes `pkg/apis/core/v1/defaults.go`, `pk
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from certwright.kube.api.errors import FieldError, duplicate, invalid, not_supported, required
+from certwright.kube.api.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.model.definitions import Json, Strategy
 
 # --- Service ----------------------------------------------------------------------------------------------
 
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-_PROTOCOLS = ("SCTP", "TCP", "UDP")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+"""Protocols of ports."""
 _AFFINITIES = ("ClientIP", "None")
 _AFFINITY_SECONDS = 10800
 
@@ -37,9 +41,36 @@ def _prepare_service(obj: Json) -> None:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
 
 
-def _validate_service(new: Json, _: Json | None) -> list[FieldError]:
+def _prepare_service_update(new: Json, old: Json) -> None:
+    # A client that omits the address means the stored one.
+    if "ExternalName" not in (new["spec"].get("type"), old["spec"]["type"]):
+        for name in ("clusterIP", "clusterIPs"):
+            if not new["spec"].get(name) and name in old["spec"]:
+                new["spec"][name] = old["spec"][name]
+    _prepare_service(new)
+
+
+def _addresses(spec: Json) -> list[str]:
+    first = spec.get("clusterIP")
+    return spec.get("clusterIPs") or ([first] if first else [])
+
+
+def _changed_addresses(new: Json, old: Json) -> list[FieldError]:
+    """The errors of cluster IPs that were set before; None, which makes a Service headless, is one."""
+    if "ExternalName" in (new["type"], old["type"]):
+        return []
+    return [
+        invalid(f"spec.clusterIPs[{index}]", _addresses(new), "may not change once set")
+        for index, (before, after) in enumerate(zip(_addresses(old), _addresses(new), strict=False))
+        if before != after
+    ]
+
+
+def _validate_service(new: Json, old: Json | None) -> list[FieldError]:
     spec = new["spec"]
-    errors: list[FieldError] = []
+    if old is not None and spec == old["spec"]:
+        return []  # it may be older than these rules
+    errors: list[FieldError] = [] if old is None else _changed_addresses(spec, old["spec"])
     if spec["type"] not in _SERVICE_TYPES:
         errors.append(not_supported("spec.type", spec["type"], _SERVICE_TYPES))
     if spec["sessionAffinity"] not in _AFFINITIES:
@@ -50,28 +81,95 @@ def _validate_service(new: Json, _: Json | None) -> list[FieldError]:
     if spec["type"] == "ExternalName" and not spec.get("externalName"):
         errors.append(required("spec.externalName"))
     errors += _port_errors(ports)
+    if old is None and spec["type"] == "ClusterIP":
+        errors += [
+            forbidden(f"spec.ports[{index}].nodePort", "may not be used when `type` is 'ClusterIP'")
+            for index, port in enumerate(ports)
+            if port.get("nodePort")
+        ]
     return errors
 
 
 def _port_errors(ports: list[Json]) -> list[FieldError]:
     errors: list[FieldError] = []
     names: set[str] = set()
+    used: set[tuple[str, str, int]] = set()
     for index, port in enumerate(ports):
         path, name = f"spec.ports[{index}]", port.get("name", "")
         if not name and len(ports) > 1:
             errors.append(required(f"{path}.name"))
         elif name in names:
             errors.append(duplicate(f"{path}.name", name))
+        elif name and (text := object_names.dns_label(name)):
+            errors.append(invalid(f"{path}.name", name, text))
         names.add(name)
         errors += port_number_errors(f"{path}.port", port["port"])
-        if port["protocol"] not in _PROTOCOLS:
-            errors.append(not_supported(f"{path}.protocol", port["protocol"], _PROTOCOLS))
+        if port["protocol"] not in PROTOCOLS:
+            errors.append(not_supported(f"{path}.protocol", port["protocol"], PROTOCOLS))
+        target = port["targetPort"]
+        if type(target) is int:
+            errors += port_number_errors(f"{path}.targetPort", target)
+        else:
+            errors += [invalid(f"{path}.targetPort", target, text) for text in _port_name_problems(target)]
+        for field, where in (("nodePort", f"{path}.nodePort"), ("port", path)):
+            number = port.get(field, 0)
+            if not number:
+                continue
+            if (field, port["protocol"], number) in used:
+                shown = number if field == "nodePort" else {"protocol": port["protocol"], "port": number}
+                errors.append(duplicate(where, shown))
+            used.add((field, port["protocol"], number))
     return errors
+
+
+_MAX_PORT_NAME = 15
+
+
+def _port_name_problems(name: str) -> Iterator[str]:
+    """The errors of the name of a container's port (RFC 6335 §5.1)."""
+    if len(name) > _MAX_PORT_NAME:
+        yield f"must be no more than {_MAX_PORT_NAME} characters"
+    if not re.fullmatch("[-a-z0-9]+", name):
+        yield "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+    if not re.search("[a-z]", name):
+        yield "must contain at least one letter (a-z)"
+    if "--" in name:
+        yield "must not contain consecutive hyphens"
+    if name.startswith("-") or name.endswith("-"):
+        yield "must not begin or end with a hyphen"
 
 
 def port_number_errors(path: str, port: int) -> list[FieldError]:
     """The errors of a port number."""
     return [] if 0 < port < 65536 else [invalid(path, port, "must be between 1 and 65535, inclusive")]
+
+
+def endpoint_address_errors(path: str, text: str, *, version: str = "") -> list[FieldError]:
+    """The errors of an address that requests are sent to. `version`: IPv4, IPv6; empty: any."""
+    # Go's parser accepts leading zeros.
+    plain = re.sub(r"\b0+(?=\d)", "", text) if ":" not in text else text
+    try:
+        address = ipaddress.ip_address(plain)
+    except ValueError:
+        address = None
+    if address is None or "%" in text:
+        return [invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
+    errors: list[FieldError] = []
+    if version and version != f"IPv{address.version}":
+        errors.append(invalid(path.rpartition("[")[0], text, f"must be an {version} address"))
+    if address.is_unspecified:
+        errors.append(invalid(path, text, f"may not be unspecified ({text})"))
+    if address.is_loopback:
+        errors.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
+    if address.is_link_local:
+        errors.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
+    if any(address.version == range.version and address in range for range in _LINK_LOCAL_MULTICAST):
+        ranges = "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"
+        errors.append(invalid(path, text, ranges))
+    return errors
+
+
+_LINK_LOCAL_MULTICAST = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
 
 
 def _prepare_new_service(obj: Json) -> None:
@@ -81,7 +179,7 @@ def _prepare_new_service(obj: Json) -> None:
 
 SERVICE = Strategy(
     prepare_create=_prepare_new_service,
-    prepare_update=lambda new, _: _prepare_service(new),
+    prepare_update=_prepare_service_update,
     validate=_validate_service,
 )
 
@@ -94,14 +192,30 @@ def _prepare_endpoints(obj: Json) -> None:
             port.setdefault("protocol", "TCP")
 
 
-def _validate_endpoints(new: Json, _: Json | None) -> list[FieldError]:
+def _validate_endpoints(new: Json, old: Json | None) -> list[FieldError]:
     errors: list[FieldError] = []
+    if old is not None and new.get("subsets") == old.get("subsets"):
+        return errors  # they may be older than these rules
     for index, subset in enumerate(new.get("subsets", ())):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
             errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
-        for at, port in enumerate(subset.get("ports", ())):
-            errors += port_number_errors(f"{path}.ports[{at}].port", port["port"])
+        for name in ("addresses", "notReadyAddresses"):
+            for at, address in enumerate(subset.get(name, ())):
+                errors += endpoint_address_errors(f"{path}.{name}[{at}].ip", address["ip"])
+                hostname = address.get("hostname", "")
+                if hostname and (text := object_names.dns_label(hostname)):
+                    errors.append(invalid(f"{path}.{name}[{at}].hostname", hostname, text))
+        ports = subset.get("ports", ())
+        for at, port in enumerate(ports):
+            where, name = f"{path}.ports[{at}]", port.get("name", "")
+            if not name and len(ports) > 1:
+                errors.append(required(f"{where}.name"))
+            elif name and (text := object_names.dns_label(name)):
+                errors.append(invalid(f"{where}.name", name, text))
+            errors += port_number_errors(f"{where}.port", port["port"])
+            if port["protocol"] not in PROTOCOLS:
+                errors.append(not_supported(f"{where}.protocol", port["protocol"], PROTOCOLS))
     return errors
 
 

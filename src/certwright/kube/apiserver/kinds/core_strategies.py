@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import re
 
+from certwright.kube.api import naming
 from certwright.kube.api.errors import FieldError, forbidden, invalid, required, too_long
 from certwright.kube.apiserver.kinds.events import OLD_NAMES
 from certwright.kube.apiserver.model.definitions import Json, Strategy
@@ -113,7 +114,7 @@ def _validate_config_map(new: Json, old: Json | None) -> list[FieldError]:
     size = sum(len(value.encode()) for value in data.values())
     size += sum(_decoded_size(value) for value in binary.values())
     if size > MAX_DATA_BYTES:
-        errors.append(too_long("", MAX_DATA_BYTES))
+        errors.append(too_long("[]", MAX_DATA_BYTES))
     return errors + (_frozen_errors(new, old, "data", "binaryData") if old is not None else [])
 
 
@@ -162,31 +163,73 @@ NAMESPACE = Strategy(_prepare_namespace, _prepare_namespace_update, mark_deleted
 # --- Event ------------------------------------------------------------------------------------------------
 
 
-def _validate_event(new: Json, _: Json | None) -> list[FieldError]:
+_EVENT_LIMITS = {"reportingInstance": 128, "action": 128, "reason": 128, "message": 1024}
+
+
+def _event_errors(new: Json, reporter: str) -> list[FieldError]:
+    """The errors of an Event in its stored form. `reporter`: the name of `reportingComponent` in errors."""
     namespace = new["metadata"].get("namespace", "")
     about = new["involvedObject"].get("namespace", "")
     errors = []
-    # An event about an object without a namespace lives in "default".
-    if about != namespace and not (about == "" and namespace == "default"):
+    if not new.get("eventTime"):
+        # An event about an object without a namespace lives in "default".
+        if about != namespace and not (about == "" and namespace == "default"):
+            errors.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
+        return errors
+    if about == "" and namespace not in ("default", "kube-system"):
         errors.append(invalid("involvedObject.namespace", about, "does not match event.namespace"))
-    if new.get("eventTime"):
-        names = ("reportingComponent", "reportingInstance", "action", "reason")
-        errors += [required(name) for name in names if not new.get(name)]
-        if new.get("type") not in ("Normal", "Warning"):
-            errors.append(
-                invalid("type", new.get("type", ""), "has invalid value: must be Normal or Warning")
-            )
+    component = new.get("reportingComponent") or ""
+    if not component:
+        errors.append(required(reporter))
+    errors += [invalid(reporter, component, text) for text in naming.label_key_problems(component)]
+    for name, limit in _EVENT_LIMITS.items():
+        if not new.get(name) and name != "message":
+            errors.append(required(name))
+        if len((new.get(name) or "").encode()) > limit:
+            errors.append(invalid(name, "", f"can have at most {limit} characters"))
     return errors
 
 
-EVENT = Strategy(validate=_validate_event)
+EVENT = Strategy(validate=lambda new, _: _event_errors(new, "reportingComponent"))
+
+_FIXED = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type",
+    "eventTime", "action", "related", "reportingComponent", "reportingInstance",
+)  # fmt: skip
+"""Fields of an Event that the newer group does not let change, in their stored names."""
 
 
 def _validate_new_event(new: Json, old: Json | None) -> list[FieldError]:
-    if old is None and not new.get("eventTime"):
-        return [required("eventTime")]
-    core = {OLD_NAMES.get(name, name): value for name, value in new.items()}
-    return _validate_event(core, None)
+    """The newer group is stricter, about Events that are written by it."""
+    event = _as_stored(new)
+    errors = _event_errors(event, "reportingController")
+    before = None if old is None else _as_stored(old)
+    series = event.get("series")
+    if series is not None and (before is None or series != before.get("series")):
+        if series["count"] < 2:
+            errors.append(invalid("series.count", "", "should be at least 2"))
+        if not series.get("lastObservedTime"):
+            errors.append(required("series.lastObservedTime"))
+    if before is not None:
+        return errors + [
+            invalid(_shown_name(name), event.get(name), "field is immutable")
+            for name in _FIXED
+            if (event.get(name) or None) != (before.get(name) or None)
+        ]
+    if not event.get("eventTime"):
+        errors.append(required("eventTime"))
+    if event.get("type") not in ("Normal", "Warning"):
+        errors.append(invalid("type", "", f"has invalid value: {event.get('type', '')}"))
+    unset = ("firstTimestamp", "lastTimestamp", "count", "source")
+    return errors + [invalid(name, "", "needs to be unset") for name in unset if event.get(name)]
+
+
+def _as_stored(event: Json) -> Json:
+    return {OLD_NAMES.get(name, name): value for name, value in event.items()}
+
+
+def _shown_name(stored: str) -> str:
+    return "reportingController" if stored == "reportingComponent" else stored
 
 
 NEW_EVENT = Strategy(validate=_validate_new_event)

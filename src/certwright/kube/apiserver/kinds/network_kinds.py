@@ -6,9 +6,13 @@ Source: Kubernetes API reference; Kubernetes `pkg/apis/networking/validation`,
 
 from __future__ import annotations
 
-from certwright.kube.api.errors import FieldError, invalid, not_supported, required
+from certwright.kube.api.errors import FieldError, duplicate, invalid, not_supported, required, too_many
 from certwright.kube.apiserver.base import object_names
-from certwright.kube.apiserver.kinds.core_services import port_number_errors
+from certwright.kube.apiserver.kinds.core_services import (
+    PROTOCOLS,
+    endpoint_address_errors,
+    port_number_errors,
+)
 from certwright.kube.apiserver.model.definitions import Json, Strategy
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
@@ -66,7 +70,16 @@ def _path_errors(entry: Json, path: str) -> list[FieldError]:
     return errors + _backend_errors(entry["backend"], f"{path}.backend")
 
 
-def _validate_ingress(new: Json, _: Json | None) -> list[FieldError]:
+_CLASS = "kubernetes.io/ingress.class"
+"""The older form of `ingressClassName`, an annotation."""
+
+
+def _class_in_annotations(ingress: Json) -> str | None:
+    annotations: Json = ingress["metadata"].get("annotations") or {}
+    return annotations.get(_CLASS)
+
+
+def _validate_ingress(new: Json, old: Json | None) -> list[FieldError]:
     spec = new["spec"]
     errors: list[FieldError] = []
     if not spec.get("rules") and not spec.get("defaultBackend"):
@@ -86,14 +99,26 @@ def _validate_ingress(new: Json, _: Json | None) -> list[FieldError]:
                 errors.append(invalid(f"spec.tls[{index}].hosts[{at}]", host, text))
     if spec.get("defaultBackend"):
         errors += _backend_errors(spec["defaultBackend"], "spec.defaultBackend")
+    older, name = _class_in_annotations(new), spec.get("ingressClassName")
+    if old is None and None not in (older, name) and older != name:
+        text = "must match `ingressClassName` when both are specified"
+        errors.append(invalid(f"annotations.{_CLASS}", older, text))
     return errors
+
+
+def _ingress_warnings(new: Json, old: Json | None) -> list[str]:
+    if old is not None or _class_in_annotations(new) is None or "ingressClassName" in new["spec"]:
+        return []
+    return [f"annotation \"{_CLASS}\" is deprecated, please use 'spec.ingressClassName' instead"]
 
 
 def _prepare_new_ingress(obj: Json) -> None:
     obj["status"] = {"loadBalancer": {}}
 
 
-INGRESS = Strategy(prepare_create=_prepare_new_ingress, validate=_validate_ingress)
+INGRESS = Strategy(
+    prepare_create=_prepare_new_ingress, validate=_validate_ingress, warnings=_ingress_warnings
+)
 
 # --- IngressClass -----------------------------------------------------------------------------------------
 
@@ -137,11 +162,62 @@ def _validate_slice(new: Json, old: Json | None) -> list[FieldError]:
         return [not_supported("addressType", kind, _ADDRESS_TYPES)]
     if old is not None and old.get("addressType") != kind:
         return [invalid("addressType", kind, "field is immutable")]
-    return [
-        required(f"endpoints[{index}].addresses", "must contain at least 1 address")
-        for index, endpoint in enumerate(new.get("endpoints") or ())
-        if not endpoint.get("addresses")
-    ]
+    errors = _slice_port_errors(new.get("ports") or [])
+    endpoints = new.get("endpoints") or []
+    if old is not None and endpoints == old.get("endpoints"):
+        return errors  # they may be older than these rules
+    if len(endpoints) > _MAX_ENDPOINTS:
+        return [*errors, too_many("endpoints", len(endpoints), _MAX_ENDPOINTS)]
+    for index, endpoint in enumerate(endpoints):
+        errors += _endpoint_errors(f"endpoints[{index}]", endpoint, kind)
+    return errors
+
+
+_MAX_PORTS, _MAX_ENDPOINTS, _MAX_ADDRESSES = 20_000, 1_000, 100
+
+
+def _slice_port_errors(ports: list[Json]) -> list[FieldError]:
+    if len(ports) > _MAX_PORTS:
+        return [too_many("ports", len(ports), _MAX_PORTS)]
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        path, name = f"ports[{index}]", port["name"]
+        if name and (text := object_names.dns_label(name)):
+            errors.append(invalid(f"{path}.name", name, text))
+        if name in names:
+            errors.append(duplicate(f"{path}.name", name))
+        names.add(name)
+        if port["protocol"] not in PROTOCOLS:
+            errors.append(not_supported(f"{path}.protocol", port["protocol"], PROTOCOLS))
+    return errors
+
+
+def _endpoint_errors(path: str, endpoint: Json, kind: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    addresses = endpoint.get("addresses") or []
+    if not addresses:
+        errors.append(required(f"{path}.addresses", "must contain at least 1 address"))
+    elif len(addresses) > _MAX_ADDRESSES:
+        errors.append(too_many(f"{path}.addresses", len(addresses), _MAX_ADDRESSES))
+    for index, address in enumerate(addresses):
+        where = f"{path}.addresses[{index}]"
+        if kind == "FQDN":
+            if text := _domain_problem(address.removesuffix(".")):
+                errors.append(invalid(where, address, text))
+        else:
+            errors += endpoint_address_errors(where, address, version=kind)
+    if (hostname := endpoint.get("hostname")) is not None and (text := object_names.dns_label(hostname)):
+        errors.append(invalid(f"{path}.hostname", hostname, text))
+    if (node := endpoint.get("nodeName")) is not None and (text := object_names.dns_subdomain(node)):
+        errors.append(invalid(f"{path}.nodeName", node, text))
+    return errors
+
+
+def _domain_problem(name: str) -> str | None:
+    if "." not in name and object_names.dns_subdomain(name) is None:
+        return "should be a domain with at least two segments separated by dots"
+    return object_names.dns_subdomain(name)
 
 
 ENDPOINT_SLICE = Strategy(

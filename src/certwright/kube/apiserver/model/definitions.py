@@ -50,6 +50,10 @@ def _no_errors(_: Json, __: Json | None) -> list[FieldError]:
     return []
 
 
+def _no_warnings(_: Json, __: Json | None) -> list[str]:
+    return []
+
+
 class WebhookTarget(msgspec.Struct, frozen=True):
     """The endpoint of a webhook: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
     system's certificate authorities; `skip_verify`: any certificate is trusted."""
@@ -77,7 +81,8 @@ class Strategy(msgspec.Struct, frozen=True):
 
     `prepare_create(obj)` and `prepare_update(new, old)` run before admission; `prepare_status(new, old)` runs
     on writes to the status subresource, when all but the status is already as stored. `validate(new, old)`
-    runs last, on objects that have passed their schema; `old` is None on create. `identify(obj, user)`
+    runs last, on objects that have passed their schema; `old` is None on create. `warnings(new, old)` are
+    sent to the client that wrote an object which `validate` accepts. `identify(obj, user)`
     records the user in a new object. `mark_deleted(obj)` marks an object whose deletion has begun and that
     stays until its contents are deleted.
     """
@@ -86,6 +91,7 @@ class Strategy(msgspec.Struct, frozen=True):
     prepare_update: Callable[[Json, Json], None] = _nothing_on_update
     prepare_status: Callable[[Json, Json], None] = _nothing_on_update
     validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
+    warnings: Callable[[Json, Json | None], list[str]] = _no_warnings
     identify: Callable[[Json, Identity], None] | None = None
     mark_deleted: Callable[[Json], None] | None = None
 
@@ -111,10 +117,6 @@ STATUS = Subresource(name="status")
 
 def _no_change(_: Identity, __: Json, ___: Json | None) -> None:
     return None
-
-
-def _no_warnings(_: Json, __: Json | None) -> list[str]:
-    return []
 
 
 class KindExtension(msgspec.Struct, frozen=True, kw_only=True):

@@ -70,7 +70,8 @@ def validate(definition: ResourceDefinition, new: Json, old: Json | None) -> Non
 
 def warnings(definition: ResourceDefinition, new: Json, old: Json | None) -> list[str]:
     """Warnings to the client about an object that `validate` accepts."""
-    return definition.extension.warnings(new, old) if definition.extension is not None else []
+    texts = definition.strategy.warnings(new, old)
+    return texts if definition.extension is None else [*texts, *definition.extension.warnings(new, old)]
 
 
 def _raise(definition: ResourceDefinition, new: Json, errors: list[FieldError]) -> None:

@@ -18,6 +18,7 @@ from certwright.kube.api.errors import (
     forbidden,
     invalid,
     invalid_object,
+    required,
 )
 from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, ask
 from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
@@ -210,6 +211,28 @@ def _read(call: Call, spec: Json, kind: type[T]) -> T:
         raise bodies.unreadable(call, definition.kind, definition.version, str(error)) from None
 
 
+def _selector_errors(path: str, selector: Json) -> list[FieldError]:
+    raw, requirements = selector.get("rawSelector"), selector.get("requirements") or []
+    errors: list[FieldError] = []
+    if raw and requirements:
+        text = "may not specified at the same time as requirements"
+        errors.append(invalid(f"{path}.rawSelector", raw, text))
+    if not raw and not requirements:
+        text = f"when {path} is specified, requirements or rawSelector is required"
+        errors.append(required(f"{path}.requirements", text))
+    for index, requirement in enumerate(requirements):
+        where, operator, values = f"{path}.requirements[{index}]", requirement["operator"], "values"
+        if not requirement["key"]:
+            errors.append(required(f"{where}.key", "must be specified"))
+        if operator in ("In", "NotIn") and not requirement.get(values):
+            text = "must be specified when `operator` is 'In' or 'NotIn'"
+            errors.append(required(f"{where}.{values}", text))
+        if operator in ("Exists", "DoesNotExist") and requirement.get(values):
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            errors.append(forbidden(f"{where}.{values}", text))
+    return errors
+
+
 def _check_access(call: Call, spec: Json, access: _AccessSpec, *, needs_user: bool) -> None:
     """Raise `Invalid` unless the spec asks one thing, and names a user or group where one is needed."""
     errors: list[FieldError] = []
@@ -225,6 +248,10 @@ def _check_access(call: Call, spec: Json, access: _AccessSpec, *, needs_user: bo
         )
     if resource is None and non_resource is None:
         errors.append(invalid("spec.resourceAttributes", None, only))
+    for name in ("fieldSelector", "labelSelector"):
+        selector = (spec.get("resourceAttributes") or {}).get(name)
+        if selector is not None:
+            errors += _selector_errors(f"spec.resourceAttributes.{name}", selector)
     if needs_user and not access.user and not access.groups:
         errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
     if errors:

@@ -30,16 +30,16 @@ from certwright.kube.apiserver.base.json_values import wrong_type
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.fieldmanager import entries, managed
-from certwright.kube.apiserver.kinds.native import NativeSchema
+from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import WHOLE, content_type, unsupported
 from certwright.kube.apiserver.requests import bodies, forms
-from certwright.kube.apiserver.requests.patch import APPLY, JSON_PATCH, MERGE
+from certwright.kube.apiserver.requests.patch import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from certwright.kube.apiserver.verbs import scale_owners
 from certwright.kube.apiserver.verbs import updates as verbs
-from certwright.kube.apiserver.verbs.shaping import check_type, refuse_body, refuse_patch
+from certwright.kube.apiserver.verbs.shaping import check_address, check_type, refuse_body, refuse_patch
 from certwright.kube.util.http_messages import Response
 
 KIND: Final = ("autoscaling", "v1", "Scale")
@@ -147,16 +147,7 @@ def _put(obj: Json, keys: list[str], value: Any) -> None:
 def definition() -> ResourceDefinition:
     """The definition of the kind Scale."""
     group, version, kind = KIND
-    return ResourceDefinition(
-        group=group,
-        version=version,
-        kind=kind,
-        plural="scales",
-        singular="scale",
-        namespaced=True,
-        schema=NativeSchema(f"{group}/{version}", kind),
-        unconditional_update=True,
-    )
+    return native_kind(f"{group}/{version}", kind, "scales")
 
 
 async def get(backend: Backend, call: Call) -> Response:
@@ -183,11 +174,7 @@ async def update(backend: Backend, call: Call) -> Response:
         check_type(inner, sent)
         if text := bodies.strict_errors(call, definition().schema.process(sent), duplicates):
             raise refuse_body(inner, text)
-        if not (sent.get("metadata") or {}).get("name"):
-            raise BadRequest(
-                f"the name of the object ({call.route.name} based on URL) was undeterminable: "
-                "name must be provided"
-            )
+        check_address(call, sent.get("metadata") or {})
         return _with_scale(backend, call, inner, sent, old, applied=False)
 
     return await _write(backend, call, change, pinned=b'"resourceVersion"' in body)
@@ -197,8 +184,9 @@ async def patch(backend: Backend, call: Call) -> Response:
     """PATCH by JSON patch, merge patch or apply: 200 with the new Scale."""
     inner = replace(call, definition=definition())
     media = content_type(call.request.headers)
-    if media not in (JSON_PATCH, MERGE, APPLY):
-        raise unsupported((JSON_PATCH, MERGE, APPLY))
+    accepted = (JSON_PATCH, MERGE, *(() if call.definition.custom else (STRATEGIC,)), APPLY)
+    if media not in accepted:
+        raise unsupported(accepted)
     wish = verbs.patch_wish(backend, inner)
 
     def change(old: Json) -> Json:

@@ -132,13 +132,15 @@ def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
     if not version or version == "0":
         _check_unconditional(call)
     elif version != str(row.revision):
-        _check_revision(version)
+        _check_revision(call, version)
         raise conflict(call.definition, name)
 
 
-def _check_revision(version: object) -> None:
+def _check_revision(call: Call, version: object) -> None:
     if type(version) is str and not (version.isascii() and version.isdecimal()):
-        raise ApiError(f"metadata.resourceVersion: expected a whole number, got {quoted(version)}")
+        # Kubernetes answers 500, as if the server were at fault.
+        error = ApiError if call.definition.custom else BadRequest
+        raise error(f"metadata.resourceVersion: expected a whole number, got {quoted(version)}")
 
 
 def nameless(call: Call) -> BadRequest:
