@@ -9,6 +9,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from certwright.app.gates import controller_gates, operator_policy
+from certwright.app.loop import LAG
 from certwright.app.metrics_tls import MetricsTls, ServingCertificate
 from certwright.app.notifications import read_notifications
 from certwright.app.options import ControllerOptions, StartError
@@ -74,7 +75,8 @@ class RunningControllers:
             context = certificate.context
 
         async def metrics() -> Page:
-            return Page(exposition.CONTENT_TYPE, await asyncio.to_thread(self.take_metrics()))
+            own, lag = self.take_metrics(), LAG.take_metrics()
+            return Page(exposition.CONTENT_TYPE, await asyncio.to_thread(lambda: own() + lag()))
 
         async def livez() -> Page:
             return Page("text/plain; charset=utf-8", b"ok")

@@ -1,15 +1,18 @@
-"""The event loop of a process; garbage collection and thread switching."""
+"""The event loop of a process and its lag; garbage collection and thread switching."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import sys
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from bisect import bisect_left
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import accumulate
+from typing import Any, Final, TypeVar
 
-from certwright.kit import event_loop
+from certwright.kit import event_loop, exposition
 from certwright.kube.util import memory
+from certwright.kube.util.clock import Clock, SystemClock
 
 T = TypeVar("T")
 
@@ -19,16 +22,57 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     collect_rarely()
     shorten_switch_interval()
     memory.map_large_blocks()
-    return event_loop.run(_trimmed(main))
+    return event_loop.run(_attended(main))
 
 
-async def _trimmed(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main`, and return memory to the operating system after peaks."""
+async def _attended(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main`, return memory to the operating system after peaks, and measure the lag of the loop."""
     trimming = asyncio.create_task(memory.keep_trimmed(), name="memory")
+    measuring = asyncio.create_task(LAG.keep_measured(SystemClock()), name="event loop lag")
     try:
         return await main
     finally:
         trimming.cancel()
+        measuring.cancel()
+
+
+class LoopLag:
+    """A histogram of how late timers of the event loop are: what each request and reconcile waits as well."""
+
+    _EVERY_S = 0.25
+    _BOUNDS_S = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+    def __init__(self) -> None:
+        self._counts = [0] * (len(self._BOUNDS_S) + 1)
+        self._total_s = 0.0
+
+    async def keep_measured(self, clock: Clock) -> None:
+        """Measure four times a second, for as long as the loop runs."""
+        while True:
+            due = clock.monotonic() + self._EVERY_S
+            await clock.sleep(self._EVERY_S)
+            self._observe(max(0.0, clock.monotonic() - due))
+
+    def _observe(self, seconds: float) -> None:
+        self._counts[bisect_left(self._BOUNDS_S, seconds)] += 1
+        self._total_s += seconds
+
+    def take_metrics(self) -> Callable[[], bytes]:
+        """Take a snapshot of the metric, and return a function that renders it, also in a thread."""
+        counts, total_s = tuple(accumulate(self._counts)), self._total_s
+        return lambda: self._rendered(counts, total_s)
+
+    def _rendered(self, counts: Sequence[int], total_s: float) -> bytes:
+        name = "certwright_event_loop_lag_seconds"
+        lines = [exposition.head(name, "histogram", "How late timers of the event loop are.")]
+        for bound, count in zip((*map(str, self._BOUNDS_S), "+Inf"), counts, strict=True):
+            lines.append(f'{name}_bucket{{le="{bound}"}} {count}\n')
+        lines.append(f"{name}_sum {total_s}\n{name}_count {counts[-1]}\n")
+        return "".join(lines).encode()
+
+
+LAG: Final = LoopLag()
+"""Of the event loop of this process."""
 
 
 def collect_rarely() -> None:

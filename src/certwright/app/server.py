@@ -20,6 +20,7 @@ from certwright.app import opening, shared_files, tls_identity
 from certwright.app.closers import Closers
 from certwright.app.controllers import RunningControllers, start_controllers
 from certwright.app.gates import operator_policy, server_gates
+from certwright.app.loop import LAG
 from certwright.app.options import ServeOptions, StartError
 from certwright.app.serving import Serving, certificates_in
 from certwright.app.stores import open_store
@@ -177,6 +178,7 @@ async def _start_server(options: ServeOptions, clock: Clock, closers: Closers) -
     if isinstance(store, Shared):
         server.watch_over(_fail_when_lost(store), name="events of the store")
         server.watch_over(shared_files.follow_token(store, options.data_dir, clock), name="shared token")
+    api.add_metrics(LAG.take_metrics)
     if options.controllers.controllers:
         local = LocalTransport(api.handle, CONTROLLER)
         cluster = _cluster(options)

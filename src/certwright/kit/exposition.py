@@ -16,7 +16,7 @@ _LONGEST = 1024
 
 
 def head(name: str, kind: str, meaning: str) -> str:
-    """The header lines of a metric; `kind` is `gauge` or `counter`."""
+    """The header lines of a metric; `kind` is `gauge`, `counter` or `histogram`."""
     return f"# HELP {name} {meaning}\n# TYPE {name} {kind}\n"
 
 
