@@ -270,6 +270,31 @@ async def patterns_are_those_of_go(c: Caller) -> None:
             await c.post(f"{path}?dryRun=All", {**body, "spec": dict.fromkeys(fields, text)})
 
 
+_FORMATS = (
+    "bsonobjectid", "byte", "cidr", "creditcard", "date", "date-time", "duration", "email", "hexcolor",
+    "hostname", "ipv4", "ipv6", "isbn", "isbn10", "isbn13", "k8s-long-name", "k8s-short-name", "mac",
+    "password", "rgbcolor", "ssn", "uri", "uuid", "uuid3", "uuid4", "uuid5", "unknown", "int32", "int64",
+    "double", "date-", "k8slongname",
+)  # fmt: skip
+_FORMAT_TEXTS = (
+    "", "1d", "4 weeks", "12 hr", "1 hour later", "1x", "20260101", "2026-01-01",
+    "2026-01-01T00:00:00,5Z", "A <a@b>", "a@b.", "/a", "urn:x", "http://a:80:90", "01.02.03.04",
+    "::ffff:1.2.3.4", "::1", "1.2.3.4/08", "a_b.c", "☺.com", "080442957X", "4111-1111-1111-1111",
+    "123-45-6789", "#fff", "rgb( 1 , 2 , 3 )", "YQ==", "YQ==YQ==", "5f8f8c44b54764421b7156c1",
+    "0000.5e00.5301", "123E4567E89B42D3A456426614174000",
+)  # fmt: skip
+
+
+@story
+async def formats_are_those_of_strfmt(c: Caller) -> None:
+    fields = {f"f{number}": {**STRING, "format": name} for number, name in enumerate(_FORMATS)}
+    definition = crd("formats", an_object(spec=an_object(**fields)), kind="Format", group="formats.dev")
+    async with defined(c, definition) as path:
+        for text in _FORMAT_TEXTS:
+            body = {"apiVersion": "formats.dev/v1", "kind": "Format", "metadata": {"name": "a"}}
+            await c.post(f"{path}?dryRun=All", {**body, "spec": dict.fromkeys(fields, text)})
+
+
 _LOOSE = an_object(
     spec=an_object(
         word=STRING,

@@ -6,12 +6,15 @@ The expected texts were compared with the answers of Kubernetes' own server (api
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from certwright.kube.apiserver.base.string_formats import FORMATS, check_for
 from certwright.kube.apiserver.schemas.structural import Schema
 
 STRING = {"type": "string"}
@@ -283,6 +286,30 @@ def test_formats(name: str, good: str, bad: str) -> None:
     schema = Schema({"type": "object", "properties": {"v": {"type": "string", "format": name}}})
     assert schema.validate({"v": good}) == []
     assert [error.reason for error in schema.validate({"v": bad})] == ["FieldValueTypeInvalid"]
+
+
+RECORDED = json.loads((Path(__file__).parent / "data" / "formats.json").read_text())
+"""Texts, and which of them strfmt accepts; see `tests/go/openapi/formats`."""
+
+
+@pytest.mark.parametrize("name", [*RECORDED["accepted"]])
+def test_a_format_accepts_the_texts_that_strfmt_accepts(name: str) -> None:
+    accepts = check_for(name)
+    assert accepts is not None
+    accepted = {RECORDED["texts"][index] for index in RECORDED["accepted"][name]}
+    assert {text for text in RECORDED["texts"] if accepts(text)} == accepted
+
+
+def test_every_format_of_strfmt_is_checked_and_no_other() -> None:
+    assert {name.replace("-", "") for name in RECORDED["accepted"]} == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", [*FORMATS])
+def test_a_long_text_takes_linear_time(name: str) -> None:
+    accepts = check_for(name)
+    assert accepts is not None
+    for part in ("1", "1 ", "a", "a.", "(", "a ", " ", "0", "0:", "::", "%", '"', "[", "a@"):
+        accepts(part * 20_000)
 
 
 def test_a_format_that_is_not_known_is_ignored() -> None:

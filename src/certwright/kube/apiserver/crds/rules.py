@@ -11,7 +11,7 @@ from typing import Any
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
 from certwright.kube.apiserver.base import object_names as name_rules
-from certwright.kube.apiserver.base.string_formats import is_known
+from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.apiserver.crds import status
 from certwright.kube.apiserver.crds.versions import version_errors
 from certwright.kube.apiserver.kinds.registration_kinds import client_errors
@@ -57,7 +57,7 @@ def _unknown_formats(part: Any) -> Iterator[str]:
             yield from _unknown_formats(item)
     elif isinstance(part, dict):
         name, kind = part.get("format"), part.get("type")
-        if isinstance(name, str) and kind == "string" and not is_known(name):
+        if isinstance(name, str) and kind == "string" and check_for(name) is None:
             yield name
         for word, item in part.items():
             if word not in ("default", "enum", "example"):

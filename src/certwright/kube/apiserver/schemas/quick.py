@@ -144,7 +144,7 @@ def _text(schema: Schema) -> Any:
     if low is not None or high is not None or (allowed and form == "byte"):
         raise _Unsaid
     if not allowed:
-        return bytes  # base64 is what msgspec takes for bytes
+        return Annotated[bytes, msgspec.Meta(min_length=1)]  # base64 is what msgspec takes for bytes
     if not all(type(item) is str for item in allowed):
         raise _Unsaid
     return _ONE_OF[tuple(allowed)]
