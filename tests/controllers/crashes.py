@@ -10,12 +10,14 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from certwright.kube.api import errors
 from certwright.kube.client.transport import close_stream
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
-from support.world import CONTROLLER
+from support.world import CONTROLLER, World
 
 Handler = Callable[[Request], Awaitable[Response]]
 CONFLICT = json.dumps({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409}).encode()
@@ -178,3 +180,28 @@ class Ledger:
         key, leaf = (base64.b64decode(data[entry]) for entry in ("tls.key", "tls.crt"))
         if public_key_der(load_private_key(key)) != read_certificate(leaf).public_key_der:
             self.broken.append(f"key and certificate in {meta['name']} do not belong together")
+
+
+class Webhook:
+    """Changes what the controllers send of one kind before the API server stores it, as an admission webhook
+    does."""
+
+    def __init__(self, world: World, plural: str, change: Callable[[dict[str, Any]], object]) -> None:
+        self._handler = world.recording.handler
+        self._plural = plural
+        self.change = change
+        self.created = self.writes = 0
+        world.recording.handler = self.handle
+
+    async def handle(self, request: Request) -> Response:
+        """Change the object, and serve."""
+        path = request.target.partition("?")[0]
+        if request.user != CONTROLLER or f"/{self._plural}" not in path or not request.body:
+            return await self._handler(request)
+        self.writes += request.method != "DELETE"
+        if "secrets/web" not in path and request.method in ("POST", "PATCH"):
+            self.created += request.method == "POST"
+            body = json.loads(request.body)
+            self.change(body)
+            request = msgspec.structs.replace(request, body=json.dumps(body).encode())
+        return await self._handler(request)

@@ -65,8 +65,8 @@ def test_only_the_end_of_the_certificate_makes_it_earlier_than_the_design(standi
     designed = min(HOUR * 2 ** min(standing.failures - 1, 10), 32 * HOUR)
     assert wait(replace(standing, not_after=None)) >= designed
     left = (standing.not_after or START) - START
-    floor = standing.issuer_minimum or 5 * MINUTE
-    assert wait(standing) >= min(designed, max(left / 4, floor))
+    shortest = max(left / 4, standing.issuer_minimum or 5 * MINUTE)
+    assert wait(standing) >= min(designed, shortest if left > timedelta(0) else HOUR - left)
 
 
 @given(standings)
@@ -99,14 +99,51 @@ def test_three_more_attempts_fit_in_before_the_end(life: timedelta, failures: in
         (timedelta(days=2), 12 * HOUR),
         (20 * MINUTE, 5 * MINUTE),
         (timedelta(seconds=1), 5 * MINUTE),
-        (timedelta(0), 32 * HOUR),
-        (timedelta(days=-1), 32 * HOUR),
     ],
 )
 def test_while_the_certificate_lives_the_wait_is_a_quarter_of_that_at_most(
     left: timedelta, expected: timedelta
 ) -> None:
     assert wait(replace(FIRST, failures=6, not_after=START + left)) == expected
+
+
+@pytest.mark.parametrize(
+    ("life", "since_end", "expected"),
+    [
+        (timedelta(days=90), timedelta(0), HOUR),
+        (timedelta(days=90), 3 * HOUR, 4 * HOUR),
+        (timedelta(days=90), timedelta(days=9), 32 * HOUR),
+        (timedelta(days=1), timedelta(0), HOUR),
+        (timedelta(days=1), timedelta(days=9), 3 * HOUR),
+        (20 * MINUTE, timedelta(days=9), 5 * MINUTE),
+    ],
+    ids=[
+        "an hour after the end of a long life",
+        "as long again as the certificate is expired",
+        "32 hours at most",
+        "an hour after the end of a day",
+        "an eighth of a life of a day",
+        "5 minutes at least",
+    ],
+)
+def test_after_the_end_the_table_begins_again(
+    life: timedelta, since_end: timedelta, expected: timedelta
+) -> None:
+    assert wait(replace(FIRST, failures=40, not_after=START - since_end, lifetime=life)) == expected
+
+
+def test_an_expired_certificate_of_a_day_is_renewed_within_hours_of_the_repair() -> None:
+    """Renewed from the 16th hour on, in vain: the waits of the run-up do not count after the end."""
+    end, attempts = START + 24 * HOUR, [START + 16 * HOUR]
+    while attempts[-1] < START + 120 * HOUR:
+        failed = Standing(
+            failures=len(attempts), last_failure=attempts[-1], not_after=end, lifetime=24 * HOUR
+        )
+        attempts.append(next_attempt(failed, LIMITS))
+    for hour in range(24, 120):
+        repaired = START + hour * HOUR
+        assert min(moment for moment in attempts if moment >= repaired) - repaired <= 3 * HOUR
+    assert len(attempts) <= 50
 
 
 def test_an_issuer_sets_the_shortest_wait() -> None:
@@ -173,7 +210,7 @@ def test_what_makes_no_sense_is_put_right(
     repaired = mended(certificate(failures, last), START, LIMITS)
     assert repaired is not None
     assert (repaired.failures, repaired.last_failure) == becomes
-    assert repaired.sentence.endswith("which cannot be: put right")
+    assert repaired.sentence.endswith("which is impossible; the status was corrected")
     again = certificate(repaired.failures, repaired.last_failure)
     assert mended(again, START, LIMITS) is None
 

@@ -300,3 +300,45 @@ async def test_nothing_that_is_failing_is_attempted_before_its_time_whenever_it_
     await third.start_controllers()
     assert await attempts(third) == before + 1
     assert due > START
+
+
+async def check_that_nothing_is_announced(world: World) -> None:
+    """No counter, time, condition, record or metric of a failure."""
+    certificate = await world.certificate("web")
+    assert standing(certificate) == (None, None)
+    assert [condition.type for condition in certificate.status.conditions] == ["Ready"]
+    assert RETRY not in certificate.metadata.annotations
+    assert world.controllers is not None
+    assert world.controllers._caches.failing_certificates() == []
+    assert [e.reason for e in await world.events() if e.reason == "FailureCleared"] == ["FailureCleared"]
+
+
+async def test_a_failure_of_a_name_that_is_taken_out_again_is_over(world: World, scene: Scene) -> None:
+    await external(world)
+    await succeed(world, "web-1")
+    before = (await world.certificate("web")).spec.dns_names
+    await scene.change_spec("web", dnsNames=[*before, "bad.example.com"])
+    await fail(world, "web-2")
+    assert standing(await world.certificate("web"))[0] == 1
+    await scene.change_spec("web", dnsNames=list(before))
+    await check_that_nothing_is_announced(world)
+    made = await attempts(world)
+    await world.advance(24 * HOUR)
+    assert await attempts(world) == made
+
+
+async def test_a_manual_renewal_that_fails_announces_no_attempt_and_is_over_after_its_wait(
+    world: World,
+) -> None:
+    await external(world)
+    await succeed(world, "web-1")
+    await renew(world)
+    await fail(world, "web-2")
+    certificate = await world.certificate("web")
+    issuing = next(condition for condition in certificate.status.conditions if condition.type == "Issuing")
+    assert "Next attempt" not in issuing.message
+    assert "no attempt follows before the renewal" in issuing.message
+    await world.advance(HOUR - timedelta(seconds=1))
+    assert standing(await world.certificate("web"))[0] == 1
+    await world.advance(timedelta(seconds=1))
+    await check_that_nothing_is_announced(world)

@@ -18,6 +18,7 @@ from certwright.resources.certificate import Certificate, PrivateKeySpec, X509Su
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
+from controllers.crashes import Webhook
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer
 from support.world import START, World, make_world
 
@@ -342,8 +343,13 @@ async def test_labels_and_annotations_go_to_the_request_but_not_those_of_tools(s
 async def test_an_immutable_secret_is_a_sentence_in_the_condition(scene: Scene) -> None:
     meta = SecretMeta(name="web", namespace="default")
     await scene.world.create(SECRETS, Secret(metadata=meta, data={"mine": b"3"}, immutable=True))
+    writes = Webhook(scene.world, "secrets", lambda _: None)
     await scene.issue()
-    assert "immutable" in message(await scene.world.certificate("web"), "Issuing")
+    assert [e.reason for e in await scene.world.events() if e.type == "Warning"][-1] == "SecretRefused"
+    await scene.world.advance(timedelta(hours=2))
+    assert "kubectl delete secret web -n default" in message(await scene.world.certificate("web"), "Issuing")
+    # The key; the Secret after 1, 2, 4, 8, 16, 32 and 60 minutes.
+    assert writes.writes == 1 + 7
     await scene.world.client.delete(SECRETS, "web", "default")
     await scene.world.settle()
     assert await scene.world.is_ready("web")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
 import msgspec
 import pytest
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.certificates.effects import Did, Effects
-from certwright.controllers.certificates.keys import Keys
+from certwright.controllers.certificates.keys import Keys, next_key_secret
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api import conditions
@@ -24,6 +28,7 @@ from certwright.pki.keys import load_private_key
 from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATES
+from controllers.crashes import Guillotine, Webhook
 from controllers.scene import Scene, make_certificate
 from support.world import CONTROLLER
 
@@ -115,7 +120,7 @@ async def test_a_new_key_is_handed_on_and_one_that_is_there_already_is_judged_fi
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.HANDED_ON
     # As after a crash between the write and its news.
     assert await Keys(OperatorPolicy()).act(snapshot, effects) is Did.WROTE
-    assert [key.metadata.name for key in caches.next_keys_of("default/web")] == ["web-new"]
+    assert [key.metadata.name for key in await caches.next_keys_of("default/web")] == ["web-new"]
 
 
 async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_unseen(scene: Scene) -> None:
@@ -140,3 +145,119 @@ async def test_a_secret_that_appears_in_the_moment_of_the_write_is_not_taken_uns
     assert statuses == [409, 200]
     assert (await scene.world.secret("web")).metadata.annotations["whose"] == "theirs"
     assert await scene.world.is_ready("web")
+
+
+async def own_secrets(scene: Scene) -> set[str]:
+    """The names of the Secrets of the Certificate `web`."""
+    names = {secret.metadata.name for secret in (await scene.world.client.list(SECRETS, "default")).items}
+    return {name for name in names if name.startswith("web")}
+
+
+def without(*labels: str) -> Callable[[dict[str, Any]], object]:
+    """Removes these labels, or all."""
+
+    def change(body: dict[str, Any]) -> None:
+        for label in labels or tuple(body["metadata"].get("labels", {})):
+            body["metadata"].get("labels", {}).pop(label, None)
+
+    return change
+
+
+DROPPED = {
+    "all labels": without(),
+    "the label that marks a next key": without("cert-manager.io/next-private-key"),
+    "the label of the cache": without("controller.cert-manager.io/fao"),
+}
+
+
+@pytest.mark.parametrize("is_filtered", [True, False], ids=["filtered cache", "whole cache"])
+@pytest.mark.parametrize("dropped", DROPPED)
+async def test_a_webhook_that_removes_labels_costs_no_key_and_leaves_none(
+    scene: Scene, dropped: str, *, is_filtered: bool
+) -> None:
+    await scene.world.start_controllers(filtered_secrets=is_filtered)
+    webhook = Webhook(scene.world, "secrets", DROPPED[dropped])
+    await scene.issue()
+    for names in (["a.example.com"], ["b.example.com"]):
+        await scene.change_spec("web", dnsNames=names)
+    assert (await scene.world.certificate("web")).status.revision == 3
+    assert await own_secrets(scene) == {"web"}
+    assert webhook.created == 3
+    warnings = [e for e in await scene.world.events() if e.reason == "ChangedByAdmission"]
+    assert [event.type for event in warnings] == ["Warning"] * 3
+    assert all("webhook" in event.message for event in warnings)
+
+
+@pytest.mark.parametrize("dropped", DROPPED)
+@pytest.mark.parametrize("writes", range(9))
+async def test_a_kill_where_labels_are_removed_leaves_no_key(scene: Scene, dropped: str, writes: int) -> None:
+    Webhook(scene.world, "secrets", DROPPED[dropped])
+    handler = scene.world.recording.handler
+    scene.world.recording.handler = Guillotine(handler, writes, answered=True).handle
+    await scene.world.create(CERTIFICATES, make_certificate("web", "ca"))
+    await scene.world.settle()
+    await scene.world.stop_controllers()
+    scene.world.recording.handler = handler
+    await scene.world.start_controllers()
+    assert await scene.world.is_ready("web")
+    assert await own_secrets(scene) == {"web"}
+
+
+async def test_keys_that_earlier_versions_left_behind_are_deleted_at_the_start(scene: Scene) -> None:
+    certificate = await scene.issue()
+    await scene.world.stop_controllers()
+    made = [next_key_secret(certificate, f"web-bcdf{n}", b"x") for n in range(3)]
+    for secret, labels in zip(
+        made, ({}, {"cert-manager.io/next-private-key": "true"}, {"a": "b"}), strict=True
+    ):
+        meta = msgspec.structs.replace(secret.metadata, labels=labels)
+        await scene.world.create(SECRETS, msgspec.structs.replace(secret, metadata=meta))
+    of_user = msgspec.structs.replace(made[0].metadata, name="web-password", labels={})
+    await scene.world.create(SECRETS, Secret(metadata=of_user, data={"password": b"x"}))
+    await scene.world.start_controllers()
+    assert await own_secrets(scene) == {"web", "web-password"}
+
+
+def without_owners(body: dict[str, Any]) -> None:
+    body["metadata"].pop("ownerReferences", None)
+
+
+def with_another_key(body: dict[str, Any]) -> None:
+    body["data"] = {}
+
+
+def without_annotations(body: dict[str, Any]) -> None:
+    body["metadata"]["annotations"] = {}
+
+
+def with_a_duration(body: dict[str, Any]) -> None:
+    body["spec"]["duration"] = "1h0m0s"
+
+
+@pytest.mark.parametrize(
+    ("plural", "change", "part"),
+    [
+        ("secrets", without_owners, "the owner reference of Secret"),
+        ("secrets", with_another_key, "its data of Secret"),
+        ("certificaterequests", without_owners, "the owner reference of CertificateRequest"),
+        ("certificaterequests", without_annotations, "certificate-revision, "),
+        ("certificaterequests", with_a_duration, "spec.duration of CertificateRequest"),
+    ],
+    ids=["key without owner", "key without data", "no owner", "no annotations", "another duration"],
+)
+async def test_an_object_that_a_webhook_makes_useless_is_made_again_at_growing_intervals(
+    scene: Scene, plural: str, change: Callable[[dict[str, Any]], object], part: str
+) -> None:
+    webhook = Webhook(scene.world, plural, change)
+    await scene.issue()
+    await scene.world.advance(timedelta(hours=6))
+    # After 1, 2, 4, 8, 16, 32 and 60 minutes, and each hour from then on.
+    assert webhook.created == 11
+    issuing = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+    assert issuing is not None
+    assert part in issuing.message
+    webhook.change = lambda _: None
+    await scene.world.advance(timedelta(hours=1))
+    assert await scene.world.is_ready("web")
+    assert await own_secrets(scene) == {"web"}
+    assert len(await scene.requests()) == 1

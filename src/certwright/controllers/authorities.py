@@ -9,7 +9,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.issuer_sets import issuer_value
 from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.core import Secret
-from certwright.kube.api.meta import ObjectKey
+from certwright.kube.api.meta import ObjectKey, Owned
 from certwright.kube.runtime.controller import Result
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts
@@ -84,7 +84,7 @@ class Authorities:
         """From now on call `look` for Secrets to be reconciled; and enqueue each Certificate whose issuer
         takes its CA from another Secret, and each that has failed when its issuer changes."""
 
-        def secret_changed(key: ObjectKey, _states: Sequence[Secret]) -> None:
+        def secret_changed(key: ObjectKey, _states: Sequence[Owned]) -> None:
             if key in self._known:
                 look(key)
 

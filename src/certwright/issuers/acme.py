@@ -8,6 +8,8 @@ and messages).
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 
 from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault
@@ -17,6 +19,7 @@ from certwright.issuers.contract import (
     Checked,
     Failed,
     IssuerView,
+    OrderChanged,
     Outcome,
     Pending,
     Signed,
@@ -36,7 +39,7 @@ from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")
-
+_CHANGED_ORDER_RETRY = timedelta(minutes=10)
 
 _CAUSES = {
     Fault.REQUEST: Cause.INVALID_REQUEST,
@@ -78,7 +81,10 @@ class ACME(msgspec.Struct, frozen=True):
             return wrong
         if tools.acme is None:
             return Pending("OrderPending", "ACME is switched off in this process")
-        order = await tools.acme.ensure_order(request, _order_spec(request, csr, spec))
+        try:
+            order = await tools.acme.ensure_order(request, _order_spec(request, csr, spec))
+        except OrderChanged as changed:
+            return Pending("OrderChanged", str(changed), retry_after=_CHANGED_ORDER_RETRY)
         return _outcome(order, csr)
 
 

@@ -55,7 +55,11 @@ CreateSecret = Callable[[str, Mapping[str, bytes]], Awaitable[Mapping[str, bytes
 exists by now, that one's."""
 
 EnsureOrder = Callable[[CertificateRequest, OrderSpec], Awaitable[Order]]
-"""Returns the Order of that request, created if missing."""
+"""Returns the Order of that request, created if missing. Raises `OrderChanged`."""
+
+
+class OrderChanged(Exception):
+    """An admission webhook has made a new Order useless, so that it was deleted; the text says how."""
 
 
 class AccountLimit(Protocol):

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
 from certwright.acme.protocol.messages import Action
 from certwright.acme.solvers.contract import SolverError, Task
+from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.challenge import Challenge
-from certwright.resources.table import CHALLENGES
+from certwright.resources.table import CHALLENGES, ORDERS
 from controllers.acme.fake_world import HTTP01, FakeWorld, Shown, fake_world
+from controllers.crashes import Webhook
 
 A_WHILE = timedelta(seconds=5)
 
@@ -88,3 +91,25 @@ async def test_one_is_not_made_again_once_the_server_has_the_signing_request(fak
     await fake.world.advance(timedelta(minutes=1))
     assert await fake.world.is_ready("web")
     assert fake.ca.counted()[Action.CHALLENGE] == 1
+
+
+async def test_an_order_that_loses_its_owner_is_deleted_and_made_again_every_ten_minutes(
+    fake: FakeWorld,
+) -> None:
+    def without_owner(body: dict[str, Any]) -> None:
+        body["metadata"].pop("ownerReferences", None)
+
+    await fake.issuer()
+    webhook = Webhook(fake.world, "orders", without_owner)
+    await fake.issue("web", "a.example.org")
+    await fake.world.advance(timedelta(minutes=55))
+    # The status that reports it has the request reconciled once more.
+    assert webhook.created == 7
+    assert (await fake.world.client.list(ORDERS, "default")).items == []
+    certificate = await fake.world.certificate("web")
+    issuing = conditions.find(certificate.status.conditions, "Issuing")
+    assert issuing is not None
+    assert "removed or changed the owner reference of Order" in issuing.message
+    webhook.change = lambda _: None
+    await fake.world.advance(timedelta(minutes=15))
+    assert await fake.world.is_ready("web")

@@ -9,6 +9,7 @@ import pytest
 from certwright.kube.api.core import ConfigMap
 from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
+from certwright.kube.client.informer import identity
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
 from certwright.kube.client.name_set import Names
@@ -52,7 +53,7 @@ async def test_only_metadata_comes_and_only_what_is_kept_is_held_and_told(
     client = Client(LocalTransport(handle, ADMIN), user_agent="test")
     kept, changes = {key("a-1")}, list[tuple[str, bool]]()
     informer: SelectiveInformer[Identified] = SelectiveInformer(
-        client, identities(CONFIG_MAPS), world.clock, keep=kept.__contains__, page=2
+        client, identities(CONFIG_MAPS), world.clock, keep=lambda raw: identity(raw) in kept, page=2
     )
     informer.add_handler(
         lambda old, new: changes.append(((new or old or Identified()).metadata.name, new is not None))

@@ -18,9 +18,17 @@ from certwright.controllers.acme.order_reuse import Refill
 from certwright.controllers.acme.provenance import Provenance, is_of_another_account
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.requests.signing import FindIssuer
+from certwright.issuers.contract import OrderChanged
 from certwright.kube.api.errors import AlreadyExists, Conflict
 from certwright.kube.api.kinds import controller_reference
-from certwright.kube.api.meta import ObjectKey, ObjectMeta, OwnerReference, is_controlled_by
+from certwright.kube.api.meta import (
+    CONTROLLER_REFERENCE,
+    ObjectKey,
+    ObjectMeta,
+    OwnerReference,
+    changed_by_admission,
+    is_controlled_by,
+)
 from certwright.kube.client.rest import Client
 from certwright.resources import names
 from certwright.resources.order import Order, OrderSpec
@@ -55,7 +63,8 @@ class RequestOrders:
         )
 
     async def ensure(self, request: CertificateRequest, spec: OrderSpec) -> Order:
-        """See `EnsureOrder`. Raises what writes to the API raise, and `Conflict` where no name is free."""
+        """See `EnsureOrder`. Raises also what writes to the API raise, and `Conflict` where no name is
+        free."""
         meta = request.metadata
         account = self._account_of(request)
         if (existing := self._order_of(meta, spec, account)) is not None:
@@ -95,6 +104,11 @@ class RequestOrders:
             made = await self._client.create(ORDERS, Order(metadata=order_meta, spec=spec))
         except AlreadyExists:
             made = await self._client.get(ORDERS, name, meta.namespace)
+        else:
+            if not is_controlled_by(made.metadata, meta.uid):
+                # It would be found by nothing, and another one made under the next name.
+                await self._client.delete(ORDERS, name, meta.namespace, uid=made.metadata.uid)
+                raise OrderChanged(changed_by_admission(f'Order "{name}"', (CONTROLLER_REFERENCE,)))
         self._caches.orders.put(made)
         return made
 

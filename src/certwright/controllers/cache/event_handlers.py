@@ -21,9 +21,8 @@ from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret
 from certwright.kube.api.kinds import Kind
-from certwright.kube.api.meta import Object, ObjectKey, controller_of
+from certwright.kube.api.meta import Object, ObjectKey, Owned, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.resources import reasons
 from certwright.resources.breaker import read_breaker
@@ -54,7 +53,7 @@ def key_of(old: Object | None, new: Object | None) -> ObjectKey:
     return obj.metadata.key
 
 
-def add_owner(add: Add, *states: Object | None) -> None:
+def add_owner(add: Add, *states: Owned | None) -> None:
     """Enqueue the Certificates that own, or owned, the object."""
     woken = None
     for obj in states:
@@ -104,7 +103,7 @@ def wake_certificates(caches: Caches, enqueue: Add) -> None:
                 for rival in sharing(caches, certificate):
                     add(rival)
 
-    def secret_changed(secret: ObjectKey, states: Sequence[Secret]) -> None:
+    def secret_changed(secret: ObjectKey, states: Sequence[Owned]) -> None:
         for key in caches.certificate_keys_for(secret_value(*secret)):
             add(key)
         add_owner(add, *states)
@@ -157,7 +156,7 @@ def _without_breaker(issuer: Issuer | ClusterIssuer) -> Issuer | ClusterIssuer:
 def wake_with_secrets(secrets: Secrets, add: Add, dependents: Dependents[ObjectKey]) -> None:
     """Enqueue the objects that have read a Secret when it changes."""
 
-    def secret_changed(secret: ObjectKey, _states: Sequence[Secret]) -> None:
+    def secret_changed(secret: ObjectKey, _states: Sequence[Owned]) -> None:
         for key in dependents.of(secret):
             add(key)
 

@@ -6,12 +6,14 @@ An index value is `namespace/name` of the object at which a look-up starts.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from certwright.controllers.cache.issuer_sets import issuer_value
 from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.kube.api.core import Secret
-from certwright.kube.api.meta import Object, controller_of
+from certwright.kube.api.meta import Object, Owned, controller_of
+from certwright.kube.util.ids import bounded_name
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.challenge import Challenge
@@ -21,6 +23,10 @@ from certwright.resources.order import Order, OrderSpec
 from certwright.resources.references import secret_names
 from certwright.resources.request import CertificateRequest
 from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
+
+_LONGEST_NAME: Final = 253
+SUFFIX_LENGTH: Final = 5
+"""Random letters at the end of the name of a next-key Secret."""
 
 BY_OWNER = "owner"
 BY_TARGET = "target"
@@ -51,17 +57,31 @@ def issuer_of(reference: IssuerReference, namespace: str) -> str:
     return issuer_value(reference.kind_or_default, namespace, reference.name)
 
 
-def owning_certificates(obj: Object) -> Iterable[str]:
+def owning_certificates(obj: Owned) -> Iterable[str]:
     """The Certificate that controls the object."""
     name = owning_certificate(obj)
     return () if name is None else (owner_value(obj.metadata.namespace, name),)
 
 
+def next_key_name(certificate: str, suffix: str) -> str:
+    """The name of a next-key Secret of a Certificate; `suffix` has `SUFFIX_LENGTH` letters."""
+    return f"{bounded_name(certificate, limit=_LONGEST_NAME - SUFFIX_LENGTH - 1)}-{suffix}"
+
+
 def owners_of_next_key(secret: Secret) -> Iterable[str]:
-    """The Certificate whose next private key the Secret contains."""
-    if secret.metadata.labels.get(names.NEXT_PRIVATE_KEY_LABEL) != "true":
+    """The Certificate that controls the Secret, if it contains a next private key: by its label, or without
+    that, which an admission webhook may remove, by its name and its data."""
+    name, data = owning_certificate(secret), secret.data
+    # A Secret with a certificate is a target, which the Certificate may own too.
+    if name is None or names.TLS_CERT_KEY in data:
         return ()
-    return owning_certificates(secret)
+    meta = secret.metadata
+    if meta.labels.get(names.NEXT_PRIVATE_KEY_LABEL) != "true" and (
+        data.keys() != {names.TLS_PRIVATE_KEY_KEY}
+        or meta.name != next_key_name(name, meta.name[-SUFFIX_LENGTH:])
+    ):
+        return ()
+    return (owner_value(meta.namespace, name),)
 
 
 def target_secrets(certificate: Certificate) -> Iterable[str]:

@@ -21,22 +21,24 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from certwright.controllers.cache.shard_filter import Keep
+from certwright.controllers.cache.indexes import owning_certificates
+from certwright.controllers.cache.shard_filter import Keep, is_owned_by_certificate, owning_certificate
 from certwright.controllers.cache.transforms import is_complete, without_key
 from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
-from certwright.kube.api.meta import ObjectKey
-from certwright.kube.client.cache import Indexer, revision_of
+from certwright.kube.api.meta import ObjectKey, Owned
+from certwright.kube.client.cache import Indexer, key_of, revision_of
 from certwright.kube.client.compressed import Packing
 from certwright.kube.client.filtered_informer import PartialInformer, follow_some
 from certwright.kube.client.informer import Informer, identity
 from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.lru import Lru
 from certwright.resources import names
 
-SecretHandler = Callable[[ObjectKey, Sequence[Secret]], None]
+SecretHandler = Callable[[ObjectKey, Sequence[Owned]], None]
 """Called with the name of a Secret that was created, changed or deleted, and with its states before and after
 as far as they are cached. Must not block."""
 
@@ -53,6 +55,8 @@ _PAGE: Final = 200
 _MAX_READS: Final = 5
 # The number of unreferenced Secrets that may be cached before a search for them begins.
 _SLACK: Final = 64
+# Secrets whose label could not be restored.
+_REMEMBERED: Final = 1024
 
 
 class _Known(NamedTuple):
@@ -77,9 +81,9 @@ class Secrets:
 
     `owner_of` gives the index values under which `next_keys_of` finds a Secret. `is_filtered` False caches
     all of them in full. For a Secret without the label, events are delivered and a read is remembered only if
-    one of the `add_use` functions reports that it is in use; a caller MUST have made that true before it
-    reads one. The same holds for labelled ones that `keep` rejects (None: there are none): they are cached in
-    full once read.
+    a Certificate controls it or one of the `add_use` functions reports that it is in use; a caller MUST have
+    made that true before it reads one. The same holds for labelled ones that `keep` rejects (None: there are
+    none): they are cached in full once read.
     """
 
     def __init__(
@@ -94,6 +98,8 @@ class Secrets:
         keep: Keep | None = None,
     ) -> None:
         self._client = client
+        self._owner_of = owner_of
+        self._unlabelled: Lru[str, str] = Lru(_REMEMBERED)
         self._uses: list[Use] = []
         self._handlers: list[SecretHandler] = []
         self._read: dict[ObjectKey, Secret] = {}
@@ -116,7 +122,8 @@ class Secrets:
                 client,
                 identities(SECRETS),
                 clock,
-                keep=self._is_used,
+                keep=lambda raw: self._is_used(identity(raw)) or is_owned_by_certificate(raw),
+                indexers={_OWNER: owning_certificates},
                 elsewhere=self._full,
                 namespace=namespace,
                 labels=f"!{names.FAO_LABEL}",
@@ -141,9 +148,17 @@ class Secrets:
         for secret in self._full.cache.values():
             handler(secret.metadata.key, (secret,))
 
-    def next_keys_of(self, owner: str) -> list[Secret]:
-        """The Secrets with that index value, of those that are cached in full."""
-        return self._full.cache.by_index(_OWNER, owner)
+    async def next_keys_of(self, owner: str) -> list[Secret]:
+        """The Secrets with that index value, also those that have lost the label: they are read live, once
+        for each change. Raises what a GET raises."""
+        found = self._full.cache.by_index(_OWNER, owner)
+        if self._bare is None:
+            return found
+        for key in self._bare.cache.keys_by_index(_OWNER, owner):
+            secret = await self.look(key)
+            if secret is not None and secret not in found and owner in self._owner_of(secret):
+                found.append(secret)
+        return found
 
     def put(self, secret: Secret) -> None:
         """Put the answer to an own write into the cache."""
@@ -162,9 +177,12 @@ class Secrets:
             self._bare.others.discard(key)
 
     async def restore_label(self, secret: Secret) -> bool:
-        """Restore the label on a Secret that we have made; return whether it lacked it, and has it now."""
+        """Restore the label on a Secret that we have made; return whether it lacked it, and has it now. Tried
+        once for each revision, because a webhook may remove it."""
         meta = secret.metadata
         if meta.labels.get(names.FAO_LABEL) == _LABELLED:
+            return False
+        if self._unlabelled.get(meta.uid) == meta.resource_version:
             return False
         patch = {"metadata": {"uid": meta.uid, "labels": {names.FAO_LABEL: _LABELLED}}}
         try:
@@ -174,7 +192,10 @@ class Secrets:
             _log.info("Secret %s: its label cannot be put back: %s", meta.key, error)
             return False
         self.put(written)
-        return written.metadata.labels.get(names.FAO_LABEL) == _LABELLED
+        if written.metadata.labels.get(names.FAO_LABEL) == _LABELLED:
+            return True
+        self._unlabelled.put(meta.uid, written.metadata.resource_version)
+        return False
 
     def strip_key(self, secret: Secret, public_key_der: bytes) -> bool:
         """Strip the private key of this Secret, if the cache still has this revision; return whether it is
@@ -299,7 +320,7 @@ class Secrets:
             return False
         # Add it here before it is removed there, because the handlers of the removal look for it here.
         if is_news := bare.cache.accepts(who):
-            if self._is_used(key):
+            if self._is_used(key) or owning_certificate(who) is not None:
                 bare.take(who)
             else:
                 bare.release(key)
@@ -331,12 +352,12 @@ class Secrets:
         self._notify(key, states)
 
     def _bare_changed(self, old: Identified | None, new: Identified | None) -> None:
-        meta = (new or old or Identified()).metadata
-        key = ObjectKey(meta.namespace, meta.name)
+        states = [state for state in (old, new) if state is not None]
+        key = key_of(states[0])
         self._read.pop(key, None)
-        self._notify(key, ())
+        self._notify(key, states)
 
-    def _notify(self, key: ObjectKey, states: Sequence[Secret]) -> None:
+    def _notify(self, key: ObjectKey, states: Sequence[Owned]) -> None:
         for handler in self._handlers:
             handler(key, states)
 
@@ -344,8 +365,8 @@ class Secrets:
         """Evict Secrets that nothing refers to, when there may be many of them."""
         if len(bare.cache) <= 2 * self._swept + _SLACK:
             return
-        for key in list(bare.cache.keys()):
-            if not self._is_used(key):
+        for who in bare.cache.values():
+            if not self._is_used(key := key_of(who)) and owning_certificate(who) is None:
                 bare.release(key)
         self._read = {key: secret for key, secret in self._read.items() if key in bare.cache}
         self._swept = len(bare.cache)

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from certwright.kube.api.meta import Object, ObjectKey, ObjectMeta, OwnerReference, Struct, controller_of
+from certwright.kube.api.meta import (
+    Object,
+    ObjectKey,
+    ObjectMeta,
+    Owned,
+    OwnerReference,
+    Struct,
+    controller_of,
+)
 from certwright.kube.util.decoders import decoded_or_none, json_decoder
 from certwright.resources import names
 from certwright.resources.order import Order
@@ -31,6 +39,10 @@ class _CertificateMeta(Struct, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
+class _Owners(Struct, frozen=True):
+    metadata: _CertificateMeta = _CertificateMeta()
+
+
 class _Target(Struct, frozen=True):
     secret_name: str = ""
 
@@ -46,15 +58,22 @@ class _Certificate(Struct, frozen=True):
 
 
 _owned: msgspec.json.Decoder[_Owned] = json_decoder(_Owned)
+_owners: msgspec.json.Decoder[_Owners] = json_decoder(_Owners)
 _certificate: msgspec.json.Decoder[_Certificate] = json_decoder(_Certificate)
 
 
-def owning_certificate(obj: Object) -> str | None:
+def owning_certificate(obj: Owned) -> str | None:
     """The name of the Certificate that controls the object, if one does."""
     owner = controller_of(obj.metadata)
     if owner is None or owner.kind != CERTIFICATES.kind or owner.api_version != CERTIFICATES.api_version:
         return None
     return owner.name
+
+
+def is_owned_by_certificate(raw: msgspec.Raw) -> bool:
+    """Whether a Certificate controls the object."""
+    obj = decoded_or_none(_owners, raw)
+    return obj is not None and owning_certificate(obj) is not None
 
 
 def owning_request(order: Order) -> ObjectKey | None:

@@ -47,6 +47,11 @@ class Blocked(Exception):
         self.message = message
 
 
+class Rejected(Blocked):
+    """The API server, or an admission webhook, has rejected or changed a write: retried at growing intervals,
+    because no event reports the end of that."""
+
+
 @dataclass(slots=True)
 class Draft:
     """A copy of a Certificate whose status the steps change; the spec stays as it is. `annotations` is the

@@ -10,18 +10,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
+from typing import Final
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.transforms import NeedsFullSecret, WithheldKey
 from certwright.controllers.certificates import keystores
-from certwright.controllers.certificates.draft import EventType
+from certwright.controllers.certificates.draft import EventType, Rejected
 from certwright.controllers.certificates.keystores import Store, Verdicts
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.controllers.certificates.target import Content, Pair, configuration
 from certwright.kube.api.core import Secret
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.errors import AlreadyExists, NotFound
-from certwright.kube.api.meta import ObjectKey
+from certwright.kube.api.meta import (
+    CONTROLLER_REFERENCE,
+    ObjectKey,
+    changed_by_admission,
+    removed_metadata,
+)
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.executor import Executor
@@ -31,6 +37,16 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
+
+CHANGED: Final = "ChangedByAdmission"
+
+
+def changed_on_create(what: str, parts: Sequence[str]) -> Rejected:
+    """The error that an object was stored otherwise than sent, so that it cannot be used and was deleted."""
+    return Rejected(
+        CHANGED,
+        f"{changed_by_admission(what, parts)} It was deleted; the next attempt follows within an hour",
+    )
 
 
 class Did(Enum):
@@ -61,8 +77,11 @@ class Effects:
         self._recorder = recorder
         self._fitting = Verdicts()
 
-    async def create_secret(self, secret: Secret) -> bool:
-        """Create the Secret and return True, or read the one of that name and return False."""
+    async def create_next_key(self, certificate: Certificate, secret: Secret) -> bool:
+        """Create the Secret and return True, or read the one of that name and return False.
+
+        Deletes it again and raises `Rejected` where it was stored without its owner or its key.
+        """
         meta = secret.metadata
         try:
             made = await self._client.create(SECRETS, secret)
@@ -70,6 +89,14 @@ class Effects:
             self._caches.secrets.put(await self._client.get(SECRETS, meta.name, meta.namespace))
             return False
         self._caches.secrets.put(made)
+        removed = removed_metadata(meta, made.metadata)
+        what = f'Secret "{meta.name}", which contains the next private key'
+        if made.data != secret.data or CONTROLLER_REFERENCE in removed:
+            await self.delete_secret(made)
+            raise changed_on_create(what, removed if made.data == secret.data else ("its data",))
+        if removed:
+            text = f"{changed_by_admission(what, removed)} The issuance continues without"
+            self.send_event(certificate, "Warning", CHANGED, text)
         return True
 
     async def restore_label(self, secret: Secret) -> bool:
@@ -154,17 +181,17 @@ class Effects:
         issuer_set = self._caches.sets.find(reference, namespace) if reference.is_set else None
         return issuer_set.status.active if issuer_set is not None else None
 
-    async def create_request(self, request: CertificateRequest) -> bool:
-        """Create the request and return True, or read the one of that name and return False."""
+    async def create_request(self, request: CertificateRequest) -> CertificateRequest | None:
+        """Create the request and return it, or read the one of that name and return None."""
         meta = request.metadata
         try:
             made = await self._client.create(CERTIFICATE_REQUESTS, request)
         except AlreadyExists:
             existing = await self._client.get(CERTIFICATE_REQUESTS, meta.name, meta.namespace)
             self._caches.requests.put(existing)
-            return False
+            return None
         self._caches.requests.put(made)
-        return True
+        return made
 
     async def delete_request(self, request: CertificateRequest) -> None:
         """Delete this very request, not another one of its name."""

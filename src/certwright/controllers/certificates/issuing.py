@@ -24,7 +24,7 @@ from certwright.controllers.certificates import (
     temporary,
     trust,
 )
-from certwright.controllers.certificates.draft import Blocked, Draft
+from certwright.controllers.certificates.draft import Blocked, Draft, Rejected
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.rules import secret_is_not_ours
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
@@ -32,6 +32,7 @@ from certwright.controllers.certificates.target import Pair
 from certwright.controllers.retry import backoff
 from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
+from certwright.kube.api.errors import Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference
 from certwright.pki.certificates import CertificateFacts, rewritten
 from certwright.pki.verify import Verification
@@ -90,7 +91,9 @@ class Issuing:
         draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
         failed = snapshot.seeing(draft.certificate)
         if (moment := retry_time.retry_at(failed, self._limits)) is not None:
-            record = retry_time.new_record(record.message, failed, moment)
+            # A manual renewal may fail while the certificate is valid for long.
+            is_due = rules.first(rules.TRIGGER_RULES, failed) is not None
+            record = retry_time.new_record(record.message, failed, moment if is_due else None)
             draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
         draft.set_retry(record)
         draft.add_event("Warning", reason, record.text)
@@ -141,7 +144,10 @@ class Issuing:
             ),
             owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
-        await effects.apply_secret(certificate, snapshot.secret, content)
+        try:
+            await effects.apply_secret(certificate, snapshot.secret, content)
+        except (Invalid, Forbidden) as refused:
+            raise Rejected(target.REFUSED, target.refusal(snapshot, refused)) from refused
 
 
 def _pair_of(request: CertificateRequest, snapshot: Snapshot, effects: Effects) -> Pair:

@@ -11,8 +11,7 @@ start fills, and never a key without a reference.
 
 from __future__ import annotations
 
-from typing import Final
-
+from certwright.controllers.cache.indexes import next_key_name
 from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.draft import Blocked, Draft
 from certwright.controllers.certificates.effects import Did, Effects
@@ -20,20 +19,13 @@ from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.kinds import controller_reference
-from certwright.kube.api.meta import is_controlled_by
+from certwright.kube.api.meta import controller_of, is_controlled_by
 from certwright.kube.api.naming import check_name
-from certwright.kube.util.ids import bounded_name
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.operator_policy import OperatorPolicy, certificate_violations
 from certwright.resources.table import CERTIFICATES
-
-_LONGEST_NAME = 253
-
-
-SUFFIX_LENGTH: Final = 5
-"""Random letters at the end of the name of a next-key Secret."""
 
 
 class Keys:
@@ -45,44 +37,50 @@ class Keys:
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Choose the name of the next-key Secret, or clear it when there is no issuance."""
         name = snapshot.certificate.status.next_private_key_secret_name
+        named = snapshot.named_key
+        if named is not None and is_without_owner(named):
+            # Its name stays until `act` has deleted it, because it is found by nothing else.
+            return
         if not snapshot.is_issuing:
             if name is not None:
                 draft.change(next_private_key_secret_name=None)
             return
-        taken = snapshot.named_key is not None and not snapshot.owns_key(snapshot.named_key)
+        taken = named is not None and not snapshot.owns_key(named)
         if not name or taken or check_name(name) is not None:  # A name that no Secret can have.
             draft.change(next_private_key_secret_name=self._choose(snapshot))
 
     async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
         """Create the next-key Secret, or delete one that is not needed or not as desired."""
         name = snapshot.certificate.status.next_private_key_secret_name
+        named = snapshot.named_key
+        if named is not None and is_without_owner(named):
+            await effects.delete_secret(named)
+            return Did.WROTE
         if not snapshot.is_issuing or not name:
             return await self._delete_others("", snapshot, effects)
-        named = snapshot.named_key
         if named is not None and snapshot.owns_key(named) and await effects.restore_label(named):
             return Did.WROTE
         if snapshot.next_key is not None:
             return await self._delete_others(name, snapshot, effects)
-        if snapshot.named_key is not None and snapshot.owns_key(snapshot.named_key):
+        if named is not None and snapshot.owns_key(named):
             # Unreadable, or the spec wants another kind of key by now.
-            await effects.delete_secret(snapshot.named_key)
+            await effects.delete_secret(named)
             return Did.WROTE
-        if snapshot.named_key is not None:
+        if named is not None:
             return Did.NOTHING
         if violations := certificate_violations(snapshot.certificate.spec, self._policy):
             raise Blocked("NotAllowed", str(violations[0]))
         # A stale copy may show an issuance that is over, or a Certificate that is deleted.
         if not snapshot.is_fresh and not await effects.is_current(snapshot.certificate):
             return Did.WROTE
-        is_made = await effects.create_secret(await _make(name, snapshot, effects))
+        is_made = await effects.create_next_key(snapshot.certificate, await _make(name, snapshot, effects))
         return Did.HANDED_ON if is_made and not snapshot.next_keys else Did.WROTE
 
     def _choose(self, snapshot: Snapshot) -> str:
         if len(snapshot.next_keys) == 1 and not _is_used(snapshot.next_keys[0], snapshot):
             # Made by an earlier cert-manager, which writes the Secret first: take it over.
             return snapshot.next_keys[0].metadata.name
-        stem = bounded_name(snapshot.certificate.metadata.name, limit=_LONGEST_NAME - SUFFIX_LENGTH - 1)
-        return f"{stem}-{snapshot.suffix}"
+        return next_key_name(snapshot.certificate.metadata.name, snapshot.suffix)
 
     async def _delete_others(self, name: str, snapshot: Snapshot, effects: Effects) -> Did:
         others = [secret for secret in snapshot.next_keys if secret.metadata.name != name]
@@ -128,10 +126,17 @@ def kept_key(snapshot: Snapshot) -> KeyFacts | str | None:
     return snapshot.key if pem else None
 
 
-def is_next_key(secret: Secret, owner_uid: str) -> bool:
-    """Whether that is a next-key Secret of the Certificate with that UID."""
-    is_marked = secret.metadata.labels.get(names.NEXT_PRIVATE_KEY_LABEL) == "true"
-    return is_marked and is_controlled_by(secret.metadata, owner_uid)
+def is_named_key(secret: Secret, owner_uid: str) -> bool:
+    """Whether the Secret that the status of the Certificate with that UID names is a next-key Secret of it,
+    whatever labels it has: admission webhooks may remove them. One with a certificate is a target."""
+    return is_controlled_by(secret.metadata, owner_uid) and names.TLS_CERT_KEY not in secret.data
+
+
+def is_without_owner(secret: Secret) -> bool:
+    """Whether that is a next-key Secret whose owner reference was removed before we could delete it."""
+    meta = secret.metadata
+    is_marked = meta.labels.get(names.NEXT_PRIVATE_KEY_LABEL) == "true"
+    return is_marked and controller_of(meta) is None and names.TLS_CERT_KEY not in secret.data
 
 
 def next_key_secret(certificate: Certificate, name: str, pem: bytes) -> Secret:

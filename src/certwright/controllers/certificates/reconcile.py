@@ -12,20 +12,20 @@ new. A certificate that has been issued ends the pass, too; a later pass cleans 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.cache.indexes import owner_value, secret_value
+from certwright.controllers.cache.indexes import SUFFIX_LENGTH, owner_value, secret_value
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.transforms import NeedsFullSecret, is_complete
-from certwright.controllers.certificates.draft import Blocked, Draft, Note
+from certwright.controllers.certificates.draft import Blocked, Draft, Note, Rejected
 from certwright.controllers.certificates.effects import Did, Effects
-from certwright.controllers.certificates.keys import SUFFIX_LENGTH, is_next_key
+from certwright.controllers.certificates.keys import is_named_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.parsed import Facts, KeyFacts, NeedsVerification
 from certwright.controllers.certificates.snapshot import Snapshot
@@ -37,6 +37,8 @@ from certwright.kube.api.errors import Forbidden, Invalid, NotFound
 from certwright.kube.api.meta import ObjectKey, is_controlled_by
 from certwright.kube.client.cache import revision_of
 from certwright.kube.runtime.controller import Result
+from certwright.kube.util.backoff import doubled
+from certwright.kube.util.lru import Lru
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
@@ -45,6 +47,10 @@ from certwright.resources.table import CERTIFICATES
 
 # No pass of an issuance takes ten; more than this many means that two steps undo each other's work.
 _MAX_ROUNDS = 30
+
+SHORTEST_REJECTION, LONGEST_REJECTION = timedelta(minutes=1), timedelta(hours=1)
+"""Between two attempts of a write that the API server or an admission webhook rejects."""
+_REMEMBERED = 2048
 
 _NO_SECRETS: Mapping[str, Secret] = {}
 
@@ -77,6 +83,7 @@ class _Around(NamedTuple):
 
     target: Secret | None
     named_key: Secret | None
+    next_keys: Sequence[Secret]
     passwords: Mapping[str, Secret]
     issuer: Issuer | ClusterIssuer | None
     signer: Issuer | ClusterIssuer | None
@@ -89,6 +96,46 @@ class _Issued(Exception):
 
 class NotSettling(Exception):
     """The steps of one Certificate do not settle; the text names it."""
+
+
+class _Rejection(NamedTuple):
+    of: tuple[object, ...]
+    failures: int
+    until: datetime
+
+
+class _Rejections:
+    """Growing waits after rejected writes of an issuance; in memory only, so that a restart allows one more
+    attempt and no more. They end with a change of the spec or of the target Secret, and by `renew`."""
+
+    def __init__(self) -> None:
+        self._of: Lru[str, _Rejection] = Lru(_REMEMBERED)
+
+    def count(self, snapshot: Snapshot) -> None:
+        """Record that a write was rejected."""
+        uid, of = snapshot.certificate.metadata.uid, self._cause(snapshot)
+        former = self._of.get(uid)
+        failures = former.failures + 1 if former is not None and former.of == of else 1
+        wait = doubled(SHORTEST_REJECTION, failures, cap=LONGEST_REJECTION)
+        self._of.put(uid, _Rejection(of, failures, snapshot.now + wait))
+
+    def retry_at(self, snapshot: Snapshot) -> datetime | None:
+        """Until when the issuance in progress waits; None: it does not."""
+        rejection = self._of.get(snapshot.certificate.metadata.uid)
+        if rejection is None or not snapshot.is_issuing or rejection.of != self._cause(snapshot):
+            return None
+        return rejection.until if rejection.until > snapshot.now else None
+
+    @staticmethod
+    def _cause(snapshot: Snapshot) -> tuple[object, ...]:
+        certificate, secret = snapshot.certificate, snapshot.secret
+        issuing = conditions.find(certificate.status.conditions, reasons.ISSUING)
+        return (
+            certificate.metadata.generation,
+            snapshot.next_revision,
+            issuing.last_transition_time if issuing is not None else None,
+            (secret.metadata.uid, secret.metadata.resource_version) if secret is not None else None,
+        )
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,6 +166,7 @@ class CertificateReconciler:
         self._facts = facts
         self._effects = Effects(toolbox.client, caches, facts, toolbox.executor, toolbox.recorder)
         self._status = toolbox.status_of(caches.certificates)
+        self._rejections = _Rejections()
         self._client = toolbox.client
         self._executor = toolbox.executor
         self._authorities = authorities
@@ -184,17 +232,23 @@ class CertificateReconciler:
             # What one step has written may matter to another before it.
             return await self._act(seen, is_news=written is not snapshot.certificate)
         except Blocked as blocked:
-            await self._report(blocked, seen)
+            rejection = blocked
         except (Invalid, Forbidden) as refused:
-            # A retry soon does not help; the owner of the Certificate should read why.
-            await self._report(Blocked(refused.reason, refused.message), seen)
-            raise
+            if not seen.is_issuing:
+                raise
+            rejection = Rejected(refused.reason, refused.message)
+        if isinstance(rejection, Rejected):
+            self._rejections.count(seen)
+        # The owner of the Certificate should read why.
+        await self._report(rejection, seen)
         return seen
 
     async def _act(self, seen: Snapshot, *, is_news: bool) -> Snapshot | None:
         """Run `act` of the steps. Returns the final snapshot, or None where another round must follow: if
         `is_news`, unless a step hands on, which is done while issuing only, when all has been decided."""
         certificate = seen.certificate
+        if self._rejections.retry_at(seen) is not None:
+            return None if is_news else seen
         for actor in self._steps.actors:
             did = await actor.act(seen, self._effects)
             if did is Did.WROTE:
@@ -246,7 +300,8 @@ class CertificateReconciler:
                 self._caches.strip_request(request)
 
     def _wake_at(self, snapshot: Snapshot) -> datetime | None:
-        moments = (step.wake_at(snapshot) for step in self._steps.wakers)
+        moments = [step.wake_at(snapshot) for step in self._steps.wakers]
+        moments.append(self._rejections.retry_at(snapshot))
         return min((moment for moment in moments if moment is not None), default=None)
 
     async def _surroundings(self, certificate: Certificate) -> _Around:
@@ -256,6 +311,7 @@ class CertificateReconciler:
         return _Around(
             target=await secrets.look(_target_of(certificate)),
             named_key=await secrets.look(ObjectKey(meta.namespace, named)) if named else None,
+            next_keys=await secrets.next_keys_of(owner_value(*meta.key)),
             passwords=await self._passwords(certificate) if certificate.spec.keystores else _NO_SECRETS,
             issuer=issuer,
             signer=issuer or self._authorities.signer_of(certificate),
@@ -277,9 +333,8 @@ class CertificateReconciler:
         owner = owner_value(meta.namespace, meta.name)
         target = secret_value(meta.namespace, certificate.spec.secret_name)
         named = around.named_key
-        next_keys = [s for s in caches.next_keys_of(owner) if is_controlled_by(s.metadata, meta.uid)]
-        if named is not None and named not in next_keys and is_next_key(named, meta.uid):
-            # Its label, by which the index finds it, was removed.
+        next_keys = [s for s in around.next_keys if is_controlled_by(s.metadata, meta.uid)]
+        if named is not None and named not in next_keys and is_named_key(named, meta.uid):
             next_keys.append(named)
         return Snapshot(
             certificate=certificate,
@@ -307,7 +362,8 @@ class CertificateReconciler:
         uid = certificate.metadata.uid if certificate else ""
         owner = owner_value(*key)
         requests = [r for r in self._caches.requests_of(owner) if not is_controlled_by(r.metadata, uid)]
-        secrets = [s for s in self._caches.next_keys_of(owner) if not is_controlled_by(s.metadata, uid)]
+        next_keys = await self._caches.next_keys_of(owner)
+        secrets = [s for s in next_keys if not is_controlled_by(s.metadata, uid)]
         if not requests and not secrets:
             return
         alive = await self._live_uid(key)

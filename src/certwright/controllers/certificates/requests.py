@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 from certwright.controllers.acme.identifiers import names_of, names_of_identity
 from certwright.controllers.certificates.draft import Blocked
-from certwright.controllers.certificates.effects import Did, Effects
+from certwright.controllers.certificates.effects import Did, Effects, changed_on_create
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.kinds import controller_reference
-from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.api.meta import CONTROLLER_REFERENCE, ObjectMeta, removed_metadata
 from certwright.kube.util.ids import bounded_name
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts
@@ -52,8 +52,13 @@ class Requests:
         if chosen is not None:
             return Did.NOTHING
         request = await self._make(snapshot, key, effects)
-        if not await effects.create_request(request):
+        made = await effects.create_request(request)
+        if made is None:
             return Did.WROTE
+        if (changed := _needed(request, made)) or (changed := snapshot.differences(made)):
+            # As a stale one it would be deleted and made again, for ever.
+            await effects.delete_request(made)
+            raise changed_on_create(f'CertificateRequest "{request.metadata.name}"', changed)
         text = f'Created new CertificateRequest resource "{request.metadata.name}"'
         effects.send_event(snapshot.certificate, "Normal", "Requested", text)
         return Did.HANDED_ON
@@ -96,6 +101,16 @@ class Requests:
             text = f"The signing request made from this spec does not match it in {', '.join(differing)}"
             raise Blocked("RequestFailed", text)
         return request
+
+
+def _needed(request: CertificateRequest, made: CertificateRequest) -> tuple[str, ...]:
+    """The parts that were removed on creation and by which the request is found."""
+    needed = {
+        CONTROLLER_REFERENCE,
+        *(f"the annotation {key}" for key in (names.CERTIFICATE_REVISION, names.PRIVATE_KEY_SECRET_NAME)),
+    }
+    removed = removed_metadata(request.metadata, made.metadata)
+    return tuple(part for part in removed if part in needed)
 
 
 def _replaces(snapshot: Snapshot) -> dict[str, str]:

@@ -22,6 +22,8 @@ from certwright.resources.retry import RetryRecord
 # While another writer keeps overwriting the Secret.
 _SHORTEST_TRUCE = timedelta(hours=1)
 
+_NOT_DUE = "no attempt follows before the renewal, because the present certificate is as specified"
+
 _ADVICE = {
     Cause.INVALID_REQUEST: "as it is it cannot succeed: change the spec, which is retried immediately",
     Cause.UNAVAILABLE: "the issuer is unreachable or overloaded",
@@ -98,15 +100,18 @@ def failure_text(snapshot: Snapshot) -> str:
     return ""
 
 
-def new_record(message: str, snapshot: Snapshot, moment: datetime, *, by_request: bool = True) -> RetryRecord:
-    """The record after a failure, with the time of the next attempt and what to do."""
+def new_record(
+    message: str, snapshot: Snapshot, moment: datetime | None, *, by_request: bool = True
+) -> RetryRecord:
+    """The record after a failure, with the time of the next attempt and what to do. `moment` None: nothing
+    is due, so that no attempt follows."""
     why = _why(snapshot)
     return RetryRecord(
         failed_at=snapshot.certificate.status.last_failure_time,
         by_request=by_request,
         message=message,
-        advice=_advice(why, snapshot),
-        next_attempt=moment.replace(microsecond=0),
+        advice=_advice(why, snapshot) if moment is not None else f"{_NOT_DUE}; {_advice(why, snapshot)}",
+        next_attempt=moment.replace(microsecond=0) if moment is not None else None,
         not_before=why.not_before,
     )
 

@@ -37,7 +37,7 @@ from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Content, Pair
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
-from certwright.kube.api.errors import ApiError, Forbidden, Invalid
+from certwright.kube.api.errors import Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import Condition
 from certwright.kube.util.backoff import doubled
@@ -47,8 +47,7 @@ from certwright.resources import names, reasons
 from certwright.resources.table import CERTIFICATES
 
 CONFLICT: Final = "SecretConflict"
-REFUSED: Final = "SecretRefused"
-_OUR_REASONS = frozenset({CONFLICT, REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED})
+_OUR_REASONS = frozenset({CONFLICT, target.REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED})
 
 # A Secret that lacks one of these is to be issued again, or is not ours.
 _REQUIRED: tuple[Rule, ...] = (
@@ -142,10 +141,10 @@ class Upkeep:
             await effects.apply_secret(snapshot.certificate, secret, content)
         except (Invalid, Forbidden) as refused:
             self._count(repairs, snapshot, at_least=_FREE_REPAIRS)
-            repairs.problem = Verdict(REFUSED, _refusal(snapshot, refused))
+            repairs.problem = Verdict(target.REFUSED, target.refusal(snapshot, refused))
         else:
             self._count(repairs, snapshot)
-            if repairs.problem is not None and repairs.problem.reason == REFUSED:
+            if repairs.problem is not None and repairs.problem.reason == target.REFUSED:
                 repairs.problem = None
         return Did.WROTE
 
@@ -173,7 +172,7 @@ class Upkeep:
         """The repairs so far; after a restart, those of a conflict that only the status shows."""
         uid = snapshot.certificate.metadata.uid
         repairs = self._repairs.get(uid)
-        if repairs is None and existing is not None and existing.reason in (CONFLICT, REFUSED):
+        if repairs is None and existing is not None and existing.reason in (CONFLICT, target.REFUSED):
             repairs = self._repairs_of(snapshot)
             repairs.count, repairs.problem = _FREE_REPAIRS, Verdict(existing.reason, existing.message)
             draft.note(self._remember, uid, repairs)
@@ -284,14 +283,9 @@ def _judged(snapshot: Snapshot, secret: Secret) -> _Judged:
     )
 
 
-def _refusal(snapshot: Snapshot, refused: ApiError) -> str:
-    name = snapshot.certificate.spec.secret_name
-    return f'Secret "{name}" cannot be updated to what this Certificate specifies: {refused.message}'
-
-
 def _record_conflict(repairs: _Repairs, snapshot: Snapshot, secret: Secret, differing: Parts) -> bool:
     """Have `decide` report in another round which manager changes what; return whether that is new."""
-    if repairs.problem is not None and repairs.problem.reason == REFUSED:
+    if repairs.problem is not None and repairs.problem.reason == target.REFUSED:
         return False
     who = " and ".join(f'"{name}"' for name in others_that_set(secret, differing)) or "another program"
     what = ", ".join(sorted(str(part) for part in differing))

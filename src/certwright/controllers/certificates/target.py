@@ -14,18 +14,21 @@ import io
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from certwright.controllers.cache.transforms import same_certificate
 from certwright.controllers.certificates.managed_fields import Parts, parts
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api.core import Secret
+from certwright.kube.api.errors import ApiError
 from certwright.kube.api.meta import OwnerReference
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate, SecretTemplate
 from certwright.resources.request import CertificateRequest
+
+REFUSED: Final = "SecretRefused"
 
 _NO_TEMPLATE = SecretTemplate()
 
@@ -49,6 +52,18 @@ class Content:
     annotations: Mapping[str, str]
     owner: OwnerReference | None
     asked: Parts
+
+
+def refusal(snapshot: Snapshot, refused: ApiError) -> str:
+    """Why the API server does not store the target Secret, and what to do."""
+    secret, name = snapshot.secret, snapshot.certificate.spec.secret_name
+    if secret is not None and secret.immutable:
+        where = f"{name} -n {snapshot.certificate.metadata.namespace}"
+        return (
+            f'Secret "{name}" is immutable, so it cannot be updated to what this Certificate specifies: '
+            f"delete it (kubectl delete secret {where}), and it is created again immediately"
+        )
+    return f'Secret "{name}" cannot be updated to what this Certificate specifies: {refused.message}'
 
 
 def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:

@@ -25,6 +25,7 @@ from certwright.resources.retry import RetryRecord, read_retry
 
 WAITING_FOR_ISSUER = "WaitingForIssuer"
 """Reason of Issuing=False: no attempt was made, because the issuer fails. Earlier versions used the cause."""
+_CLEARED = "The certificate in the Secret is as specified and not due for renewal: the last failure is over"
 _DEFERRALS = (WAITING_FOR_ISSUER, Cause.UNAVAILABLE)
 
 
@@ -45,9 +46,29 @@ class Trigger:
         snapshot = self._mend(snapshot, draft)
         verdict = rules.first(rules.TRIGGER_RULES, snapshot)
         if verdict is None:
-            _clear_deferral(snapshot, draft)
+            self._clear(snapshot, draft)
         elif not self._must_wait(snapshot, draft):
             self._begin(verdict, snapshot, draft)
+
+    def _clear(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Remove an announced wait, because no issuance is due any more. A failure stays until its wait is
+        over: a manual renewal of a certificate that is not due may have failed, which is to be read."""
+        status = snapshot.certificate.status
+        issuing = conditions.find(status.conditions, reasons.ISSUING)
+        is_refused = issuing is not None and issuing.status == "False"
+        if status.last_failure_time is None:
+            if is_refused and issuing is not None and issuing.reason in _DEFERRALS:
+                draft.remove_condition(reasons.ISSUING)
+                draft.set_retry(None)
+            return
+        retry_at = retry_time.retry_at(snapshot, self._limits)
+        if retry_at is not None and snapshot.now < retry_at:
+            return
+        draft.change(last_failure_time=None, failed_issuance_attempts=None)
+        draft.set_retry(None)
+        if is_refused:
+            draft.remove_condition(reasons.ISSUING)
+        draft.add_event("Normal", "FailureCleared", _CLEARED)
 
     def _begin(self, verdict: Verdict, snapshot: Snapshot, draft: Draft) -> None:
         draft.claim(self._gate.begin, snapshot.certificate, snapshot.now)
@@ -127,12 +148,3 @@ def _report_deferral(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> No
 def _show(record: RetryRecord, reason: str, snapshot: Snapshot, draft: Draft) -> None:
     draft.set_retry(record)
     draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
-
-
-def _clear_deferral(snapshot: Snapshot, draft: Draft) -> None:
-    """Remove the announced wait: no issuance is due any more, and no attempt has failed."""
-    issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
-    is_hold = issuing is not None and issuing.status == "False" and issuing.reason in _DEFERRALS
-    if snapshot.certificate.status.last_failure_time is None and is_hold:
-        draft.remove_condition(reasons.ISSUING)
-        draft.set_retry(None)

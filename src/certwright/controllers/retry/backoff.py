@@ -1,8 +1,9 @@
 """When an issuance that has failed is attempted again. Pure: from what the objects say to a moment.
 
 The time of the exponential backoff (cert-manager design 20220118) is the earliest moment of an attempt. What
-the issuer says, and the circuit of an issuer that fails altogether, only add to it; one rule may shorten it:
-while the current certificate lives, at least three attempts fit in before its end.
+the issuer says, and the circuit of an issuer that fails altogether, only add to it; two rules may shorten it:
+while the current certificate lives, at least three attempts fit in before its end; after its end, the table
+begins again, and no wait is longer than an eighth of its life.
 
 Used by the trigger, the metrics and the fleet simulator (`bench/fleet.py`). docs/backoff.md explains it for
 users.
@@ -38,6 +39,8 @@ _SKEW = timedelta(minutes=5)
 
 # A quarter of the remaining life: one attempt after a quarter, the next after 7/16, the third after 37/64.
 _PARTS = 4
+# Between two attempts after the end.
+_PARTS_OF_LIFE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +68,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What the next attempt of a Certificate depends on after a failure.
 
     `failures` in a row; `not_before`: the earliest time that the issuer accepts; `not_after`: the end of the
-    certificate it has; `issuer_minimum`: what its issuer's annotation says; `issuer_changed`: the issuer is
-    another than the one that found the request impossible.
+    certificate it has, `lifetime`: its whole life; `issuer_minimum`: what its issuer's annotation says;
+    `issuer_changed`: the issuer is another than the one that found the request impossible.
     """
 
     failures: int
@@ -74,6 +77,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause = Cause.UNKNOWN
     not_before: datetime | None = None
     not_after: datetime | None = None
+    lifetime: timedelta | None = None
     issuer_minimum: timedelta | None = None
     issuer_changed: bool = False
 
@@ -86,7 +90,7 @@ def next_attempt(standing: Standing, limits: Limits) -> datetime:
     wait = doubled(limits.minimum, standing.failures, cap=limits.maximum)
     if standing.cause is Cause.INVALID_REQUEST and wait and not standing.issuer_changed:
         wait = limits.maximum
-    wait = _before_the_end(wait, standing)
+    wait = _before_the_end(wait, standing) if _is_valid(standing) else _after_the_end(wait, standing, limits)
     if standing.issuer_minimum is not None:
         wait = max(wait, standing.issuer_minimum)
     moment = _after(standing.last_failure, wait)
@@ -95,11 +99,28 @@ def next_attempt(standing: Standing, limits: Limits) -> datetime:
     return max(moment, min(standing.not_before, _after(standing.last_failure, LONGEST_OBEYED)))
 
 
+def _is_valid(standing: Standing) -> bool:
+    return standing.not_after is not None and standing.last_failure < standing.not_after
+
+
 def _before_the_end(wait: timedelta, standing: Standing) -> timedelta:
-    if standing.not_after is None or standing.not_after <= standing.last_failure:
+    assert standing.not_after is not None
+    return min(wait, max((standing.not_after - standing.last_failure) / _PARTS, _floor(standing)))
+
+
+def _after_the_end(wait: timedelta, standing: Standing, limits: Limits) -> timedelta:
+    """The table begins again at the end of the certificate, because the attempts just before the end were
+    more than the table has; and a certificate that lived for a day is not left expired for a day."""
+    if standing.not_after is None:
         return wait
-    floor = SHORTEST_BEFORE_THE_END if standing.issuer_minimum is None else standing.issuer_minimum
-    return min(wait, max((standing.not_after - standing.last_failure) / _PARTS, floor))
+    wait = min(wait, limits.minimum + (standing.last_failure - standing.not_after))
+    if standing.lifetime is None:
+        return wait
+    return min(wait, max(standing.lifetime / _PARTS_OF_LIFE, _floor(standing)))
+
+
+def _floor(standing: Standing) -> timedelta:
+    return SHORTEST_BEFORE_THE_END if standing.issuer_minimum is None else standing.issuer_minimum
 
 
 def _after(moment: datetime, wait: timedelta) -> datetime:
@@ -145,6 +166,7 @@ def standing_of(
         cause=why.cause,
         not_before=why.not_before,
         not_after=status.not_after,
+        lifetime=status.not_after - status.not_before if status.not_after and status.not_before else None,
         issuer_minimum=issuer_minimum,
         issuer_changed=issuer_changed,
     )
@@ -187,7 +209,7 @@ def mended(certificate: Certificate, now: datetime, limits: Limits) -> Mended | 
         last = now.replace(microsecond=0)
     if not wrong:
         return None
-    return Mended(failures, last, f"{' and '.join(wrong)}, which cannot be: put right")
+    return Mended(failures, last, f"{' and '.join(wrong)}, which is impossible; the status was corrected")
 
 
 def _until_the_longest(limits: Limits) -> int:

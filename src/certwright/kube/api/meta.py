@@ -9,9 +9,9 @@ Source: Kubernetes API reference, ObjectMeta v1 meta; Condition v1 meta.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import field
@@ -92,13 +92,60 @@ class Condition(Struct, frozen=True):
     ] = 0
 
 
-def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
+def removed_metadata(sent: ObjectMeta, stored: ObjectMeta) -> tuple[str, ...]:
+    """The parts of an object's metadata that a create has not stored, because an admission webhook removed or
+    changed them."""
+    parts = [f"the label {key}" for key, value in sent.labels.items() if stored.labels.get(key) != value]
+    parts += [
+        f"the annotation {key}"
+        for key, value in sent.annotations.items()
+        if stored.annotations.get(key) != value
+    ]
+    uids = {owner.uid for owner in stored.owner_references if owner.controller}
+    if any(owner.controller and owner.uid not in uids for owner in sent.owner_references):
+        parts.append(CONTROLLER_REFERENCE)
+    return tuple(parts)
+
+
+def changed_by_admission(what: str, parts: Sequence[str]) -> str:
+    """The sentence about an object that was stored otherwise than sent, and what to do."""
+    return (
+        f"An admission webhook or policy of the cluster has removed or changed {', '.join(parts)} of {what}; "
+        "exclude these objects from it."
+    )
+
+
+class OwnedMeta(Protocol):
+    """The part of an object's metadata that names its owners, as far as it is cached."""
+
+    @property
+    def namespace(self) -> str:
+        """The object's namespace; empty where it has none."""
+
+    @property
+    def owner_references(self) -> tuple[OwnerReference, ...]:
+        """The object's owners."""
+
+
+class Owned(Protocol):
+    """An object, or what is cached of it, with its owners."""
+
+    @property
+    def metadata(self) -> OwnedMeta:
+        """The object's metadata."""
+
+
+CONTROLLER_REFERENCE: Final = "the owner reference"
+"""What `removed_metadata` calls the reference to the controller."""
+
+
+def is_controlled_by(meta: OwnedMeta, uid: str) -> bool:
     """Whether the object of that UID is the one whose controller made this one."""
     owner = controller_of(meta)
     return owner is not None and owner.uid == uid
 
 
-def controller_of(meta: ObjectMeta) -> OwnerReference | None:
+def controller_of(meta: OwnedMeta) -> OwnerReference | None:
     """The one owner reference marked `controller`, if there is one."""
     for owner in meta.owner_references:
         if owner.controller:

@@ -1,6 +1,6 @@
 """Metadata-only informer, for kinds with very many objects of which few matter.
 
-Only metadata is fetched, and cached only for objects whose names `keep` accepts. Of the others the informer
+Only metadata is fetched, and cached only for objects that `keep` accepts. Of the others the informer
 only knows that an object of that name exists (`others`), so that a name which matters later can be fetched
 from the server, and a missing one need not be.
 
@@ -19,10 +19,10 @@ import msgspec
 
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.kinds import AnyKind, Kind
-from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, OwnerReference, Struct
 from certwright.kube.client.cache import key_of
 from certwright.kube.client.filtered_informer import PartialInformer
-from certwright.kube.client.informer import Informer, InformerOptions, identity
+from certwright.kube.client.informer import Informer, InformerOptions
 from certwright.kube.client.reflector import Answer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
@@ -31,12 +31,13 @@ T = TypeVar("T")
 
 
 class Identity(Struct, frozen=True):
-    """The identity of an object, and its resourceVersion."""
+    """The identity of an object, its resourceVersion and its owners."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    owner_references: tuple[OwnerReference, ...] = ()
 
 
 class Identified(Struct, frozen=True):
@@ -47,7 +48,14 @@ class Identified(Struct, frozen=True):
     @classmethod
     def of(cls, meta: ObjectMeta) -> Identified:
         """The identity of an object."""
-        return cls(Identity(meta.name, meta.namespace, meta.uid, meta.resource_version))
+        identity = Identity(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            resource_version=meta.resource_version,
+            owner_references=meta.owner_references,
+        )
+        return cls(metadata=identity)
 
 
 def identities(kind: AnyKind) -> Kind[Identified]:
@@ -65,12 +73,12 @@ class SelectiveInformer(PartialInformer[T]):
         kind: Kind[T],
         clock: Clock,
         *,
-        keep: Callable[[ObjectKey], bool],
+        keep: Callable[[msgspec.Raw], bool],
         elsewhere: Informer[Any] | None = None,
         **options: Unpack[InformerOptions[T]],
     ) -> None:
         options["metadata_only"] = True
-        super().__init__(client, kind, clock, keep=lambda raw: keep(identity(raw)), **options)
+        super().__init__(client, kind, clock, keep=keep, **options)
         if elsewhere is not None:
             self.split_with(elsewhere)
 
