@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from certwright.controllers.certificates import keystores, secret_sync, trigger
+from certwright.controllers.certificates import keystores, secret_sync, target, trigger
 from certwright.controllers.sets import status as set_status
 from house.reference.constants import NAME, SOURCE, documented, mentioned_names, well_known_names
 from house.reference.environment import VARIABLES
@@ -158,7 +158,7 @@ def test_every_reason_of_an_issuer_is_in_the_table_and_no_other() -> None:
 
 def test_every_reason_of_a_set_and_of_a_secret_is_in_the_table_and_no_other() -> None:
     assert {set_status.WORKING, set_status.DEGRADED, set_status.NONE_READY} == SETS.keys()
-    of_secrets = {secret_sync.CONFLICT, secret_sync.REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED}
+    of_secrets = {secret_sync.CONFLICT, target.REFUSED, keystores.PASSWORD_NOT_FOUND, keystores.FAILED}
     assert {*of_secrets, trigger.WAITING_FOR_ISSUER} == ISSUING.keys()
 
 

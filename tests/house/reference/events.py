@@ -60,6 +60,14 @@ EVENTS: tuple[tuple[str, About], ...] = (
     ("NotAllowed", About("Certificate", "Warning", "The key's algorithm needs a feature gate.")),
     ("WindowError", About("Certificate", "Warning", "The renewal windows or the time zone cannot be used.")),
     (
+        "ChangedByAdmission",
+        About("Certificate", "Warning", "An admission webhook has changed what an issuance has created."),
+    ),
+    (
+        "FailureCleared",
+        About("Certificate", "Normal", "Nothing is to be issued any more; the last failure is over."),
+    ),
+    (
         "StatusRepaired",
         About("Certificate", "Warning", "The status contradicted the Secret and was corrected."),
     ),
@@ -111,6 +119,7 @@ EVENTS: tuple[tuple[str, About], ...] = (
     ("IssuerNotReady", About(REQUEST, "Normal", "The issuer is not Ready.")),
     ("IssuerTypeMissing", About(REQUEST, "Normal", "The issuer configures no type.")),
     ("IssuerFailing", About(REQUEST, "Normal", "The circuit breaker of the issuer is open.")),
+    ("OrderChanged", About(REQUEST, "Normal", "An admission webhook has made the new Order useless.")),
     ("OrderPending", About(f"{REQUEST}, {SIGNING_REQUEST}", "Normal", "The Order is in progress.")),
     ("OrderFailed", About(f"{REQUEST}, {SIGNING_REQUEST}", "Warning", "The Order failed.")),
     (
