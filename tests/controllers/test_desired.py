@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.admission import certificates as admission
 from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.issuers.csr_plan import csr_plan
-from certwright.pki import keys, mldsa, usages
+from certwright.pki import keys, match, mldsa, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import certificate as api
@@ -251,3 +252,47 @@ def test_a_key_that_was_written_is_not_read_again() -> None:
 
 def test_no_private_key_shows_in_what_is_printed() -> None:
     assert "PrivateKey" not in repr(KeyFacts.of(ECDSA_KEY))
+
+
+def constrained(**permitted: Any) -> dict[str, Any]:
+    """The spec of a CA that permits only these names."""
+    return {"isCA": True, "commonName": "x", "nameConstraints": {"permitted": permitted}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"emailAddresses": ["a@b.example", "me@bücher.example"]}, "spec.emailAddresses[1]"),
+        ({"dnsNames": ["ü" * 60 + ".example"]}, "spec.dnsNames[0]"),
+        ({"dnsNames": ["a.example"], "usages": ["encipher only"]}, "spec.usages"),
+        (constrained(dnsDomains=["*.example.com"]), "spec.nameConstraints.permitted.dnsDomains[0]"),
+        (constrained(uriDomains=["bücher.example"]), "spec.nameConstraints.permitted.uriDomains[0]"),
+        (constrained(emailAddresses=["bücher.example"]), "spec.nameConstraints.permitted.emailAddresses[0]"),
+    ],
+)
+def test_what_no_signing_request_can_have_is_refused_at_admission(spec: dict[str, Any], field: str) -> None:
+    (error,) = admission.check({"spec": {"secretName": "x", "issuerRef": {"name": "ca"}, **spec}}, None)
+    assert error.field == field
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        constrained(ipRanges=["2001:DB8::/32", "fd00:0:0:0:0:0:0:0/8"]),
+        constrained(ipRanges=["10.0.0.1/8", "fd00::1/8"]),
+        constrained(dnsDomains=["bücher.example", "EXAMPLE.com"]),
+        {"dnsNames": ["Bücher.example", "A.example."], "ipAddresses": ["2001:DB8::1", "::ffff:1.2.3.4"]},
+        {"commonName": "x", "subject": {"organizations": ["b", "a", "a"], "countries": ["DE"]}},
+        {"literalSubject": "CN=x,DC=b,DC=a,OU=ü+O=y"},
+    ],
+)
+def test_what_admission_accepts_is_read_back_from_the_signing_request(spec: dict[str, Any]) -> None:
+    content = {"secretName": "x", "issuerRef": {"name": "ca"}, **spec}
+    assert admission.check({"spec": content}, None) == []
+    plan = csr_plan(msgspec.convert(content, CertificateSpec))
+    assert match.request_differences(read_csr(build_csr(plan, ECDSA_KEY)), plan) == ()
+
+
+def test_a_spec_whose_names_did_not_change_is_not_encoded() -> None:
+    spec = {"secretName": "x", "issuerRef": {"name": "ca"}, "dnsNames": ["ü" * 60 + ".example"]}
+    assert admission.check({"spec": {**spec, "secretName": "y"}}, {"spec": spec}) == []

@@ -16,7 +16,8 @@ from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import jks
-from certwright.resources.certificate import SecretTemplate
+from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources.certificate import AdditionalOutputFormat, SecretTemplate
 from certwright.resources.keystores import JKSKeystore, Keystores, PKCS12Keystore
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
@@ -57,6 +58,22 @@ async def check_sound(scene: Scene) -> None:
     assert certificate.status.revision == 1
     assert await scene.world.is_ready("web")
     assert conditions.find(certificate.status.conditions, "Issuing") is None
+
+
+@pytest.mark.parametrize("stays_whole", [False, True], ids=["stripped", "whole"])
+async def test_a_new_encoding_of_the_key_is_applied(stays_whole: bool, scene: Scene) -> None:
+    formats = (AdditionalOutputFormat(type="CombinedPEM"),) if stays_whole else ()
+    await scene.issue(additional_output_formats=formats)
+    before = load_private_key((await scene.world.secret("web")).data["tls.key"])
+    await scene.change_spec("web", privateKey={"encoding": "PKCS8"})
+    data = (await scene.world.secret("web")).data
+    assert data["tls.key"].startswith(b"-----BEGIN PRIVATE KEY-----")
+    assert public_key_der(load_private_key(data["tls.key"])) == public_key_der(before)
+    assert data.get("tls-combined.pem", data["tls.key"]).startswith(data["tls.key"])
+    await check_sound(scene)
+    await scene.change_spec("web", privateKey={"encoding": "PKCS1"})
+    assert b"BEGIN PRIVATE KEY" not in (await scene.world.secret("web")).data["tls.key"]
+    await check_sound(scene)
 
 
 async def test_a_new_template_is_applied_and_an_old_one_taken_away(scene: Scene) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from cryptography import x509
@@ -259,6 +259,48 @@ def old_ca(folder: Path) -> dict[str, bytes]:
 async def test_a_ca_of_version_1_is_refused(ca_setup: MakeSetup, tmp_path: Path) -> None:
     checked = await check(ca_setup(old_ca(tmp_path)))
     assert "certificate is not a CA: it is of X.509 version 1" in checked.message
+
+
+def csr_of(key: Any, *names: x509.GeneralName, has_names: bool = True) -> bytes:
+    """A signing request as other programs make it."""
+    extensions = [x509.SubjectAlternativeName(list(names))] if has_names else []
+    return (
+        x509.CertificateSigningRequestBuilder(
+            x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "a")]),
+            [x509.Extension(value.oid, False, value) for value in extensions],
+        )
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+
+
+def _rsa_key(bits: int) -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(65537, bits)
+
+
+EC_KEY = ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.mark.parametrize(
+    ("csr", "sentence"),
+    [
+        (csr_of(_rsa_key(1024), has_names=False), "an RSA key of 1024 bits"),
+        (csr_of(ec.generate_private_key(ec.SECP256K1()), has_names=False), "secp256k1"),
+        (csr_of(EC_KEY), "the subjectAltName extension has no name"),
+        (csr_of(EC_KEY, x509.DNSName("a.com\0.evil.example")), "is not a DNS name"),
+        (csr_of(EC_KEY, x509.DNSName("")), "is not a DNS name"),
+        (csr_of(EC_KEY, x509.UniformResourceIdentifier("https://a/ b")), "is not a URI"),
+    ],
+    ids=["small RSA", "another curve", "no name", "NUL", "empty name", "a blank"],
+)
+async def test_keys_and_names_that_no_spec_may_have_are_not_signed(
+    csr: bytes, sentence: str, ca_setup: MakeSetup, root: Authority
+) -> None:
+    setup = ca_setup(root.secret())
+    outcome = await setup.sign(setup.request_with(csr))
+    assert isinstance(outcome, Failed)
+    assert sentence in outcome.message
+    assert outcome.cause is Cause.INVALID_REQUEST
 
 
 def root_of_others(*extensions: x509.ExtensionType) -> dict[str, bytes]:

@@ -125,23 +125,29 @@ def test_the_newest_profile_is_sealed_with_pbmac1(tmp_path: Path) -> None:
     assert hmac.digest(secret, pkcs12._safe_of(made), "sha256") == digest.content
 
 
-@pytest.mark.parametrize("algorithm", [KeyAlgorithm.RSA, KeyAlgorithm.ECDSA])
+@pytest.mark.parametrize(
+    ("algorithm", "alias"),
+    [(KeyAlgorithm.RSA, "Web"), (KeyAlgorithm.ECDSA, "Web"), (KeyAlgorithm.ECDSA, "CA")],
+)
 def test_keytool_reads_the_java_key_store_and_gives_the_key_back(
-    tmp_path: Path, algorithm: KeyAlgorithm
+    tmp_path: Path, algorithm: KeyAlgorithm, alias: str
 ) -> None:
     keytool = require("keytool")
     key, chain, ca = material(algorithm)
-    made, trust = keystores.jks_files(keystores.Contents(key, chain, ca, "changeit"), alias="Web", now=NOW)
+    contents = keystores.Contents(key, chain, ca, "changeit")
+    made, trust = keystores.jks_files(contents, alias=alias, now=NOW)
     assert trust is not None
     (tmp_path / "k.jks").write_bytes(made)
     (tmp_path / "t.jks").write_bytes(trust)
     listed = run(keytool, "-list", "-keystore", str(tmp_path / "k.jks"), "-storepass", "changeit")
-    assert "web, " in listed
+    assert f"{alias.lower()}, " in listed
     assert "PrivateKeyEntry" in listed
-    assert "ca, " in listed
+    assert ("ca-1, " if alias == "CA" else "ca, ") in listed
+    assert keystores.jks_fits(made, trust, contents, alias=alias)
     trusted = run(keytool, "-list", "-keystore", str(tmp_path / "t.jks"), "-storepass", "changeit")
     assert "trustedCertEntry" in trusted
-    source = ("-srckeystore", str(tmp_path / "k.jks"), "-srcstorepass", "changeit", "-srcalias", "web")
+    source = ("-srckeystore", str(tmp_path / "k.jks"), "-srcstorepass", "changeit")
+    source += ("-srcalias", alias.lower())
     target = (
         "-destkeystore",
         str(tmp_path / "k.p12"),

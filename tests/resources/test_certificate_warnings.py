@@ -17,6 +17,11 @@ def of(**spec: Any) -> list[str]:
     return warnings(from_dict(CERTIFICATES, content))
 
 
+def constraints(**permitted: list[str]) -> dict[str, Any]:
+    """The spec of a CA that permits only these names."""
+    return {"isCA": True, "nameConstraints": {"permitted": permitted}}
+
+
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -38,11 +43,42 @@ def of(**spec: Any) -> list[str]:
         ({"commonName": "a\nb"}, 'spec.commonName: "a\\nb" has characters that are not shown'),
         ({"commonName": "a\u202eb"}, 'spec.commonName: "a\\u202eb" has characters'),
         ({"subject": {"organizations": ["ok", "x\u200b"]}}, "spec.subject.organizations[1]:"),
+        (
+            {"dnsNames": ["*.b.com", "b.com", "A.b.com"]},
+            'spec.dnsNames[2]: "a.b.com" is covered by "*.b.com"',
+        ),
+        (
+            {"duration": "1h", "renewBefore": "59m59s"},
+            "spec.renewBefore: each certificate of 1h0m0s",
+        ),
+        (
+            {"renewBeforePercentage": 99},
+            "spec.renewBeforePercentage: each certificate of 2160h0m0s",
+        ),
+        (
+            constraints(dnsDomains=["a.com", "http://x.com"]),
+            'permitted.dnsDomains[1]: "http://x.com" constrains',
+        ),
+        (constraints(dnsDomains=["."]), "is not a domain"),
+        (constraints(dnsDomains=["10.0.0.1"]), "it is an IP address"),
+        (constraints(uriDomains=["example.com:443"]), "it has a port"),
+        (constraints(uriDomains=["[::1]"]), "it is an IP address"),
+        (constraints(emailAddresses=["@a.com"]), 'matches no address: write "a.com"'),
+        (constraints(emailAddresses=["*@a.com"]), "matches no address"),
     ],
 )
 def test_what_looks_wrong_is_warned_of(spec: dict[str, Any], sentence: str) -> None:
     (warning,) = of(**spec)
     assert sentence in warning
+
+
+def test_ordinary_constraints_are_not_warned_of() -> None:
+    spec = constraints(
+        dnsDomains=["example.com", ".example.com", "local", "bücher.example"],
+        uriDomains=["a.example.com"],
+        emailAddresses=["me@example.com", ".example.com", "example.com"],
+    )
+    assert of(**spec, duration="1h", renewBefore="50m") == []
 
 
 @pytest.mark.parametrize("name", ["a.com", "*.a.com", "A.COM", "_acme.a.com", "localhost", "1.a.com"])

@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from certwright.admission import approvals, certificate_requests
+from certwright.admission import approvals, certificate_requests, certificates
 from certwright.kube.api.errors import FieldError
+from certwright.kube.api.kinds import AnyKind
 from certwright.kube.apiserver.model.definitions import Extensions, KindExtension
 from certwright.resources.crd_rules import known_rules
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.table import CERTIFICATE_REQUESTS, OUR_KINDS
+from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, OUR_KINDS
 from certwright.resources.validation import validate, warnings
 
 Json = dict[str, Any]
@@ -23,7 +24,7 @@ def certificate_kinds(policy: OperatorPolicy | None = None) -> Extensions:
         (kind.group, kind.kind): _request(policy)
         if kind is CERTIFICATE_REQUESTS
         else KindExtension(
-            validate=partial(_validate, kind.kind, kind.group, policy),
+            validate=partial(_validate, kind, policy),
             warnings=partial(warnings, kind.kind, kind.group),
             enforced_rules=known_rules(kind.kind, kind.group),
         )
@@ -31,10 +32,9 @@ def certificate_kinds(policy: OperatorPolicy | None = None) -> Extensions:
     }
 
 
-def _validate(
-    kind: str, group: str, policy: OperatorPolicy | None, new: Json, old: Json | None
-) -> list[FieldError]:
-    return validate(kind, group, new, old, policy)
+def _validate(kind: AnyKind, policy: OperatorPolicy | None, new: Json, old: Json | None) -> list[FieldError]:
+    errors = validate(kind.kind, kind.group, new, old, policy)
+    return errors if errors or kind is not CERTIFICATES else certificates.check(new, old)
 
 
 def _request(policy: OperatorPolicy | None) -> KindExtension:

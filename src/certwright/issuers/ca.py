@@ -28,7 +28,7 @@ from certwright.issuers.post_quantum import NOT_ALLOWED, refusal
 from certwright.kube.util.lru import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
-from certwright.pki.errors import BadCertificate, BadCsr, BadUsage, PkiError
+from certwright.pki.errors import BadCertificate, BadCsr, BadKey, BadName, BadUsage, PkiError
 from certwright.pki.keys import PrivateKey, load_private_key, public_key_der
 from certwright.pki.signing import Addresses, sign, takes_long
 from certwright.resources.causes import Cause
@@ -63,6 +63,8 @@ class SigningPair:
 
 
 _CONTRADICTION = "change spec.usages or spec.isCA to what the signing request says"
+
+_NOT_CERTIFIED = "make a signing request with a key and names that the spec of a Certificate may have"
 
 
 class UnusablePair(msgspec.Struct, frozen=True):
@@ -126,6 +128,9 @@ class CA:
         except (BadCsr, BadUsage) as error:
             text = f"Error signing certificate: {error}"
             return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_CONTRADICTION)
+        except (BadKey, BadName) as error:
+            text = f"Error signing certificate: {error}"
+            return Failed(_SIGNING_ERROR, text, cause=Cause.INVALID_REQUEST, advice=_NOT_CERTIFIED)
         except (PkiError, ValueError) as error:
             return Failed(_SIGNING_ERROR, f"Error signing certificate: {error}")
         return Signed(leaf + pair.served, pair.ca_pem)

@@ -6,6 +6,7 @@ Source: cert-manager API reference, `CertificateKeystores`; aliases as its `keys
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import count
 from typing import NamedTuple
 
 from cryptography import x509
@@ -35,10 +36,14 @@ def jks_files(contents: Contents, *, alias: str, now: datetime) -> tuple[bytes, 
     Raises `BadKey` and `BadCertificate` for unreadable PEM.
     """
     password = contents.password
-    trusted = [(name, _der(item)) for name, item in _named(_certificates(contents.ca_pem))]
+    alias = alias or DEFAULT_ALIAS
+    authorities = _certificates(contents.ca_pem)
+    beside_key, trusted = (
+        [(name, _der(item)) for name, item in _named(authorities, taken=taken)] for taken in (alias, "")
+    )
     chain = tuple(_der(item) for item in _certificates(contents.chain_pem))
-    entry = jks.KeyEntry(alias or DEFAULT_ALIAS, _pkcs8(contents.key_pem), chain)
-    made = jks.key_store(entry, trusted, password=password, now=now)
+    entry = jks.KeyEntry(alias, _pkcs8(contents.key_pem), chain)
+    made = jks.key_store(entry, beside_key, password=password, now=now)
     return made, jks.trust_store(trusted, password=password, now=now) if trusted else None
 
 
@@ -72,7 +77,8 @@ def jks_fits(made: bytes, trust: bytes | None, contents: Contents, *, alias: str
     except (ValueError, IndexError):
         return False
     return (
-        opened.keys == (jks.KeyEntry((alias or DEFAULT_ALIAS).lower(), _pkcs8(contents.key_pem), chain),)
+        not any(name == (alias or DEFAULT_ALIAS).lower() for name, _ in opened.trusted)
+        and opened.keys == (jks.KeyEntry((alias or DEFAULT_ALIAS).lower(), _pkcs8(contents.key_pem), chain),)
         and {item for _, item in opened.trusted} == trusted
         and {item for _, item in stored} == trusted
         and (trust is not None) == bool(trusted)
@@ -102,9 +108,11 @@ def pkcs12_fits(made: bytes, trust: bytes | None, contents: Contents, *, profile
     )
 
 
-def _named(authorities: list[x509.Certificate]) -> list[tuple[str, x509.Certificate]]:
-    """CA certificates with their aliases: `ca`, `ca-1`, `ca-2` …"""
-    return [(f"ca-{n}" if n else "ca", item) for n, item in enumerate(authorities)]
+def _named(authorities: list[x509.Certificate], *, taken: str = "") -> list[tuple[str, x509.Certificate]]:
+    """CA certificates with their aliases: `ca`, `ca-1`, `ca-2` …, without `taken`. Of two entries with one
+    alias, in whatever case, Java keeps the last: the private key could not be reached."""
+    aliases = (alias for n in count() if (alias := f"ca-{n}" if n else "ca") != taken.lower())
+    return list(zip(aliases, authorities, strict=False))
 
 
 def _certificates(pem: bytes) -> list[x509.Certificate]:

@@ -43,7 +43,7 @@ def request_differences(facts: CsrFacts, plan: CsrPlan) -> tuple[str, ...]:
     if frozenset(facts.other_names) != frozenset(plan.other_names):
         differing.append("otherNames")
     differing += _subject_differences(facts, plan)
-    if facts.name_constraints != plan.name_constraints:
+    if facts.name_constraints != sans.canonical_constraints(plan.name_constraints):
         differing.append("nameConstraints")
     if plan.encode_usages != (facts.usages is not None):
         differing.append("encodeUsagesInRequest")

@@ -173,6 +173,13 @@ def _has_surrogates(value: str) -> bool:
     return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
 
 
+def check(name: x509.Name) -> None:
+    """Raises `BadName` for a name with a NUL character, where programs in C end the text."""
+    for attribute in name:
+        if isinstance(attribute.value, str) and "\0" in attribute.value:
+            raise BadName(f"the subject has a NUL character in {attribute.value!r}")
+
+
 def read_subject(name: x509.Name) -> tuple[Subject, str]:
     """The fields and the (last) common name of an X.509 name; other attributes are dropped."""
     values: dict[ObjectIdentifier, list[str]] = {}

@@ -120,7 +120,8 @@ def _ascii(kind: Callable[[str], x509.GeneralName], text: str, what: str) -> x50
     # Both are IA5String (RFC 5280 §4.2.1.6); the author percent-encodes a URI outside it, and an
     # email address outside it would need a name form (RFC 9598) that few programs read.
     if not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise BadName(f"{text!r} is not {what} in visible ASCII characters")
+        hint = "" if text.isascii() else "; write a domain in its form with xn--"
+        raise BadName(f"{text!r} is not {what} in visible ASCII characters{hint}")
     with border(BadName, f"{text!r} is not {what}", detail=True):
         return kind(text)
 
@@ -148,6 +149,24 @@ def _read_utf8_string(der: bytes) -> str | None:
     except UnicodeDecodeError:
         return None
     return text if _utf8_string(text) == der else None
+
+
+def check(extension_value: x509.SubjectAlternativeName | None) -> None:
+    """Raises `BadName` for an extension that `extension` would not make: empty (RFC 5280 §4.2.1.6, "the
+    sequence MUST contain at least one entry"), or with an empty name, a blank or a control character."""
+    if extension_value is None:
+        return
+    names = read(extension_value)
+    if not list(extension_value):
+        raise BadName("the subjectAltName extension has no name in it; leave the extension out")
+    for kind, values in (
+        ("DNS name", names.dns_names),
+        ("URI", names.uris),
+        ("email address", names.email_addresses),
+    ):
+        for value in values:
+            if not value or not value.isprintable() or " " in value:
+                raise BadName(f"{value!r} is not a {kind}")
 
 
 def read(extension_value: x509.SubjectAlternativeName | None) -> AltNames:
@@ -190,12 +209,30 @@ def constraints_extension(constraints: NameConstraints) -> x509.NameConstraints:
     # sequence."
     if not permitted and not excluded:
         raise BadName("the name constraints neither permit nor exclude anything")
-    return x509.NameConstraints(permitted or None, excluded or None)
+    with border(BadName, "the name constraints cannot be encoded", detail=True):
+        return x509.NameConstraints(permitted or None, excluded or None)
+
+
+def canonical_constraints(constraints: NameConstraints | None) -> NameConstraints | None:
+    """The constraints as they are read from a certificate that was made with them: ranges of addresses
+    without host bits, domains as A-labels. Those that cannot be encoded are unchanged."""
+    if constraints is None:
+        return None
+    try:
+        return read_constraints(constraints_extension(constraints), critical=constraints.critical)
+    except BadName:
+        return constraints
 
 
 def _subtrees(names: NameSet | None) -> list[x509.GeneralName]:
     if names is None:
         return []
+    for domain in names.dns_domains:
+        if "*" in domain:
+            raise BadName(
+                f"{domain!r} has a *, and a name in a constraint means all names below it already; write "
+                f"{domain.removeprefix('*.')!r}"
+            )
     entries: list[x509.GeneralName] = [x509.DNSName(ascii_dns_name(domain)) for domain in names.dns_domains]
     entries += [x509.IPAddress(_network(text)) for text in names.ip_ranges]
     entries += [_ascii(x509.RFC822Name, text, "an email address or domain") for text in names.email_addresses]

@@ -15,10 +15,12 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import AuthorityInformationAccessOID
 
+from certwright.pki import names, sans, spki
 from certwright.pki import usages as key_usages
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import BadCsr, BadName, CannotSign, border
+from certwright.pki.facts import extensions_of, value_of
 from certwright.pki.keys import Hash, PrivateKey, is_slow, public_key_der, signature_hash
 
 
@@ -64,12 +66,13 @@ def sign(
     is `duration` later, but never after the CA's own: a certificate that outlives its CA fails nevertheless,
     only later and unexpectedly. No path length is set.
 
-    Raises `BadCsr`, `BadUsage`, `BadName`, `CannotSign`. Takes 200 µs with an ECDSA key, half of
+    Raises `BadCsr`, `BadUsage`, `BadName`, `BadKey`, `CannotSign`. Takes 200 µs with an ECDSA key, half of
     it to parse and verify the request.
     """
     begin = now.replace(microsecond=0)
     _check_ca(ca_cert, begin)
     facts = checked(csr_pem, usages, is_ca=is_ca)
+    spki.supported_plan(facts.spki)
     csr = facts.parsed
     end = min(_end(begin, duration), ca_cert.not_after)
     public_key = csr.public_key()
@@ -100,6 +103,7 @@ def self_sign(
     Everything else as in `sign`. Also raises `CannotSign` if `key` is not the request's.
     """
     facts = checked(csr_pem, usages, is_ca=is_ca)
+    spki.supported_plan(facts.spki)
     if public_key_der(key) != facts.public_key_der:
         raise CannotSign("the request was not made with this private key")
     csr = facts.parsed
@@ -126,8 +130,8 @@ def _check_ca(ca: CertificateFacts, now: datetime) -> None:
 
 
 def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
-    """Parse the request; verifies its signature, and that it does not contradict `usages` (wire names) and
-    `is_ca`. Raises `BadCsr`, `BadUsage`."""
+    """Parse the request; verifies its signature, that its names are some, and that it does not contradict
+    `usages` (wire names) and `is_ca`. Raises `BadCsr`, `BadUsage`, `BadName`."""
     csr = read_csr(csr_pem)
     if not csr.signature_valid:
         raise BadCsr("the signature of the signing request is wrong: it was not made with the key it names")
@@ -141,6 +145,9 @@ def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
     # RFC 5280 §4.2.1.10: "The name constraints extension […] MUST be used only in a CA certificate".
     if csr.name_constraints is not None and not is_ca:
         raise BadCsr("the signing request has name constraints, which only a CA certificate may have")
+    parsed = csr.parsed
+    sans.check(value_of(extensions_of(parsed), x509.SubjectAlternativeName))
+    names.check(parsed.subject)
     return csr
 
 

@@ -165,7 +165,11 @@ def _has_literal_common_name(text: str) -> bool:
 def _identities(spec: CertificateSpec) -> list[FieldError]:
     errors: list[FieldError] = []
     for number, name in enumerate(spec.dns_names):
-        errors += checks.check_visible(name, f"spec.dnsNames[{number}]", "www.example.com")
+        path = f"spec.dnsNames[{number}]"
+        errors += checks.check_visible(name, path, "www.example.com")
+        # A final dot is a warning: some CAs remove it.
+        if name != "." and "" in name.removesuffix(".").split("."):
+            errors.append(invalid(path, name, "has an empty label; write e.g. www.example.com"))
     for number, address in enumerate(spec.ip_addresses):
         errors += checks.check_ip_address(address, f"spec.ipAddresses[{number}]")
     for number, uri in enumerate(spec.uris):

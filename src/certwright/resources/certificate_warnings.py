@@ -11,11 +11,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Final
 
 from certwright.kube.api.quoting import quoted
 from certwright.kube.util.addresses import is_ip_address
-from certwright.resources.certificate import Certificate, CertificateSpec
+from certwright.kube.util.durations import format_duration, parse_duration
+from certwright.resources.certificate import (
+    Certificate,
+    CertificateSpec,
+    NameConstraintItem,
+    NameConstraints,
+)
 
 _MOST: Final = 10
 """Warnings about one Certificate."""
@@ -23,12 +30,19 @@ _CHECKED: Final = 1000
 """Names that are checked, which takes 10 ms; no public CA issues for more than 100."""
 _LABEL: Final = re.compile(r"[a-z0-9_]([-a-z0-9_]{0,61}[a-z0-9_])?", re.ASCII | re.IGNORECASE)
 _MAX_NAME: Final = 253
+_SHORTEST_PART: Final = 20
+"""A renewal after less than a twentieth of the lifetime is reported, …"""
+_SOON: Final = timedelta(minutes=5)
+"""… and one that soon."""
 
 
 def warnings(certificate: Certificate) -> list[str]:
     """One sentence per warning, with field and value."""
     sentences = [*_of_subject(certificate.spec), *_of_names(certificate.spec.dns_names, "spec.dnsNames")]
     sentences += _duplicates(certificate.spec)
+    sentences += _redundant(certificate.spec.dns_names)
+    sentences += _of_constraints(certificate.spec.name_constraints)
+    sentences += _of_renewal(certificate.spec)
     if len(sentences) > _MOST:
         sentences[_MOST:] = [f"and {len(sentences) - _MOST} more warnings"]
     return sentences
@@ -87,6 +101,69 @@ def _mistaken(name: str) -> str:
     if colon and host and port.isdecimal():
         return "has a port, which no client matches: a certificate is for a host, so leave the port out"
     return ""
+
+
+def _redundant(names: Sequence[str]) -> list[str]:
+    """Names that a wildcard beside them covers: Let's Encrypt refuses an order for both."""
+    numbers = {name.lower().removesuffix("."): number for number, name in enumerate(names[:_CHECKED])}
+    return [
+        f"spec.dnsNames[{number}]: {quoted(name)} is covered by {quoted(wildcard)}: public CAs refuse an "
+        "order for both"
+        for name, number in numbers.items()
+        if (wildcard := f"*.{name.partition('.')[2]}") in numbers and wildcard != name
+    ]
+
+
+def _of_constraints(constraints: NameConstraints | None) -> list[str]:
+    """Constraints that permit or exclude nothing that a certificate can have."""
+    if constraints is None:
+        return []
+    return [
+        f"spec.nameConstraints.{part}.{field}[{number}]: {quoted(text)} {problem}"
+        for part in ("permitted", "excluded")
+        for field, values in _constraint_lists(getattr(constraints, part) or NameConstraintItem())
+        for number, text in enumerate(values)
+        if (problem := _constraint_problem(field, text))
+    ]
+
+
+def _constraint_lists(item: NameConstraintItem) -> tuple[tuple[str, Sequence[str]], ...]:
+    return (
+        ("dnsDomains", item.dns_domains),
+        ("uriDomains", item.uri_domains),
+        ("emailAddresses", item.email_addresses),
+    )
+
+
+def _constraint_problem(field: str, text: str) -> str:
+    local, at, domain = text.rpartition("@")
+    if field == "emailAddresses" and at:
+        if not local or "*" in local:
+            return f"matches no address: write {quoted(domain)} for all addresses of that host"
+        text = domain
+    host = text.removeprefix(".")
+    if mistaken := _mistaken(host):
+        return f"constrains nothing: it {mistaken.partition(',')[0]}; write a domain"
+    if host.isascii() and not all(map(_LABEL.fullmatch, host.split("."))):
+        return "constrains nothing, because it is not a domain; write e.g. example.com"
+    return ""
+
+
+def _of_renewal(spec: CertificateSpec) -> list[str]:
+    """A renewal that begins soon after each issuance."""
+    lifetime = spec.requested_duration
+    if spec.renew_before is not None:
+        field, wait = "renewBefore", lifetime - parse_duration(spec.renew_before)
+    elif spec.renew_before_percentage is not None:
+        field, wait = "renewBeforePercentage", lifetime * (100 - spec.renew_before_percentage) / 100
+    else:
+        return []
+    if wait * _SHORTEST_PART >= lifetime and wait >= _SOON:
+        return []
+    return [
+        f"spec.{field}: each certificate of {format_duration(lifetime)} is renewed after "
+        f"{format_duration(wait)}; public CAs allow five renewals a week"
+    ]
 
 
 def _duplicates(spec: CertificateSpec) -> list[str]:

@@ -231,7 +231,7 @@ async def test_the_old_ca_stays_beside_the_new_one_until_it_expires(scene: Injec
     await scene.change_spec("temporary", issuerRef=reference)
     both = read_chain((await scene.bundles(VALIDATING_WEBHOOKS))[0])
     (new,) = read_chain(await scene.ca())
-    assert [certificate.der for certificate in both] == [new.der, old.der]
+    assert [certificate.der for certificate in both] == [old.der, new.der]
     await scene.world.advance_to(START + timedelta(days=3))
     assert [certificate.der for certificate in read_chain((await scene.bundles(VALIDATING_WEBHOOKS))[0])] == [
         new.der
@@ -245,8 +245,9 @@ def test_former_cas_are_limited() -> None:
     for root in roots:
         bundle = merged(bundle, read_chain(root.pem), START).pem
     kept = [certificate.der for certificate in read_chain(bundle)]
-    last_first = [read_chain(root.pem)[0].der for root in reversed(roots)]
-    assert kept == last_first[: MOST_FORMER + 1]
+    assert kept == [read_chain(root.pem)[0].der for root in roots[-MOST_FORMER - 1 :]]
+    # The present one comes back: nothing is moved.
+    assert merged(bundle, read_chain(roots[-3].pem), START).pem == bundle
 
 
 async def test_a_bundle_that_cannot_be_read_is_replaced(scene: Injection) -> None:

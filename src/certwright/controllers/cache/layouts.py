@@ -51,7 +51,7 @@ def short(text: bytes) -> bytes:
     """
     match text:
         case WithheldKey():
-            return _KEY
+            return _KEY + text
         case WithheldCertificate():
             return _DIGEST + text
         case UnsignedRequest():
@@ -126,10 +126,14 @@ def secrets(is_at_rest: Callable[[Secret], bool] = never) -> Packing[Secret]:
 
 
 def _data(packed: Mapping[str, bytes]) -> dict[str, bytes]:
-    if packed.get(names.TLS_PRIVATE_KEY_KEY) != _KEY:
+    key = packed.get(names.TLS_PRIVATE_KEY_KEY, b"")
+    if not key.startswith(_KEY):
         return _each(packed, long, _long_ca)
     unpacked = _each({**packed, names.TLS_PRIVATE_KEY_KEY: _PLAIN}, long, _long_ca)
-    return {**unpacked, names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(unpacked[names.TLS_CERT_KEY])}
+    return {
+        **unpacked,
+        names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(unpacked[names.TLS_CERT_KEY], key[1:].decode()),
+    }
 
 
 def _with(request: CertificateRequest, change: _Change, change_ca: _Change) -> CertificateRequest:

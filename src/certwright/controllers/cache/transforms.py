@@ -35,14 +35,14 @@ class NeedsFullSecret(Exception):
 
 class WithheldKey(bytes):
     """Placeholder for the private key (PEM, PKCS#1, PKCS#8 or SEC 1) that belongs to the first certificate in
-    `chain_pem`. Its own bytes mean nothing."""
+    `chain_pem`. Its own bytes are the `encoding_of` that key."""
 
     chain_pem: bytes
 
     @classmethod
-    def of(cls, chain_pem: bytes) -> WithheldKey:
+    def of(cls, chain_pem: bytes, encoding: str = "PKCS1") -> WithheldKey:
         """For the key of that certificate."""
-        made = cls(b"withheld")
+        made = cls(encoding.encode())
         made.chain_pem = chain_pem
         return made
 
@@ -73,6 +73,14 @@ class UnsignedRequest(bytes):
         made = cls(pem.join(((_REQUEST, der),)))
         made.der, made.key_digest = der, key_digest
         return made
+
+
+def encoding_of(key_pem: bytes) -> str:
+    """The encoding of a private key, stripped or not, as a spec names it: PKCS8, or PKCS1 for PKCS#1 and
+    SEC 1."""
+    if isinstance(key_pem, WithheldKey):
+        return key_pem.decode()
+    return "PKCS8" if b"-----BEGIN PRIVATE KEY-----" in key_pem else "PKCS1"
 
 
 def is_for_key(pem: bytes, public_key_der: bytes) -> bool:
@@ -109,7 +117,9 @@ def without_key(secret: Secret, *, public_key_der: bytes = b"") -> Secret:
         return secret
     if not _is_pair(key_pem, chain_pem, public_key_der):
         return secret
-    return replace(secret, data={**data, names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(chain_pem)})
+    return replace(
+        secret, data={**data, names.TLS_PRIVATE_KEY_KEY: WithheldKey.of(chain_pem, encoding_of(key_pem))}
+    )
 
 
 def without_answer(request: CertificateRequest) -> CertificateRequest:

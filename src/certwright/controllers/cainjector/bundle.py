@@ -26,17 +26,19 @@ class Bundle(NamedTuple):
 
 
 def merged(existing: bytes, current: Sequence[CertificateFacts], now: datetime) -> Bundle:
-    """The bundle with the `current` CAs first, followed by the last `MOST_FORMER` of `existing` that have not
-    expired.
+    """The CAs of `existing` in their order, without those that have expired and all but the last
+    `MOST_FORMER` former ones; then the `current` ones that it lacks. cert-manager's order, which is compared
+    byte by byte.
 
     An `existing` bundle that cannot be read is replaced.
     """
-    known = {ca.der for ca in current}
-    kept = [ca for ca in _read(existing) if ca.der not in known and ca.not_after > now]
-    # The last one is first: each merge puts the CA of its time before the others.
-    kept = list({ca.der: ca for ca in kept}.values())[:MOST_FORMER]
-    pem = b"".join(ca.pem for ca in (*{ca.der: ca for ca in current}.values(), *kept))
-    return Bundle(pem, min((ca.not_after for ca in kept), default=None))
+    wanted = {ca.der: ca for ca in current}
+    present = {ca.der: ca for ca in _read(existing) if ca.der in wanted or ca.not_after > now}
+    former = [ca for ca in present.values() if ca.der not in wanted]
+    for ca in former[:-MOST_FORMER]:
+        del present[ca.der]
+    pem = b"".join(ca.pem for ca in (present | wanted).values())
+    return Bundle(pem, min((ca.not_after for ca in former[-MOST_FORMER:]), default=None))
 
 
 def _read(pem: bytes) -> Sequence[CertificateFacts]:

@@ -21,7 +21,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from certwright.controllers.cache.transforms import NeedsFullSecret, is_complete, same_certificate
+from certwright.controllers.cache.transforms import (
+    NeedsFullSecret,
+    encoding_of,
+    is_complete,
+    same_certificate,
+)
 from certwright.controllers.certificates import keystores, rules, target, trust
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.effects import Did, Effects
@@ -33,6 +38,7 @@ from certwright.controllers.certificates.managed_fields import (
     others_that_set,
     owned_by_us,
 )
+from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Content, Pair
 from certwright.kube.api import conditions
@@ -57,6 +63,7 @@ _REQUIRED: tuple[Rule, ...] = (
     rules.certificate_is_another,
     rules.secret_is_not_ours,
 )
+_WRITTEN_KEY = Part("data", names.TLS_PRIVATE_KEY_KEY)
 _ISSUER_NOTES = (names.CERTIFICATE_NAME, names.ISSUER_NAME, names.ISSUER_KIND, names.ISSUER_GROUP)
 
 # This many repairs of a Secret are immediate; people who try things out need fewer.
@@ -189,7 +196,14 @@ class Upkeep:
         spec = certificate.spec
         if (spec.keystores or spec.additional_output_formats) and not is_complete(secret):
             raise NeedsFullSecret
-        pair = Pair(current.key_pem, current.chain_pem, ca_pem)
+        key_pem, encoding = current.key_pem, spec.key.encoding_or_default
+        # A key that another program has written stays in its encoding until the next issuance.
+        if encoding_of(key_pem) != encoding and _WRITTEN_KEY in owned_by_us(secret):
+            if not is_complete(secret):
+                raise NeedsFullSecret
+            assert isinstance(snapshot.key, KeyFacts), "_REQUIRED"
+            key_pem = effects.encode_key(snapshot.key, encoding)
+        pair = Pair(key_pem, current.chain_pem, ca_pem)
         leaf = snapshot.leaf
         return target.desired_content(
             certificate,
