@@ -155,7 +155,7 @@ def read_csr(pem: bytes) -> CsrFacts:
 
 def read_any_csr(request: bytes) -> CsrFacts:
     """Parse a PEM or DER request: Orders may contain either. Raises `BadCsr`."""
-    if request.lstrip().startswith(b"-----BEGIN"):
+    if len(request) > MAX_BYTES or request.lstrip().startswith(b"-----BEGIN"):
         return read_csr(request)
     try:
         pem = x509.load_der_x509_csr(request).public_bytes(serialization.Encoding.PEM)

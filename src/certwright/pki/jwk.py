@@ -11,6 +11,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from certwright.pki import limits
 from certwright.pki.errors import BadKey, border
 from certwright.pki.keys import PrivateKey
 
@@ -51,6 +52,7 @@ def _ec(content: Mapping[str, Any]) -> PrivateKey:
 
 def _number(content: Mapping[str, Any], name: str) -> int:
     text = content[name]
-    if not isinstance(text, str):
+    # Base64 of 8192 bits takes 1,366 characters.
+    if not isinstance(text, str) or len(text) > limits.MAX_RSA_BITS // 4:
         raise BadKey(_UNREADABLE)
     return int.from_bytes(urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")

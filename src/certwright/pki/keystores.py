@@ -13,7 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certwright.pki import jks, pkcs12
-from certwright.pki.errors import BadCertificate, BadKey, border
+from certwright.pki.certificates import read_chain
+from certwright.pki.errors import BadKey, border
 from certwright.pki.keys import load_private_key
 from certwright.pki.pkcs12 import Profile
 
@@ -118,8 +119,7 @@ def _named(authorities: list[x509.Certificate], *, taken: str = "") -> list[tupl
 def _certificates(pem: bytes) -> list[x509.Certificate]:
     if not pem:
         return []
-    with border(BadCertificate, "the certificates for the key store cannot be read"):
-        return x509.load_pem_x509_certificates(pem)
+    return [facts.parsed for facts in read_chain(pem)]
 
 
 def _der(certificate: x509.Certificate) -> bytes:
