@@ -14,8 +14,9 @@ from certwright.kube.api import codec
 from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate
 from certwright.resources.names import RETRY
+from certwright.resources.retry import read_retry
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
-from controllers.scene import Scene
+from controllers.scene import Scene, make_certificate
 from controllers.things import external, mark
 from issuers.authority import new_root
 from support.world import START, World
@@ -342,3 +343,26 @@ async def test_a_manual_renewal_that_fails_announces_no_attempt_and_is_over_afte
     assert standing(await world.certificate("web"))[0] == 1
     await world.advance(timedelta(seconds=1))
     await check_that_nothing_is_announced(world)
+
+
+async def test_certificates_that_fail_in_the_same_second_are_not_tried_in_the_same_second(
+    scene: Scene,
+) -> None:
+    world, names = scene.world, [f"c{number}" for number in range(10)]
+    await world.start_controllers(enabled="*,-certificaterequests-approver")
+    for name in names:
+        await world.create(CERTIFICATES, make_certificate(name, "ca"))
+    await world.settle()
+    for name in names:
+        await mark(world, f"{name}-1", "Denied", reason="policy.example")
+    records = [read_retry((await world.certificate(name)).metadata.annotations) for name in names]
+    moments = [record.next_attempt for record in records if record is not None and record.next_attempt]
+    assert all(START + HOUR <= moment <= START + HOUR * 1.03 for moment in moments)
+    assert len(set(moments)) > 5
+    await world.start_controllers(enabled="*,-certificaterequests-approver")
+    for moment in sorted(set(moments)):
+        before = await attempts(world)
+        await world.advance_to(moment - timedelta(milliseconds=1))
+        assert await attempts(world) == before
+        await world.advance_to(moment)
+        assert await attempts(world) == before + moments.count(moment)

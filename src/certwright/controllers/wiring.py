@@ -57,7 +57,9 @@ def _is_enabled(name: str) -> Callable[[Parts], bool]:
 
 def _certificates(parts: Parts) -> CertificateReconciler:
     return CertificateReconciler(
-        enabled_steps(parts.enabled, parts.settings, parts.gate, parts.acme.renewals),
+        enabled_steps(
+            parts.enabled, parts.settings, parts.gate, parts.acme.renewals, parts.caches.has_failed_at
+        ),
         parts.toolbox,
         caches=parts.caches,
         facts=Facts(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
 from msgspec.structs import replace
@@ -257,6 +258,10 @@ class Caches:
     def failing_certificates(self) -> list[Certificate]:
         """The Certificates whose last attempt has failed."""
         return self.certificates.cache.by_index(indexes.BY_FAILURE, indexes.FAILING)
+
+    def has_failed_at(self, moment: datetime) -> bool:
+        """Whether the last attempt of some Certificate has failed in that second."""
+        return self.certificates.cache.has(indexes.BY_FAILURE, moment.isoformat())
 
     def certificates_issuing(self) -> list[Certificate]:
         """The Certificates with a condition `Issuing`, whatever its status."""

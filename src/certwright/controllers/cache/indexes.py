@@ -106,8 +106,9 @@ def secrets_of_issuer(issuer: Issuer | ClusterIssuer) -> Iterable[str]:
 
 
 def failures(certificate: Certificate) -> Iterable[str]:
-    """`FAILING` for a Certificate whose last attempt has failed."""
-    return (FAILING,) if certificate.status.last_failure_time is not None else ()
+    """`FAILING` and the time, for a Certificate whose last attempt has failed."""
+    failed_at = certificate.status.last_failure_time
+    return (FAILING, failed_at.isoformat()) if failed_at is not None else ()
 
 
 def conditions_but_ready(certificate: Certificate) -> Iterable[str]:

@@ -12,6 +12,7 @@ recognises as this revision's. Key and certificate go in one write, so that no r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from certwright.controllers.certificates import (
@@ -34,6 +35,7 @@ from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference
+from certwright.pki import renewal
 from certwright.pki.certificates import CertificateFacts, rewritten
 from certwright.pki.verify import Verification
 from certwright.resources import causes, names, reasons
@@ -48,9 +50,18 @@ class Issuing:
     """Ends an issuance, with success or failure.
 
     `owns_secrets` makes the Certificates own their target Secrets (`--enable-certificate-owner-ref`).
+    `has_failed_at`: whether another Certificate has failed in that second, so that this one is to be tried at
+    another time than that.
     """
 
-    def __init__(self, limits: Limits, *, owns_secrets: bool = False) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        owns_secrets: bool = False,
+        has_failed_at: Callable[[datetime], bool] = lambda _: False,
+    ) -> None:
+        self._has_failed_at = has_failed_at
         self._limits = limits
         self._owns_secrets = owns_secrets
 
@@ -78,19 +89,23 @@ class Issuing:
         # The causes that cert-manager reports as Failed; the words of approvers and other issuers stay
         # theirs.
         reason = why.cause if failure.reason == reasons.FAILED else failure.reason
+        failed_at = snapshot.now.replace(microsecond=0)
         draft.change(
-            last_failure_time=snapshot.now.replace(microsecond=0),
+            last_failure_time=failed_at,
             failed_issuance_attempts=backoff.counted(snapshot.certificate),
             next_private_key_secret_name=None,
         )
         record = RetryRecord(
-            failed_at=draft.certificate.status.last_failure_time,
+            failed_at=failed_at,
             message=failure.message,
             not_before=why.not_before,
         )
         draft.set_condition(reasons.ISSUING, "False", reason, record.text, now=snapshot.now)
         failed = snapshot.seeing(draft.certificate)
         if (moment := retry_time.retry_at(failed, self._limits)) is not None:
+            if self._has_failed_at(failed_at):
+                uid = snapshot.certificate.metadata.uid
+                moment = renewal.put_off(moment, (moment - failed_at) * backoff.SPREAD, uid)
             # A manual renewal may fail while the certificate is valid for long.
             is_due = rules.first(rules.TRIGGER_RULES, failed) is not None
             record = retry_time.new_record(record.message, failed, moment if is_due else None)

@@ -17,7 +17,7 @@ from certwright.kube.api import conditions
 from certwright.resources import causes, reasons
 from certwright.resources.causes import FAILURE_CAUSE, Cause, Why
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.retry import RetryRecord
+from certwright.resources.retry import RetryRecord, read_retry
 
 # While another writer keeps overwriting the Secret.
 _SHORTEST_TRUCE = timedelta(hours=1)
@@ -55,11 +55,21 @@ def retry_at(snapshot: Snapshot, limits: Limits) -> datetime | None:
     )
     assert standing is not None
     if not rules.is_contested(snapshot):
-        return backoff.next_attempt(standing, limits)
+        return _announced(backoff.next_attempt(standing, limits), snapshot)
     # Cannot be disabled, because the two writers would continue as fast as an issuer can sign.
     minimum = max(limits.minimum, _SHORTEST_TRUCE)
     truce = Limits(minimum=minimum, maximum=max(limits.maximum, minimum))
     return backoff.next_attempt(replace(standing, not_after=None), truce)
+
+
+def _announced(moment: datetime, snapshot: Snapshot) -> datetime:
+    """The announced time, if it is `moment` delayed because other Certificates failed in the same second."""
+    record = read_retry(snapshot.certificate.metadata.annotations)
+    failed_at = snapshot.certificate.status.last_failure_time
+    if record is None or record.next_attempt is None or failed_at is None or record.failed_at != failed_at:
+        return moment
+    latest = moment + (moment - failed_at) * backoff.SPREAD
+    return record.next_attempt if moment < record.next_attempt <= latest else moment
 
 
 def _has_spec_changed(snapshot: Snapshot) -> bool:

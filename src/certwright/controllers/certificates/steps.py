@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 
 from certwright.controllers import table
@@ -23,9 +25,13 @@ S = TypeVar("S")
 
 
 def enabled_steps(
-    names: frozenset[str], settings: Settings, gate: IssuerGate, renewals: RenewalOffice
+    names: frozenset[str],
+    settings: Settings,
+    gate: IssuerGate,
+    renewals: RenewalOffice,
+    has_failed_at: Callable[[datetime], bool],
 ) -> Steps:
-    """The steps whose names (see `controllers/table.py`) are enabled."""
+    """The steps whose names (see `controllers/table.py`) are enabled. `has_failed_at`: see `Issuing`."""
 
     def enabled(*steps: tuple[str, S]) -> list[S]:
         return [step for name, step in steps if name in names]
@@ -33,7 +39,8 @@ def enabled_steps(
     limits, owns_secrets = settings.limits, settings.certificate_owner_references
     fights, trigger = Fights(limits), Trigger(limits, gate)
     keys, requests = Keys(settings.acme.policy), Requests(settings.copied_annotation_prefixes)
-    issuing, upkeep = Issuing(limits, owns_secrets=owns_secrets), Upkeep(owns_secrets=owns_secrets)
+    issuing = Issuing(limits, owns_secrets=owns_secrets, has_failed_at=has_failed_at)
+    upkeep = Upkeep(owns_secrets=owns_secrets)
     readiness, revisions = Readiness(), Revisions()
     renewal_info = RenewalInformation(renewals)
     return Steps(

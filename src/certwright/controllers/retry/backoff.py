@@ -30,6 +30,9 @@ LONGEST_OBEYED = timedelta(days=7)
 """An issuer that wants to be left alone for longer is asked again after this time. The longest window of
 Let's Encrypt's rate limits is a week."""
 
+SPREAD = 0.03
+"""By which part of their waits Certificates that failed in the same second are spread; never earlier."""
+
 MOST_FAILURES = 1_000_000
 """Nothing fails so often: one attempt every five minutes for nine years."""
 
