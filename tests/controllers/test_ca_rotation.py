@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from datetime import datetime, timedelta
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +20,7 @@ from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import Scene, make_certificate, make_cluster_issuer
+from support.real import require
 from support.world import START
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -306,3 +309,28 @@ async def test_what_is_no_new_ca_writes_nothing(scene: Scene) -> None:
     await scene.world.client.patch(SECRETS, "ca", "default", {"metadata": {"labels": {"mine": "1"}}})
     await scene.world.settle()
     assert scene.world.recording.object_writes() == []
+
+
+async def test_a_ca_that_keeps_its_key_is_verified_before_and_after_its_renewal(
+    scene: Scene, tmp_path: Path
+) -> None:
+    await scene.change_spec("ca", privateKey={"rotationPolicy": "Never"}, duration="720h")
+    await scene.issue("web", duration="600h")
+    old = await scene.world.secret("web")
+    await scene.world.advance_to(START + 21 * DAY)
+    await scene.issue("shop", duration="100h")
+    new = await scene.world.secret("shop")
+    assert old.data["ca.crt"] != new.data["ca.crt"]
+    for ca, leaf in product((old, new), (old, new)):
+        assert is_verified(ca.data["ca.crt"], leaf.data["tls.crt"], START + 21 * DAY, tmp_path)
+
+
+def is_verified(ca: bytes, chain: bytes, now: datetime, folder: Path) -> bool:
+    """Whether openssl verifies the certificate with the CA."""
+    (folder / "ca").write_bytes(ca)
+    (folder / "leaf").write_bytes(chain)
+    words = ["verify", "-x509_strict", "-attime", str(int(now.timestamp())), "-CAfile", "ca", "leaf"]
+    done = subprocess.run(
+        [require("openssl"), *words], cwd=folder, capture_output=True, text=True, check=False
+    )
+    return "leaf: OK" in done.stdout

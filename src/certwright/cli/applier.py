@@ -291,5 +291,9 @@ def _placed(content: Json, namespace: str) -> Json:
 
 def refuse_at(document: Document, refusal: Refused) -> list[str]:
     """The sentences of a refusal, each with the position and the object."""
-    prefix = f"{where(document)}: {what(document.content)}"
-    return [f"{prefix}: {sentence}" for sentence in refusal.sentences]
+    return [f"{source_of(document)}: {sentence}" for sentence in refusal.sentences]
+
+
+def source_of(document: Document) -> str:
+    """The position and the object of a document, for sentences about it."""
+    return f"{where(document)}: {what(document.content)}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import IO, Any
 
 import click
@@ -56,7 +57,13 @@ def report_error(sentence: str, *, file: IO[Any] | None = None) -> None:
     click.echo(line, err=True, file=file)
 
 
+warning_source: ContextVar[str] = ContextVar("warning_source", default="")
+"""What the warnings of this task are about, e.g. a document: its file, position and object."""
+
+
 def report_warning(sentence: str) -> None:
     """Print one sentence on standard error about something that did not stop the command."""
+    if source := warning_source.get():
+        sentence = f"{source}: {sentence}"
     line = _log_line(logging.WARNING, sentence) if _log_line else f"warning: {visible(sentence)}"
     click.echo(line, err=True)

@@ -88,7 +88,8 @@ def ca(requested: NewCa) -> list[Json]:
                 "commonName": requested.common_name or requested.name,
                 "secretName": secret,
                 "duration": requested.duration,
-                "privateKey": {"algorithm": "ECDSA", "size": 256},
+                # Clients that have installed the CA verify what it signs after its renewal, too.
+                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Never"},
                 "issuerRef": {"group": OUR_GROUP, "kind": kind, "name": root},
             },
         ),

@@ -222,10 +222,13 @@ async def test_patience_ends_after_a_minute_and_after_five_tries() -> None:
 
 async def test_warnings_are_passed_on() -> None:
     peer = Peer()
-    peer.answers.append(Response(200, {"warning": '299 - "one", 299 - "say \\"two\\""'}, b"{}"))
+    texts = "one", 'say "two"', "a\\b, 299 - c", "ехample.com"
+    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    header = ", ".join(f'299 - "{text}"' for text in quoted).encode().decode("latin-1")
+    peer.answers.append(Response(200, {"warning": header}, b"{}"))
     heard: list[str] = []
     await peer.client(on_warning=heard.append).get(CONFIG_MAPS, "a", "n")
-    assert heard == ["one", 'say "two"']
+    assert heard == list(texts)
 
 
 async def test_a_watch_yields_batches_and_ends_with_its_stream() -> None:

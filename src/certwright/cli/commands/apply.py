@@ -7,9 +7,9 @@ from contextlib import aclosing
 import click
 
 from certwright.cli.access import session
-from certwright.cli.applier import Applied, Applier, Refused, refuse_at
+from certwright.cli.applier import Applied, Applier, Refused, refuse_at, source_of
 from certwright.cli.bulk import Order, Tally, each_in_order
-from certwright.cli.errors import AlreadyReported, report, report_error
+from certwright.cli.errors import AlreadyReported, report, report_error, warning_source
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
 from certwright.cli.sources import Manifests
 from certwright.kube.api.manifests import Document, DocumentError
@@ -82,7 +82,10 @@ async def _apply(applier: Applier, document: Document | DocumentError) -> Applie
     """What was applied, or the sentences that say why not."""
     if isinstance(document, DocumentError):
         return [str(document)]
+    token = warning_source.set(source_of(document))
     try:
         return await applier.apply(document)
     except Refused as refusal:
         return refuse_at(document, refusal)
+    finally:
+        warning_source.reset(token)

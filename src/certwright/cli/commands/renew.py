@@ -9,7 +9,7 @@ import click
 
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import is_true
-from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -99,12 +99,24 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
                     raise
                 continue
             echo(f"{'Retrying' if waits else 'Renewing'} {words}")
+            if _replaces_ca(certificate):
+                report_warning(
+                    f"{words} is a CA and gets a new key: clients that have installed it refuse what it "
+                    "signs from now on, until they install the new one; spec.privateKey.rotationPolicy: "
+                    "Never keeps the key"
+                )
             return True
     except errors.NotFound as error:
         report_error(not_found(error, Target(CERTIFICATES, namespace, (name,))))
     except errors.ApiError as error:
         report_error(f"{words}: {error}")
     return False
+
+
+def _replaces_ca(certificate: Json) -> bool:
+    """Whether the renewal makes a new key for a CA."""
+    spec = certificate.get("spec") or {}
+    return bool(spec.get("isCA")) and (spec.get("privateKey") or {}).get("rotationPolicy") != "Never"
 
 
 def _mark(certificate: Json, now: datetime) -> Json:

@@ -7,6 +7,7 @@ Source: Kubernetes API concepts; Kubernetes API conventions, "Verbs on Resources
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, TypeVar
@@ -44,6 +45,9 @@ APPLY_PATCH = "application/apply-patch+yaml"
 
 _ATTEMPTS = 5
 _PATIENCE_S = 60.0
+
+# RFC 9110 §5.6.4: a quoted string, in which a backslash stands before any character.
+_WARNING, _ESCAPED = re.compile(r'299 - "((?:[^"\\]|\\.)*)"'), re.compile(r"\\(.)")
 
 
 class Client:
@@ -331,10 +335,9 @@ class Client:
 
     def _warn(self, header: str) -> None:
         assert self._on_warning is not None
-        # `299 - "text"`, several of them joined by commas (RFC 7234 §5.5).
-        for part in header.split('299 - "')[1:]:
-            text = part.strip().rstrip(",").rstrip()
-            self._on_warning(text.removesuffix('"').replace('\\"', '"'))
+        # `299 - "text"` in UTF-8, several of them joined by commas (RFC 7234 §5.5).
+        for text in _WARNING.findall(header.encode("latin-1", "replace").decode("utf-8", "replace")):
+            self._on_warning(_ESCAPED.sub(r"\1", text))
 
 
 async def _object(kind: Kind[T], response: Response) -> T:

@@ -58,7 +58,9 @@ def _shortened(texts: Iterable[str]) -> list[str]:
 
 def _quoted(text: str) -> str:
     cleaned = "".join(mark if mark.isprintable() else " " for mark in text)
-    return cleaned.replace("\\", "\\\\").replace('"', '\\"').encode("ascii", "replace").decode()
+    escaped = cleaned.replace("\\", "\\\\").replace('"', '\\"')
+    # UTF-8, as from Kubernetes' API server. Header fields are written as ISO 8859-1: byte for byte.
+    return escaped.encode("utf-8", "replace").decode("latin-1")
 
 
 def item(definition: ResourceDefinition, form: Form, row: Row) -> bytes:
