@@ -1,7 +1,9 @@
-"""Many Certificates of one namespace do not delay those of another, and those that end soon go first."""
+"""Of many Certificates each is finished before others begin; those of one namespace do not delay those of
+another, renewals not new ones, and those that end soon go first."""
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from certwright.kube.api.core import Namespace
@@ -59,3 +61,35 @@ async def test_one_that_ends_soon_goes_before_new_ones() -> None:
         await world.start_controllers()
         assert (await world.secret("short", "other")).data["tls.crt"] != first
         assert _writes_until(world, "short") < 7 * _TOGETHER
+
+
+def _targets_written(world: World) -> list[int]:
+    """The positions of the writes of target Secrets among all writes."""
+    writes = world.recording.object_writes()
+    return [number for number, write in enumerate(writes) if re.search(r"/secrets/[cd]\d+$", write.path)]
+
+
+async def test_of_many_each_is_finished_before_others_begin() -> None:
+    async with make_world(controllers=False) as world:
+        await _create_many(world)
+        world.recording.writes.clear()
+        await world.start_controllers()
+        written = _targets_written(world)
+        assert len(written) == _MANY
+        assert written[0] < 7 * _TOGETHER
+        assert written[len(written) // 2] < 0.6 * written[-1]
+
+
+async def test_a_new_certificate_does_not_wait_for_all_renewals() -> None:
+    async with make_world() as world:
+        await _create_many(world)
+        await world.settle()
+        await world.stop_controllers()
+        world.clock.advance(timedelta(days=89, hours=23))
+        await world.create(CERTIFICATES, make_certificate("d1", "self"))
+        world.recording.writes.clear()
+        await world.start_controllers()
+        assert await world.is_ready("d1")
+        paths = [write.path for write in world.recording.object_writes()]
+        assert len(_targets_written(world)) == _MANY + 1
+        assert next(n for n, path in enumerate(paths) if path.endswith("/secrets/d1")) < 7 * _TOGETHER

@@ -14,7 +14,7 @@ from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cainjector.reconcile import follow_targets
 from certwright.controllers.cainjector.targets import KINDS, Target
 from certwright.controllers.issuer_tools import IssuerTools
-from certwright.controllers.queues import Precedence
+from certwright.controllers.precedence import Precedence, Urgency
 from certwright.controllers.settings import Settings
 from certwright.controllers.shared import Shared
 from certwright.controllers.shims.sources import follow_sources
@@ -42,6 +42,7 @@ class Parts(Shared):
         super().__init__(toolbox, clock, settings, mine)
         self.acme = Acme(self)
         self.members = self.acme.members
+        self.urgency = Urgency(self.caches, toolbox.now)
         self.ingress_like = follow_sources(
             toolbox.client, clock, settings.namespace or "", settings.shims, self.enabled
         )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import NamedTuple
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import Ours, ours
+from certwright.controllers.precedence import Precedence
 from certwright.controllers.retry.applicants import request_of, signing_request_of
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import Object, ObjectKey
@@ -23,13 +23,6 @@ _ISSUERS = ("issuers", "clusterissuers")
 
 WakeNamed = Callable[[str, ObjectKey], None]
 """Enqueue a key of the controller of that name."""
-
-
-class Precedence(NamedTuple):
-    """Which keys go first (`rank`, the lowest first), and which wait for each other (`flow`)."""
-
-    rank: Callable[[ObjectKey], float] | None = None
-    flow: Callable[[ObjectKey], Hashable] | None = None
 
 
 def _namespace_of(key: ObjectKey) -> str:

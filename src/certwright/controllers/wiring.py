@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from certwright.controllers import table
-from certwright.controllers.acme.priorities import ChallengePrecedence, OrderPrecedence
 from certwright.controllers.breakers import BreakerReconciler
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.event_handlers import Add
@@ -17,7 +16,6 @@ from certwright.controllers.cainjector.reconcile import CAInjector
 from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.cainjector.targets import Target
 from certwright.controllers.certificates.parsed import Facts
-from certwright.controllers.certificates.precedence import by_expiry
 from certwright.controllers.certificates.reconcile import CertificateReconciler
 from certwright.controllers.certificates.steps import enabled_steps
 from certwright.controllers.deliveries.cache import wake_deliveries
@@ -25,8 +23,8 @@ from certwright.controllers.deliveries.hooks import Hooks
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler, Tools
 from certwright.controllers.issuers import IssuerReconciler
 from certwright.controllers.parts import Parts, Row
+from certwright.controllers.precedence import ChallengePrecedence, OrderPrecedence, Precedence
 from certwright.controllers.probes import Probes
-from certwright.controllers.queues import Precedence
 from certwright.controllers.requests.attempts import Attempts
 from certwright.controllers.requests.certificate_requests import RequestReconciler
 from certwright.controllers.requests.signing import Signing
@@ -169,7 +167,7 @@ def _challenge_handlers(parts: Parts, _challenges: object, add: Add) -> None:
 
 
 def _order_precedence(parts: Parts) -> Precedence:
-    first = OrderPrecedence(parts.caches, parts.acme.challenges.is_proven)
+    first = OrderPrecedence(parts.caches, parts.urgency, parts.acme.challenges.is_proven)
     return Precedence(first.rank, first.flow)
 
 
@@ -268,7 +266,7 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         "Certificates",
         _certificates,
         _certificate_handlers,
-        precedence=lambda parts: Precedence(by_expiry(parts.caches.ends_at, parts.toolbox.now)),
+        precedence=lambda parts: parts.urgency.certificates,
         is_shared=True,
     ),
     Row(
@@ -281,7 +279,14 @@ ROWS: Final[tuple[Row[Any], ...]] = (
         is_divided=False,
         yields_when_idle=False,
     ),
-    Row("certificaterequests", "CertificateRequests", _requests, _request_handlers, is_shared=True),
+    Row(
+        "certificaterequests",
+        "CertificateRequests",
+        _requests,
+        _request_handlers,
+        precedence=lambda parts: parts.urgency.requests,
+        is_shared=True,
+    ),
     Row(
         "certificatesigningrequests",
         "CertificateSigningRequests",

@@ -9,7 +9,7 @@ from certwright.kube.api.core_kinds import CONFIG_MAPS
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
-from certwright.kube.client.throttle import Throttle, ThrottledTransport, lift_where_fair
+from certwright.kube.client.throttle import REQUEST_RANK, Throttle, ThrottledTransport, lift_where_fair
 from certwright.kube.util.clock import TestClock
 from kube.client.peers import ALICE, Peer
 from support.waiting import turns
@@ -30,7 +30,7 @@ class Crowd:
 
     def __init__(self, throttle: Throttle, count: int) -> None:
         self.gone: list[int] = []
-        self._tasks = [asyncio.ensure_future(self._one(throttle, number)) for number in range(count)]
+        self.tasks = [asyncio.ensure_future(self._one(throttle, number)) for number in range(count)]
 
     async def _one(self, throttle: Throttle, number: int) -> None:
         await throttle.take()
@@ -46,6 +46,22 @@ async def test_a_burst_goes_at_once_and_the_others_in_their_order_at_the_rate() 
     assert len(crowd.gone) == 70
     await advance(clock, 1.5)
     assert crowd.gone == list(range(100))
+
+
+async def test_work_in_progress_goes_before_work_that_begins_and_a_cancelled_request_uses_no_turn() -> None:
+    clock = TestClock()
+    throttle = Throttle(clock, qps=1, burst=1)
+    REQUEST_RANK.set(1.0)
+    begins = Crowd(throttle, 4)
+    await turns()
+    REQUEST_RANK.set(0.0)
+    goes_on = Crowd(throttle, 2)
+    await turns()
+    begins.tasks[1].cancel()
+    await advance(clock, 2)
+    assert (begins.gone, goes_on.gone) == ([0], [0, 1])
+    await advance(clock, 2)
+    assert begins.gone == [0, 2, 3]
 
 
 async def test_what_was_not_used_is_saved_up_to_the_burst() -> None:

@@ -47,11 +47,11 @@ from certwright.controllers.acme.challenge_steps import Facts, Snapshot, Step
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.pace import Pace
-from certwright.controllers.acme.priorities import flow_of
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.scheduler import Slots
 from certwright.controllers.acme.self_checks import Checks
 from certwright.controllers.cache.own_writes import working_on
+from certwright.controllers.precedence import flow_of
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey

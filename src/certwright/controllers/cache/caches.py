@@ -127,7 +127,7 @@ class Caches:
                 indexes.BY_CONDITION: indexes.conditions_but_ready,
                 indexes.BY_OWNER: indexes.owner_uids,
             },
-            packing=replace(layouts.plain(Certificate), note=_ends_at),
+            packing=replace(layouts.plain(Certificate), note=_note),
         )
 
     def _follow_requests(self, mine: Mine | None) -> Informer[CertificateRequest]:
@@ -245,7 +245,11 @@ class Caches:
 
     def ends_at(self, certificate: ObjectKey) -> int:
         """When the certificate of a Certificate ends, in seconds since 1970; 0 where there is none."""
-        return self.certificates.cache.note(certificate)
+        return self.certificates.cache.note(certificate) >> 1
+
+    def has_next_key(self, certificate: ObjectKey) -> bool:
+        """Whether the Certificate names a next-key Secret: an issuance has begun."""
+        return bool(self.certificates.cache.note(certificate) & 1)
 
     def certificates_from(self, issuer: str) -> list[Certificate]:
         """The Certificates whose issuer is that one of ours (see `issuer_value`)."""
@@ -386,6 +390,8 @@ class Caches:
         ]
 
 
-def _ends_at(certificate: Certificate) -> int:
+def _note(certificate: Certificate) -> int:
+    """When its certificate ends, and in the last bit whether it names a next-key Secret."""
     moment = certificate.status.not_after
-    return max(int(moment.timestamp()), 1) if moment is not None else 0
+    ends_at = max(int(moment.timestamp()), 1) if moment is not None else 0
+    return ends_at << 1 | bool(certificate.status.next_private_key_secret_name)

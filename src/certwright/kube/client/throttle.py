@@ -9,9 +9,13 @@ and Fairness".
 
 from __future__ import annotations
 
+import asyncio
+import heapq
+import itertools
 import logging
 import math
 from collections.abc import Mapping
+from contextvars import ContextVar
 
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.transport import Transport, retry_after_s, whole_body
@@ -20,28 +24,36 @@ from certwright.kube.util.http_messages import Response
 
 _log = logging.getLogger(__name__)
 
+REQUEST_RANK: ContextVar[float] = ContextVar("request rank", default=0.0)
+"""The rank of the requests of a task: while they wait for the limit, the lowest goes first."""
+
 LONGEST_HOLD_S = 60.0
 """Limit for a server's `Retry-After`: a longer one may come from a misconfigured proxy."""
 
-# Interval at which waiting requests check whether the limit has been lifted.
+# Interval at which it is checked whether the limit has been lifted.
 _PIECE_S = 1.0
-# Tolerance, because turns are sums of fractions.
+# Tolerance, because moments are sums of fractions.
 _ROUNDING_S = 1e-6
 _RETRY_S = 5.0
 _FAIRNESS = "x-kubernetes-pf-flowschema-uid"
 
 
 class Throttle:
-    """Admits `burst` requests immediately, and `qps` a second on average, in order of arrival."""
+    """Admits `burst` requests immediately, and `qps` a second on average: those of the lowest `REQUEST_RANK`
+    first, and equals in order of arrival."""
 
     def __init__(self, clock: Clock, *, qps: float, burst: int) -> None:
-        self._clock = clock
         self.qps = qps
+        self._clock = clock
         self._every_s = 1.0 / qps
         self._burst_s = (burst - 1) * self._every_s
         self._next = -math.inf
         self._paused_until = -math.inf
         self._lifted = False
+        # The number keeps the order among equals.
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._numbers = itertools.count()
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def lifted(self) -> bool:
@@ -59,19 +71,42 @@ class Throttle:
 
     async def take(self) -> None:
         """Return when one more request may be made."""
-        turn = self._turn(self._clock.monotonic())
-        while (left := self._admitted_at(turn) - self._clock.monotonic()) > _ROUNDING_S:
-            await self._clock.sleep(min(left, _PIECE_S))
+        if not self._waiting and self._left_s() <= _ROUNDING_S:
+            self._count()
+            return
+        admitted = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (REQUEST_RANK.get(), next(self._numbers), admitted))
+        if self._task is None:
+            self._task = asyncio.create_task(self._admit(), name="request limit")
+        await admitted
 
-    def _turn(self, now: float) -> float:
-        """The time of the next request. `_next` may lag behind the clock by up to one burst."""
-        self._next = max(self._next, now - self._burst_s)
-        turn = self._next
-        self._next += self._every_s
-        return turn
+    async def _admit(self) -> None:
+        """Admit the waiting requests one by one."""
+        while self._waiting:
+            admitted = self._waiting[0][2]
+            if not admitted.done() and (left_s := self._left_s()) > _ROUNDING_S:
+                await self._clock.sleep(min(left_s, _PIECE_S))
+                continue
+            heapq.heappop(self._waiting)
+            if not admitted.done():  # a caller that was cancelled uses up no request
+                admitted.set_result(None)
+                self._count()
+        self._task = None
 
-    def _admitted_at(self, turn: float) -> float:
-        return self._paused_until if self._lifted else max(turn, self._paused_until)
+    def _left_s(self) -> float:
+        """The time until the next request is admitted."""
+        admitted_at = self._paused_until if self._lifted else max(self._next, self._paused_until)
+        return admitted_at - self._clock.monotonic()
+
+    def _count(self) -> None:
+        # `_next` may lag behind the clock by up to one burst.
+        self._next = max(self._next, self._clock.monotonic() - self._burst_s) + self._every_s
+
+    def close(self) -> None:
+        """Stop admitting requests that wait."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
 
 
 class ThrottledTransport:
@@ -93,6 +128,7 @@ class ThrottledTransport:
 
     async def close(self) -> None:
         """Close the underlying transport."""
+        self._throttle.close()
         await self._inner.close()
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, Unreachable
 from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.throttle import REQUEST_RANK
 from certwright.kube.runtime.idle_priority import IdleTurns
 from certwright.kube.runtime.queue import WorkQueue
 from certwright.kube.runtime.wakeups import Wakeups
@@ -93,6 +94,7 @@ class Controller:
             # One is always waiting for the next key, up to the limit.
             if not self._free and self._started < self._workers:
                 self._start_worker(group)
+            REQUEST_RANK.set(self.queue.rank(key))
             try:
                 await self._attempt(key)
             finally:

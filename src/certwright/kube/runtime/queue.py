@@ -24,6 +24,9 @@ K = TypeVar("K", bound=Hashable)
 
 _RETRY_INTERVAL = timedelta(seconds=1)
 
+STAGE = 64.0
+"""Ranks are the same in all queues: work in progress is below one stage, work that begins below two."""
+
 FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
 
@@ -106,12 +109,16 @@ class WorkQueue(Generic[K]):
         there = self._queued.get(key)
         if there is not None and self._rank is None:
             return
-        rank = self._rank(key) if self._rank is not None else 0.0
+        rank = self.rank(key)
         if there is None or rank < there.rank:
             turn = self._turns[rank].next(self._flow(key)) if self._flow is not None else 0
             place = self._queued[key] = _Place(rank, turn, next(self._numbers))
             heappush(self._ready, (place, key))
             self._wake_next()
+
+    def rank(self, key: K) -> float:
+        """The present rank of the key; 0 without ranks."""
+        return self._rank(key) if self._rank is not None else 0.0
 
     def add_after(self, key: K, delay: timedelta) -> None:
         """Add the key after `delay`; of several delays the one that ends first counts."""
