@@ -347,16 +347,45 @@ async def test_a_condition_that_fails_is_passed_over_where_failures_are_ignored(
     assert not hooks.reviews
 
 
+GOOD = {"name": "good", "expression": "true"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "field", "text"),
+    [
+        (
+            [GOOD, {"name": "b", "expression": "object."}],
+            "[1].expression",
+            "compilation failed: ERROR: <input>",
+        ),
+        ([{"name": "x", "expression": "1"}], "[0].expression", "must evaluate to bool but got int"),
+        ([{"name": "x", "expression": "object.a"}], "[0].expression", "must evaluate to bool but got dyn"),
+        ([{"name": "x", "expression": "request.no == 'a'"}], "[0].expression", "undefined field 'no'"),
+        ([{"name": "x", "expression": "request.kind.no == 'a'"}], "[0].expression", "undefined field 'no'"),
+        ([{"name": "x", "expression": " "}], "[0].expression", "Required value"),
+        ([{"expression": "true"}], "[0].name", "Required value"),
+        ([{**GOOD, "name": "x y"}], "[0].name", "name part must consist of"),
+        ([{**GOOD, "name": "a/b/c"}], "[0].name", "a valid label key must consist of"),
+        ([GOOD, GOOD], "[1].name", 'Duplicate value: "good"'),
+        ([{**GOOD, "name": f"c{n}"} for n in range(65)], "", "Too many: 65: must have at most 64 items"),
+    ],
+)
 async def test_a_condition_that_is_none_is_refused_with_the_configuration(
-    api: Api, hooks: WebhookServer
+    api: Api, hooks: WebhookServer, conditions: list[Json], field: str, text: str
 ) -> None:
-    conditions = [{"name": "good", "expression": "true"}, {"name": "bad", "expression": "object."}]
     body = {"metadata": {"name": "a"}, "webhooks": [hooks.hook(matchConditions=conditions)]}
     answer = await api.call("POST", f"{HOOKS}/validatingwebhookconfigurations", body)
     assert (answer.status, answer.json["reason"]) == (422, "Invalid")
     (cause,) = answer.json["details"]["causes"]
-    assert cause["field"] == "webhooks[0].matchConditions[1].expression"
-    assert 'Invalid value: "object.": compilation failed: ERROR: <input>:1:8' in cause["message"]
+    assert cause["field"] == f"webhooks[0].matchConditions{field}"
+    assert text in cause["message"]
+
+
+async def test_whether_a_request_is_a_dry_run_is_a_condition(api: Api, hooks: WebhookServer) -> None:
+    conditions = [{"name": "real", "expression": "request.dryRun"}]
+    await register(api, "Validating", hooks.hook(matchConditions=conditions))
+    assert (await make(api)).status == 201
+    assert not hooks.reviews
 
 
 async def refused_by_failure(api: Api, because: str) -> None:

@@ -290,6 +290,15 @@ def _carried(value: Carried) -> Any:
     return made(type=value.kind, raw=value.raw)
 
 
+def _selected(part: object) -> str:
+    """The variable, or the field of a variable, that a part of an expression is; empty for any other part."""
+    if isinstance(part, cel_ast.Name):
+        return part.name
+    if isinstance(part, cel_ast.Select) and isinstance(part.of, cel_ast.Name):
+        return f"{part.of.name}.{part.field}"
+    return ""
+
+
 class Expression:
     """A compiled expression of any variables. Raises `CompileError`."""
 
@@ -306,12 +315,11 @@ class Expression:
             self._compiled = environment.deserialize(rewritten)
 
     def fields_of(self, variable: str) -> frozenset[str]:
-        """The fields of that variable that the expression selects."""
+        """The fields that the expression selects of a variable, or of its field, such as `request.kind`."""
         return frozenset(
             part.field
             for part in cel_ast.read(self._compiled.serialize()).parts
-            if isinstance(part, cel_ast.Select) and isinstance(part.of, cel_ast.Name)
-            if part.of.name == variable
+            if isinstance(part, cel_ast.Select) and _selected(part.of) == variable
         )
 
     def run(self, data: Mapping[str, Any], meter: Meter | None = None) -> Any:

@@ -31,7 +31,6 @@ _MATCH = ("Equivalent", "Exact")
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 _ACTIONS = ("Audit", "Deny", "Warn")
 _NOT_FOUND = ("Allow", "Deny")
-_MAX_CONDITIONS = 64
 _MAX_AUDITS = 20
 _MAX_AUDIT_EXPRESSION = 5 * 1024
 """Characters; a value may be 10 KiB."""
@@ -77,7 +76,8 @@ def _validate_policy(new: Json, _: Json | None) -> list[FieldError]:
         if not constraints.get("resourceRules"):
             errors.append(required("spec.matchConstraints.resourceRules"))
         errors += _match_errors(constraints, "spec.matchConstraints")
-    errors += _condition_errors(spec.get("matchConditions") or (), has_params=has_params)
+    conditions = spec.get("matchConditions") or ()
+    errors += expressions.condition_errors(conditions, "spec.matchConditions", has_params=has_params)
     errors += _variable_errors(spec.get("variables") or (), has_params=has_params)
     validations, audits = spec.get("validations") or (), spec.get("auditAnnotations") or ()
     scope = _Scope(
@@ -128,27 +128,6 @@ def _resource_name_errors(names: Sequence[str], path: str) -> list[FieldError]:
         if name in seen:
             errors.append(duplicate(f"{path}.resourceNames[{index}]", name))
         seen.add(name)
-    return errors
-
-
-def _condition_errors(conditions: Sequence[Json], *, has_params: bool) -> list[FieldError]:
-    path = "spec.matchConditions"
-    if len(conditions) > _MAX_CONDITIONS:
-        return [too_many(path, len(conditions), _MAX_CONDITIONS)]
-    errors: list[FieldError] = []
-    seen: set[str] = set()
-    for index, condition in enumerate(conditions):
-        name = condition.get("name") or ""
-        if not name:
-            errors.append(required(f"{path}[{index}].name"))
-        elif name in seen:
-            errors.append(duplicate(f"{path}[{index}].name", name))
-        elif problem := check_label_key(name):
-            errors.append(invalid(f"{path}[{index}].name", name, problem))
-        seen.add(name)
-        text = condition.get("expression") or ""
-        at = f"{path}[{index}].expression"
-        errors += expressions.check(text, at, expressions.CONDITION, has_params=has_params)
     return errors
 
 

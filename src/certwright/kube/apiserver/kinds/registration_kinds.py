@@ -12,8 +12,8 @@ from certwright.kube.api.errors import FieldError, duplicate, invalid, not_suppo
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.kinds.core_services import port_number_errors
 from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.policies import expressions
 from certwright.kube.apiserver.requests.selectors import selector_errors
-from certwright.kube.apiserver.webhooks import match_conditions
 from certwright.kube.util.clock import Clock
 
 # --- webhooks ---------------------------------------------------------------------------------------------
@@ -47,8 +47,10 @@ def _prepare_webhooks(obj: Json) -> None:
             service.setdefault("port", _HTTPS_PORT)
 
 
-def _validate_webhooks(new: Json, _: Json | None) -> list[FieldError]:
+def _validate_webhooks(new: Json, old: Json | None) -> list[FieldError]:
     errors: list[FieldError] = []
+    # Conditions that are not changed may be older than these rules.
+    stored = [hook.get("matchConditions") for hook in (old or {}).get("webhooks", ())]
     seen: set[str] = set()
     hooks = new.get("webhooks", ())
     if len(hooks) > _MAX_WEBHOOKS:
@@ -63,8 +65,9 @@ def _validate_webhooks(new: Json, _: Json | None) -> list[FieldError]:
         errors += _review_errors(hook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
         for name in ("namespaceSelector", "objectSelector"):
             errors += selector_errors(hook[name], f"{path}.{name}")
-        if conditions := hook.get("matchConditions"):
-            errors += match_conditions.errors_of(conditions, f"{path}.matchConditions")
+        if (conditions := hook.get("matchConditions")) and conditions not in stored:
+            where = f"{path}.matchConditions"
+            errors += expressions.condition_errors(conditions, where, has_params=False)
         if hook["name"] in seen:
             errors.append(duplicate(f"{path}.name", hook["name"]))
         seen.add(hook["name"])

@@ -9,13 +9,14 @@ ValidatingAdmissionPolicySpec v1 admissionregistration.k8s.io.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from certwright.kube.api.errors import FieldError, invalid, required
+from certwright.kube.api.errors import FieldError, duplicate, invalid, required, too_many
+from certwright.kube.api.naming import label_key_problems
 from certwright.kube.apiserver.cel import environment
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.model.objects import Json
@@ -24,6 +25,19 @@ _ALWAYS: Final = ("object", "oldObject", "request", "namespaceObject")
 _AUTHORIZER: Final = ("authorizer", "authorizer.requestResource")
 _VARIABLES: Final = "variables"
 _PARAMS: Final = "params"
+_OF_REQUEST: Final[Mapping[str, tuple[str, ...]]] = {
+    "request": (
+        "kind", "resource", "subResource", "requestKind", "requestResource", "requestSubResource", "name",
+        "namespace", "operation", "userInfo", "dryRun", "options",
+    ),
+    **dict.fromkeys(("request.kind", "request.requestKind"), ("group", "version", "kind")),
+    **dict.fromkeys(("request.resource", "request.requestResource"), ("group", "version", "resource")),
+    "request.userInfo": ("username", "uid", "groups", "extra"),
+}  # fmt: skip
+"""The fields of an AdmissionRequest that expressions may select."""
+_TYPED: Final = ("request", "namespaceObject")
+"""Variables whose fields have types in Kubernetes, and none here; so have those of a policy."""
+_MAX_CONDITIONS: Final = 64
 
 
 class Failed(Exception):
@@ -61,7 +75,7 @@ def check(
     """The errors of an expression: it is missing, does not compile, has another type, or uses a variable that
     is not one of `variables`.
 
-    A type that is known only when the expression is evaluated is accepted.
+    A type that is known only when the expression is evaluated is accepted where Kubernetes knows it before.
     """
     if not text.strip():
         return [required(path, "expression is not specified")]
@@ -71,10 +85,35 @@ def check(
         return [invalid(path, text, f"compilation failed: {error}")]
     if unknown := sorted(compiled.fields_of(_VARIABLES) - set(variables)):
         return [invalid(path, text, f"compilation failed: undefined field '{unknown[0]}'")]
-    if role.gives and compiled.gives not in ("dyn", *role.gives):
+    for name, fields in _OF_REQUEST.items():
+        if unknown := sorted(compiled.fields_of(name) - set(fields)):
+            return [invalid(path, text, f"compilation failed: undefined field '{unknown[0]}'")]
+    typed = role.has_variables or any(compiled.fields_of(name) for name in _TYPED)
+    unsure = compiled.gives == "dyn" and typed
+    if role.gives and compiled.gives not in role.gives and not unsure:
         expected = role.gives[0] if len(role.gives) == 1 else f"one of [{' '.join(role.gives)}]"
         return [invalid(path, text, f"must evaluate to {expected} but got {compiled.gives}")]
     return []
+
+
+def condition_errors(conditions: Sequence[Json], path: str, *, has_params: bool) -> list[FieldError]:
+    """The errors of the match conditions of a policy or of a webhook."""
+    if len(conditions) > _MAX_CONDITIONS:
+        return [too_many(path, len(conditions), _MAX_CONDITIONS)]
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, condition in enumerate(conditions):
+        at, name = f"{path}[{index}]", condition.get("name") or ""
+        if not name:
+            errors.append(required(f"{at}.name"))
+        elif name in seen:
+            errors.append(duplicate(f"{at}.name", name))
+        else:
+            errors += [invalid(f"{at}.name", name, problem) for problem in label_key_problems(name)]
+        seen.add(name)
+        expression = condition.get("expression") or ""
+        errors += check(expression, f"{at}.expression", CONDITION, has_params=has_params)
+    return errors
 
 
 class _Compiled(msgspec.Struct, frozen=True):

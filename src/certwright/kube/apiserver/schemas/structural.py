@@ -135,6 +135,19 @@ class Schema:
         fast_check = self._fast_status_check if part else self._fast_check
         return fast_check is not None and fast_check(value)
 
+    def complete(self, obj: dict[str, Any]) -> None:
+        """Default the status of an object that has none.
+
+        Kubernetes defaults what it reads from its store, where a new object has no status yet.
+        """
+        if "status" not in obj and self._defaults_status:
+            self._walk(obj, None, [])
+
+    @lazy_attribute
+    def _defaults_status(self) -> bool:
+        status = (self.openapi.get("properties") or {}).get("status") or {}
+        return b'"default"' in self._encoded and status.get("default") is not None
+
     def prune(self, obj: dict[str, Any]) -> None:
         """Prune `obj` in place, without a default."""
         self._prune(obj, None, [])

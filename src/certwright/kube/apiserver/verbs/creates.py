@@ -211,6 +211,8 @@ def _key(call: Call, meta: Json) -> Key:
 async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
     """Validate and store. Raises `AlreadyExists` where the name is taken, and what admission raises."""
     await backend.admission.validate(call, obj, None, operation="CREATE", is_long=is_long)
+    if call.definition.custom:
+        call.definition.schema.complete(obj)
     key = _key(call, obj["metadata"])
     if call.dry_run:
         if (there := await backend.store.latest(key)) is not None:

@@ -359,6 +359,8 @@ async def _store_update(
 ) -> Row:
     """Write `new` over `row`, or remove it when the last finalizer of a terminating object is removed."""
     definition = call.definition
+    if definition.custom:
+        definition.schema.complete(new)
     keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from certwright.kube.api.errors import Details, FieldError, Forbidden, invalid, required
+from certwright.kube.api.errors import Details, Forbidden
 from certwright.kube.apiserver.cel import authz, environment
 from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.meter import Meter
@@ -24,7 +24,7 @@ from certwright.kube.apiserver.model.objects import Json, decode_json, encode_js
 from certwright.kube.apiserver.webhooks.config import Hook
 from certwright.kube.util.http_messages import Identity
 
-_VARIABLES = ("object", "oldObject", "request", "authorizer", "authorizer.requestResource")
+_VARIABLES = ("object", "oldObject", "request", "namespaceObject", "authorizer", "authorizer.requestResource")
 _MAX_KEPT = 1000
 _ON_LOOP_S, _ASIDE_S = 0.025, 0.5
 """Seconds of processor time that the conditions of one webhook may take, on the event loop and beside it."""
@@ -60,6 +60,7 @@ class Conditions:
         # Once through JSON: an object may contain parts that are kept as bytes, which expressions cannot see.
         request = decode_json(encode_json(request))
         data = {"object": request["object"], "oldObject": request["oldObject"], "request": request}
+        data["namespaceObject"] = None  # declared, and without a value for webhooks
         errors: list[str] = []
         if hook.conditions and not self._all_match(hook, call, data, errors, seconds):
             return False
@@ -105,22 +106,6 @@ class Conditions:
         if type(value) is not bool:
             errors.append(f"expression '{expression}' resulted in error: the value is no boolean")
         return value
-
-
-def errors_of(conditions: Iterable[Json], path: str) -> list[FieldError]:
-    """The errors of a webhook's match conditions: expressions that do not compile."""
-    errors: list[FieldError] = []
-    for index, condition in enumerate(conditions):
-        expression = condition.get("expression", "")
-        at = f"{path}[{index}].expression"
-        if not expression.strip():
-            errors.append(required(at))
-            continue
-        try:
-            environment.Expression(expression, _VARIABLES)
-        except environment.CompileError as error:
-            errors.append(invalid(at, expression, f"compilation failed: {error}"))
-    return errors
 
 
 def _forbidden(call: Call, request: Json, errors: list[str]) -> Forbidden:
