@@ -360,3 +360,61 @@ async def what_was_wrong_before_may_stay(c: Caller) -> None:
             await c.patch(f"{path}/a?dryRun=All", {"spec": change})
         await c.patch(f"{path}/a", {"metadata": {"labels": {"a": "b"}}})
         await c.post(f"{path}?dryRun=All", {**body, "metadata": {"name": "b"}, "spec": spec})
+
+
+_LAMPS = crd(
+    "lamps",
+    an_object(
+        spec=an_object(n=INTEGER),
+        status={
+            **an_object(phase={"type": "string", "default": "Unknown"}, n=INTEGER, words=_list(STRING)),
+            "default": {"words": ["a"]},
+        },
+    ),
+    group="lamps.dev",
+    subresources={"status": {}},
+)
+
+
+@story
+async def a_status_that_is_missing_has_its_default(c: Caller) -> None:
+    async with defined(c, _LAMPS) as path:
+        lamp = {"apiVersion": "lamps.dev/v1", "kind": "Lamp", "metadata": {"name": "a"}, "spec": {"n": 1}}
+        await c.post(f"{path}?dryRun=All", lamp)
+        made = (await c.post(path, {**lamp, "status": {"n": 7}})).json
+        await c.get(f"{path}/a")
+        await c.get(f"{path}/a/status")
+        await c.get(path)
+        await c.put(f"{path}/a", {**made, "spec": {"n": 2}, "status": {}})
+        await c.patch(f"{path}/a/status", {"status": {"n": 5}})
+        await c.patch(f"{path}/a/status", {"status": None})
+        await c.get(f"{path}/a")
+        now = (await c.get(f"{path}/a", quiet=True)).json
+        await c.put(f"{path}/a/status", {name: part for name, part in now.items() if name != "status"})
+        await c.patch(f"{path}/a", {"spec": {"n": 3}})
+        await c.patch(
+            f"{path}/b?fieldManager=m", {**lamp, "metadata": {"name": "b"}, "status": {"n": 1}}, "apply"
+        )
+        await c.get(f"{path}/b")
+        applied = {
+            "apiVersion": "lamps.dev/v1",
+            "kind": "Lamp",
+            "metadata": {"name": "b"},
+            "status": {"n": 1},
+        }
+        await c.patch(f"{path}/b/status?fieldManager=m", applied, "apply")
+
+
+@story
+async def the_default_of_a_list_may_repeat_items(c: Caller) -> None:
+    keyed = {**an_object(k=STRING), "required": ["k"]}
+    for kind, items, given in (
+        ("set", STRING, ["a", "a"]),
+        ("map", keyed, [{"k": "a"}, {"k": "a"}]),
+        ("atomic", STRING, ["a", "a"]),
+    ):
+        keys = {"x-kubernetes-list-map-keys": ["k"]} if kind == "map" else {}
+        lists = _list(items, default=given, **{"x-kubernetes-list-type": kind}, **keys)
+        await c.post(
+            f"{CRDS}?dryRun=All", crd("lists", an_object(spec=an_object(l=lists)), group="lists.dev")
+        )

@@ -52,6 +52,8 @@ def _own_default_errors(path: str, schema: Schema) -> list[FieldError]:
         errors += [
             FieldError(_below(path, error.field), error.reason, error.detail)
             for error in value_errors[:MAX_CAUSES]
+            # As in Kubernetes, a set or map in a default may repeat items; each object then has an error.
+            if error.reason != "FieldValueDuplicate"
         ]
     return errors
 
