@@ -206,7 +206,6 @@ class ChallengeReconciler:
                 assert_never(step)
 
     async def _accept(self, known: Snapshot, work: Work, issuer: ResolvedIssuer) -> Facts:
-
         assert isinstance(work.stage, Visible)
         try:
             await issuer.client.run(authorizations.accept_challenge, known.challenge.spec.url)
@@ -219,7 +218,6 @@ class ChallengeReconciler:
         return known.facts
 
     async def _fetch(self, challenge: Challenge, work: Work, issuer: ResolvedIssuer) -> Authorization:
-
         now = self._now()
         self._memories.keep_work(challenge, dataclasses.replace(work, asked_at=now))
         answer = await issuer.client.run(authorizations.fetch_authorization, challenge.spec.authorization_url)

@@ -67,7 +67,7 @@ def _span(snapshot: Snapshot, facts: CertificateFacts, seed: str) -> _Span:
     end = chain.end_of(data.get(names.TLS_CERT_KEY, b""), data.get(names.CA_CERT_KEY, b""))
     if end is None or end >= facts.not_after or not snapshot.authority:
         return regular
-        # Otherwise it would outlive its CA, and be worthless from then on.
+    # It outlives its CA, and is worthless from the end of that on.
     ca = snapshot.authority[0]
     if _signed(ca, snapshot):
         # A renewal gives one that ends with this CA. So it is treated as if it ended then itself.
