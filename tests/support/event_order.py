@@ -1,9 +1,10 @@
 """The order in which one client receives the events of several watches.
 
-A pair is a Secret that is applied and a Certificate whose status is written after the answer to that, as
-cert-manager does it. The observer has one connection for each watch, as client-go has with HTTP/1.1. When the
-event of a Certificate arrives, it reads what the connections of the Secrets' watches hold by then: a pair is
-out of order on a watch where the Secret's event is not among that.
+A pair is a Secret that is applied, or in every second pair created, and a Certificate whose status is
+written after the answer to that, as cert-manager does it. The observer has one connection for each watch,
+as client-go has with HTTP/1.1. When the event of a Certificate arrives, it reads what the connections of
+the Secrets' watches hold by then: a pair is out of order on a watch where the Secret's event is not among
+that.
 
 The observer is a process of its own, so that the writers do not delay it: `python -m support.event_order`.
 """
@@ -163,8 +164,11 @@ def _write_pair(api: _Api, number: int, certificate: dict[str, Any]) -> None:
         "type": "kubernetes.io/tls",
         "data": {key: base64.b64encode(b"x" * 1200).decode() for key in ("tls.crt", "tls.key", "ca.crt")},
     }
-    query = "fieldManager=issuing&force=true"
-    api.send("PATCH", f"{path}/{name}?{query}", secret, "application/apply-patch+yaml")
+    if number % 2:
+        api.send("POST", path, secret)
+    else:
+        query = "fieldManager=issuing&force=true"
+        api.send("PATCH", f"{path}/{name}?{query}", secret, "application/apply-patch+yaml")
     ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": "Certificate is up to date"}
     ready["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     changed = certificate | {"status": {"revision": 1, "conditions": [ready]}}
