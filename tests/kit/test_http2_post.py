@@ -111,3 +111,12 @@ def test_an_exchange_that_breaks_off_is_an_error_without_the_servers_words(
 def test_a_padding_longer_than_the_frame_harms_nothing() -> None:
     assert outcome(frame(HEADERS, OK), frame(DATA, b"\xffx", PADDED | END)) == (200, b"")
     assert outcome(frame(HEADERS, OK), frame(DATA, b"", PADDED | END)) == (200, b"")
+
+
+@pytest.mark.parametrize("kind", [0, 4, 6, 99], ids=["empty data", "settings", "ping", "unknown"])
+def test_a_response_of_endless_frames_is_refused(kind: int) -> None:
+    exchange, frame = post(), bytes((0, 0, 0, kind, 0, 0, 0, 0, 1))
+    for _ in range(1_000):
+        exchange.receive(frame)
+    with pytest.raises(Http2Error, match="too many frames"):
+        exchange.receive(frame)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -13,7 +14,8 @@ import pytest
 import trustme
 
 from certwright.kit.https import HttpsClient
-from certwright.kit.outgoing import ServerTls, ServerUntrusted
+from certwright.kit.outgoing import ServerError, ServerTls, ServerUntrusted
+from support.hostile import hostile, repeating
 
 AUTHORITY = trustme.CA()
 _NAME_FIX = "name the server in the URL as its certificate does"
@@ -53,6 +55,36 @@ async def test_the_fix_fits_the_reason(port: int, host: str, ca: trustme.CA, rea
         await client.close()
     assert reason in str(raised.value)
     assert fix in str(raised.value)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+
+
+def zip_bomb() -> bytes:
+    """100 MB in 100 kB."""
+    packer = zlib.compressobj(wbits=31)
+    return b"".join(packer.compress(bytes(10**6)) for _ in range(100)) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        pytest.param(HEAD, b"a:b\r\n" * 1000, id="headers without end"),
+        pytest.param(HEAD + b"x: ", b"y" * 65536, id="a header without end"),
+        pytest.param(HEAD + b"content-encoding: gzip\r\n\r\n" + zip_bomb(), b"", id="a compressed body"),
+        pytest.param(HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\n", b"a:b\r\n" * 1000, id="trailers"),
+        pytest.param(HEAD + b"\r\n", b" " * 65536, id="a body without end"),
+    ],
+)
+async def test_an_answer_is_read_up_to_a_number_of_bytes(first: bytes, piece: bytes) -> None:
+    async with hostile(repeating(first, piece)) as (url, ca):
+        client = HttpsClient(ServerTls(ca_pem=ca), user_agent="test", trust_fix="", timeout_s=120)
+        try:
+            with pytest.raises(ServerError) as raised:
+                await client.send("GET", url)
+        finally:
+            await client.close()
+    assert "did not answer within" not in str(raised.value)
 
 
 async def test_a_cancelled_request_leaves_no_connection_when_the_client_is_closed() -> None:

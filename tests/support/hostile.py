@@ -47,6 +47,19 @@ async def not_http(writer: asyncio.StreamWriter) -> None:
     writer.close()
 
 
+def repeating(first: bytes, piece: bytes) -> Behaviour:
+    """A beginning, and then the same bytes without an end."""
+
+    async def repeat(writer: asyncio.StreamWriter) -> None:
+        writer.write(first)
+        while not writer.is_closing():
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    return repeat
+
+
 @asynccontextmanager
 async def hostile(behaviour: Behaviour) -> AsyncIterator[tuple[str, bytes]]:
     """The URL of a server, and its CA (PEM)."""

@@ -18,6 +18,8 @@ _ACK = _END_STREAM = 0x1
 _END_HEADERS, _PADDED, _PRIORITY = 0x4, 0x8, 0x20
 _ENABLE_PUSH, _INITIAL_WINDOW_SIZE = 2, 4
 _STREAM = 1
+_MOST_FRAMES: Final = 1_000
+"""Of a response: a server that sends empty frames without end would otherwise use its whole time."""
 _HEAD_BYTES = 9
 _PRIORITY_BYTES = 5
 _DEFAULT_WINDOW: Final = 65_535
@@ -45,6 +47,7 @@ class Post:
         assert len(body) <= _LONGEST_FRAME
         self._most = most
         self._received = bytearray()
+        self._left = _MOST_FRAMES
         self.status = OTHER_STATUS
         self.body = bytearray()
         self.is_complete = False
@@ -86,6 +89,9 @@ class Post:
             kind, flags, stream = received[3], received[4], int.from_bytes(received[5:_HEAD_BYTES])
             payload = bytes(received[_HEAD_BYTES:end])
             del received[:end]
+            self._left -= 1
+            if self._left < 0:
+                raise Http2Error("it sends too many frames")
             yield kind, flags, stream, payload
 
     def _handle(self, kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -96,7 +96,8 @@ class HttpsClient:
                 proxy=self._proxy(url),
                 server_hostname=self._server_name,
             ) as answer:
-                content = await answer.content.read(_LARGEST_BODY + 1)
+                # Not bytes, which each of a million small pieces would copy.
+                content = bytearray()
                 while len(content) <= _LARGEST_BODY and (more := await answer.content.read(_LARGEST_BODY)):
                     content += more
                 fields = tuple((name.lower(), value) for name, value in answer.headers.items())
@@ -105,7 +106,7 @@ class HttpsClient:
             raise self._converted(error, url) from error
         if len(content) > _LARGEST_BODY:
             raise ServerUnusable(f"{place_of(url)} answered with more than {_LARGEST_BODY // 2**20} MiB")
-        return HttpAnswer(status, fields, content)
+        return HttpAnswer(status, fields, bytes(content))
 
     async def close(self) -> None:
         """Close the connections."""

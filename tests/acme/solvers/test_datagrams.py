@@ -15,7 +15,7 @@ import dns.rcode
 import dns.rrset
 import pytest
 
-from certwright.acme.solvers.datagrams import exchange
+from certwright.acme.solvers.datagrams import LARGEST, TooLarge, exchange, exchange_tcp, parse_response
 from support.programs import free_port
 
 Answers = Callable[[dns.message.Message], list[bytes]]
@@ -127,6 +127,33 @@ async def test_an_answer_that_was_cut_is_asked_for_by_tcp(kind: str) -> None:
         async with server:
             response = await exchange(question(kind), "127.0.0.1", port, _PATIENCE_S)
     assert response.answer[0][0].to_text() == '"value"'
+
+
+def many_records(asked: dns.message.Message, count: int) -> bytes:
+    reply = dns.message.make_response(asked)
+    texts = [f'"{number}"' for number in range(count)]
+    reply.answer.append(dns.rrset.from_text_list("a.example.org.", 60, "IN", "TXT", texts))
+    return reply.to_wire(max_size=65535)
+
+
+async def test_a_response_is_not_parsed_beyond_a_size() -> None:
+    """A tenant's name servers answer as much as they like."""
+    asked = question()
+    assert len(parse_response(asked, many_records(asked, 800)).answer[0]) == 800
+    assert len(many_records(asked, 3000)) > 3 * LARGEST // 2
+    with pytest.raises(TooLarge, match="more bytes"):
+        parse_response(asked, many_records(asked, 3000))
+
+    async def by_tcp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(int.from_bytes(await reader.readexactly(2)))
+        writer.write((LARGEST + 1).to_bytes(2))
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(by_tcp, "127.0.0.1", 0)
+    async with server:
+        with pytest.raises(TooLarge, match="more bytes"):
+            await exchange_tcp(asked, "127.0.0.1", server.sockets[0].getsockname()[1], _PATIENCE_S)
 
 
 async def test_a_server_that_is_not_there_is_waited_for() -> None:

@@ -197,7 +197,7 @@ OTHER = dns.message.make_response(dns.message.make_query("other.example.org", "T
         (response(b""), "something that is not a complete DNS message"),
         (response(OTHER.to_wire()), "it answered another query"),
         (response(REFUSED.to_wire()), f"answered REFUSED for {NAME}"),
-        (response(b"x" * 70_000), "it answered with more than 65535 bytes"),
+        (response(b"x" * 70_000), "it answered with more than 16384 bytes"),
         (response(b"x", headers="Content-Encoding: gzip\r\n"), "it compresses its answer"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx", "its answer ended before it was complete"),
         (b"", "it closed the connection without an answer"),

@@ -14,8 +14,10 @@ from urllib.parse import urlsplit
 
 import dns.exception
 import dns.message
+import dns.query
 import h11
 
+from certwright.acme.solvers.datagrams import LARGEST, parse_response
 from certwright.kit.http2_post import ALPN, Http2Error, Post
 from certwright.kube.client.dial import ProxyFailed, dial, endpoint
 from certwright.kube.client.http1 import ClosedEarly, Connection, CutShort, NotHttp
@@ -25,8 +27,6 @@ from certwright.kube.util.tls import tls_context
 
 _TYPE: Final = "application/dns-message"
 _HEADERS: Final = (("content-type", _TYPE), ("accept", _TYPE))
-_LARGEST: Final = 65_535
-"""RFC 8484 §6: "the media type restricts the maximum size of the DNS message to 65535 bytes"."""
 _CONNECTIONS: Final = 16
 """Queries of one server at a time; further ones wait."""
 _ID_BYTES: Final = 2
@@ -59,12 +59,11 @@ class DohServer:
         async with self._free, asyncio.timeout(timeout_s):
             body = await self._body(bytes(_ID_BYTES) + wire[_ID_BYTES:])
         try:
-            answer = dns.message.from_wire(wire[:_ID_BYTES] + body[_ID_BYTES:], raise_on_truncation=True)
+            return parse_response(message, wire[:_ID_BYTES] + body[_ID_BYTES:])
+        except dns.query.BadResponse as error:
+            raise DohFailed("it answered another query") from error
         except dns.exception.DNSException as error:
             raise DohFailed("it answered with something that is not a complete DNS message") from error
-        if not message.is_response(answer):
-            raise DohFailed("it answered another query")
-        return answer
 
     async def _body(self, query: bytes) -> bytes:
         line = _Line()
@@ -84,7 +83,7 @@ class DohServer:
     async def _post(self, line: _Line, query: bytes) -> tuple[int, bytes]:
         authority, target = self._endpoint.authority, self._target
         if line.transport.get_extra_info("ssl_object").selected_alpn_protocol() == ALPN:
-            exchange = _Exchange(Post(authority, target, _HEADERS, query, most=_LARGEST))
+            exchange = _Exchange(Post(authority, target, _HEADERS, query, most=LARGEST))
             line.pass_to(exchange)
             return await exchange.response
         connection = Connection()
@@ -97,8 +96,8 @@ class DohServer:
         body = bytearray()
         while part := await connection.read():
             body += part
-            if len(body) > _LARGEST:
-                raise DohFailed(f"it answered with more than {_LARGEST} bytes")
+            if len(body) > LARGEST:
+                raise DohFailed(f"it answered with more than {LARGEST} bytes")
         return status, bytes(body)
 
     def _context(self) -> ssl.SSLContext:

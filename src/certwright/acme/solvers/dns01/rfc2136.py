@@ -7,7 +7,6 @@ import binascii
 from dataclasses import dataclass, field
 from typing import Final
 
-import dns.asyncquery
 import dns.exception
 import dns.message
 import dns.name
@@ -19,7 +18,7 @@ import dns.tsig
 import dns.update
 
 from certwright.acme.solvers.contract import SolverError, Task, Updating
-from certwright.acme.solvers.datagrams import exchange
+from certwright.acme.solvers.datagrams import exchange, exchange_tcp
 from certwright.acme.solvers.dns01.record import resolved_record, zone_of
 from certwright.acme.solvers.names import NameServers
 
@@ -136,7 +135,7 @@ class Rfc2136:
 
     async def _exchange(self, update: dns.update.UpdateMessage, address: str) -> dns.message.Message:
         if self._tcp:
-            return await dns.asyncquery.tcp(update, address, timeout=self._timeout_s, port=self._port)
+            return await exchange_tcp(update, address, self._port, self._timeout_s)
         # Safe to resend: adding or deleting a value twice has the effect of doing it once.
         return await exchange(update, address, self._port, self._timeout_s)
 
