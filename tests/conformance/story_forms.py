@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import json
 
-from conformance.kinds import CRDS, GAUGES_PATH, gauge, in_namespace, widget
+from conformance.kinds import CRDS, GAUGES_PATH, an_object, crd, gauge, in_namespace, widget
 from conformance.peers import Caller
 from conformance.stories import story
 from conformance.story_reads import PARTIAL, PARTIAL_LIST, TABLE, TABLE_BETA
+from conformance.story_schemas import defined
 
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 
@@ -272,3 +273,97 @@ async def paths_are_written_in_many_ways(c: Caller) -> None:
         "/apis/test.dev//widgets",
     ):
         await c.get(target)
+
+
+_PATHS = (
+    ".spec.list[-1:]", ".spec.list[0:2]", ".spec.list[:2]", ".spec.list[1:]", ".spec.list[0:]",
+    ".spec.list[0:4:2]", ".spec.list[::2]", ".spec.list[::-1]", ".spec.list[-2:-1]", ".spec.list[0,1]",
+    ".spec.list[5]", ".spec.list[-9]", ".spec.list[2:1]", ".spec.list[1:1]", ".spec.list[]",
+    ".spec.list[*]", ".spec.list[:]", ".spec.list[-1]", ".spec['list','map']", ".spec['map'].b", "..word",
+    ".spec..ok", ".spec.items..n", ".spec.map['a.b']", ".spec.map['a\\.b']", ".spec.map.a\\.b",
+    ".spec.items[?(@.type)].n", ".spec.list[?(@)]", ".spec.items[?(2==@.n)].type",
+    '.spec.items[?(@.type=="Ready")].n', ".spec.items[?(@.type=='Ready')].n",
+    '.spec.items[?(@.type == "Ready")].n', '.spec.items[?(@.type!="Ready")].n',
+    ".spec.items[?(@.n>1)].type", ".spec.items[?(@.n>=2)].type", ".spec.items[?(@.n<2)].type",
+    ".spec.items[?(@.n<=1)].type", '.spec.items[?(@.n=="1")].type', ".spec.items[?(@.ok==true)].type",
+    ".spec.items[?(@.ok<true)].type", ".spec.items[?(@.deep.x==1)].type", ".spec.items[?(@.missing)].n",
+    ".spec.items[?(@.type=='a)b')].n", ".spec.items[?(@.n[0])].n", ".spec.items[0].deep", ".spec.items",
+    ".spec.map", ".spec.word", ".spec.n", ".spec.f", ".spec.big", ".spec.small", ".spec.yes",
+    ".spec.none", ".spec.word[0]", ".spec.word.x", ".spec.word[*]", ".spec.n[*]", ".spec.missing[0]",
+    ".spec.list.a", ".", ".spec.", ".spec.[0]", ".spec .word", ".spec.word 5", ".spec.word true",
+    ".spec.word range", ".spec.word end", ".spec.word'x'", ".spec.word@", ".spec$.word", ".spec.list [0]",
+    ".spec.word}x", ".spec.items[0].deep.y.*", ".*.word", "...word", ".spec.when",
+    ".spec.items[?(@.n==1.0)].type", ".spec.items[?(@.f==1.5)].type",
+    '.spec.items[?(@.type=="\\u0052eady")].n', ".spec['word']", ".spec.html", ".spec.mid",
+    ".spec.items[?(@.type=='x' || @.n==1)].n", ".spec.list[+1]", ".spec.list[1:2:1]", ".spec.list[0:9]",
+    ".spec.list[-1:0]", ".spec.list[:-1]", ".spec.list[::0]", ".spec.list[0::3]", ".spec.list[0 , 1]",
+)  # fmt: skip
+_INVALID_PATHS = (
+    '.spec["word"]', ".spec.list[", ".spec.list[x]", ".spec.items[(@.length-1)]",
+    '.spec.items[?@.type=="Ready"]', ".spec.items[?(@.type", '.spec.items[?(@.a=="b" && @.c=="d")]',
+    ".spec....word", ".spec.word!", ".spec[' word ']x~", ".spec.list[--1]", ".spec.list[1:2:3:4]",
+    ".spec.items[?(@.n==)]", ".spec.items[?(@.n=='x)]", '.spec["a","b"]', ".spec.word\n",
+    ".spec.list[99999999999999999999]", ".spec.word'", ".spec.items[?(@.type=='\\q')]", ".spec.list[-]",
+)  # fmt: skip
+_CELLS_OF: tuple[dict[str, object], ...] = (
+    {},
+    {
+        "list": ["p", 2, None, {"b": "<x>", "a": 1.5}],
+        "map": {"b": "&", "a.b": "q", "a": {"b": "r"}, "a\u2028": 1},
+        "items": [
+            {"type": "Ready", "n": 1, "deep": {"z": 1, "y": [True]}},
+            {"type": "x", "n": 2, "ok": True, "f": 1.5},
+        ],
+        "html": {"a": "<&>"},
+        "when": "2020-01-01T00:00:00Z",
+    }
+    | {
+        "word": "w",
+        "n": 7,
+        "f": 1.5,
+        "big": 1e21,
+        "small": 1e-7,
+        "mid": 1234567.5,
+        "yes": True,
+        "none": None,
+    },
+    {"list": [], "map": {}, "items": {}, "word": "", "n": 0, "f": -0.5, "big": -1e300, "yes": False},
+    {"list": "text", "map": [1], "items": [1, "a", None, [2]], "word": {"x": 1}, "n": "5", "when": 5},
+    {"when": "x"},
+)
+
+
+@story
+async def printer_columns_show_what_their_paths_find(c: Caller) -> None:
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for number, kind in enumerate(("string", "integer", "number", "boolean", "date")):
+        paths = _PATHS if kind == "string" else _PATHS[44:60]
+        definition = crd("cells", an_object(spec=free), kind="Cell", group=f"cells{number}.dev")
+        definition["spec"]["versions"][0]["additionalPrinterColumns"] = [
+            {"name": f"C{index}", "type": kind, "jsonPath": path} for index, path in enumerate(paths)
+        ]
+        async with defined(c, definition) as cells:
+            for index, spec in enumerate(_CELLS_OF):
+                head = {
+                    "apiVersion": f"cells{number}.dev/v1",
+                    "kind": "Cell",
+                    "metadata": {"name": f"a{index}"},
+                }
+                await c.post(cells, {**head, "spec": spec}, quiet=True)
+            await c.get(cells, accept=TABLE)
+
+
+@story
+async def a_column_that_cannot_be_shown_is_left_out(c: Caller) -> None:
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for number, path in enumerate(_INVALID_PATHS):
+        definition = crd("cells", an_object(spec=free), kind="Cell", group=f"columns{number}.dev")
+        definition["spec"]["versions"][0]["additionalPrinterColumns"] = [
+            {"name": "A", "type": "string", "jsonPath": ".spec.word"},
+            {"name": "B", "type": "string", "jsonPath": path},
+            {"name": "C", "type": "string", "jsonPath": ".spec.word"},
+        ]
+        await c.post(f"{CRDS}?dryRun=All", definition)
+        if number < 3:
+            async with defined(c, definition) as cells:
+                await c.get(cells, accept=TABLE)

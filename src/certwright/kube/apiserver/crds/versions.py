@@ -21,7 +21,6 @@ from certwright.kube.apiserver.crds.sizes import MAX_COLUMNS, size_errors
 from certwright.kube.apiserver.crds.structural import structural_errors
 from certwright.kube.apiserver.crds.validations import rule_errors
 from certwright.kube.apiserver.model.definitions import Json
-from certwright.kube.util.jsonpath import compile_path
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
@@ -199,18 +198,9 @@ def _column_errors(path: str, column: Json) -> list[FieldError]:
     where, value = f"{path}.JSONPath", column["jsonPath"]
     if not value:
         errors.append(required(where))
-    elif problem := _simple_path_problem(value) or _not_a_path(value):
+    elif problem := _simple_path_problem(value):
         errors.append(invalid(where, value, problem))
     return errors
-
-
-def _not_a_path(path: str) -> str:
-    # Kubernetes reports this when it first shows such an object.
-    try:
-        compile_path(path)
-    except ValueError as error:
-        return str(error)
-    return ""
 
 
 def _selectable_errors(path: str, fields: Iterable[Json], schema: Mapping[str, Any]) -> list[FieldError]:

@@ -66,15 +66,22 @@ def is_as_kept(definition: ResourceDefinition, row: Row, obj: Json) -> bool:
     return kept == row.body or bool(decode_json(b"{%b}" % kept) == decode_json(b"{%b}" % row.body))
 
 
-_HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+_HTML = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
 
 
-def go_json(obj: Json) -> str:
-    """The JSON of an object as Go encodes a map, for messages that show it (Go `encoding/json`)."""
+def go_json(value: Any) -> str:
+    """The JSON of a value as Go encodes it: members sorted, safe in HTML (Go `encoding/json`)."""
+    return encode_sorted(value).decode().translate(_HTML)
+
+
+def go_json_of_object(obj: Json) -> str:
+    """The JSON of an object as Go encodes it, for messages that show it."""
     managed = obj["metadata"].get(MANAGED) if type(obj.get("metadata")) is dict else None
     if type(managed) is msgspec.Raw:
         obj = {**obj, "metadata": {**obj["metadata"], MANAGED: decode_json(managed)}}
-    return encode_sorted(obj).decode().translate(_HTML)
+    return go_json(obj)
 
 
 def with_managed_fields(obj: Json) -> Json:

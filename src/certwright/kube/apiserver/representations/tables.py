@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from certwright.kube.apiserver.model.definitions import Column, ResourceDefinition
+from certwright.kube.apiserver.model.objects import go_json
 from certwright.kube.apiserver.representations import ages
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.jsonpath import MISSING, compile_path
@@ -49,10 +51,14 @@ AGE = Column("Age", "string", age_cell, description="How long ago the object was
 def printer_columns(given: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     """The columns of a custom resource: its name, then those of `additionalPrinterColumns`, or its age.
 
-    Raises `ValueError` for an invalid path.
+    As in Kubernetes, a column with an invalid path is left out, and so are those after it.
     """
-    custom = tuple(_printer_column(column) for column in given)
-    return (NAME, *custom) if custom else (NAME, _printer_column(_DEFAULT_AGE))
+    columns = [NAME]
+    try:
+        columns += map(_printer_column, list(given) or [_DEFAULT_AGE])
+    except ValueError:
+        pass
+    return tuple(columns)
 
 
 _DEFAULT_AGE = {
@@ -95,16 +101,27 @@ def _show(value: Any, kind: str, now: float) -> Any:
         return ages.age(value, now) if isinstance(value, str) else None
     if kind == "boolean":
         return value
-    if isinstance(value, (int, float)):
-        return int(value) if kind == "integer" else value
-    return None
+    if isinstance(value, float) and kind == "integer":
+        # What Go makes of a larger number depends on the processor; this is amd64.
+        return int(value) if abs(value) < 2**63 else -(2**63)
+    return value if isinstance(value, (int, float)) else None
 
 
 def _text(value: Any) -> str:
+    """A value as Go prints it."""
     if isinstance(value, str):
         return value
-    # Go prints a missing value so.
-    return "<nil>" if value is None else _encode(value).decode()
+    if value is None:
+        return "<no value>"
+    return _go_float(value) if isinstance(value, float) else go_json(value)
+
+
+def _go_float(value: float) -> str:
+    """`%v` of Go: the shortest digits, with an exponent below 1e-4 and from 1e6 on."""
+    digits = len(Decimal(repr(value)).normalize().as_tuple().digits)
+    scientific = f"{value:.{digits - 1}e}"
+    is_plain = -4 <= int(scientific.partition("e")[2]) < 6
+    return repr(value).removesuffix(".0") if is_plain else scientific
 
 
 def render(

@@ -57,7 +57,7 @@ def _check_custom_type(call: Call, obj: Json, repeats: Sequence[str]) -> None:
             if bodies.field_validation(call) == "Ignore":
                 raise bodies.unreadable(call, definition.kind, definition.version, text)
             raise bodies.unrecognized(call, text)
-        shown = bodies.quotable(call, objects.go_json(obj))
+        shown = bodies.quotable(call, objects.go_json_of_object(obj))
         raise _refused(shown, detail.format(shown))
     meta = obj.get("metadata")
     name = str(meta.get("name", "")) if type(meta) is dict else ""
@@ -104,7 +104,7 @@ def refuse_patch(call: Call, text: str) -> ApiError:
 
 def refuse_patched(call: Call, patched: Json, text: str) -> ApiError:
     """The same, where the message can show the result of the patch."""
-    return _refused(bodies.quotable(call, objects.go_json(patched)), text)
+    return _refused(bodies.quotable(call, objects.go_json_of_object(patched)), text)
 
 
 def _refused(shown: str, text: str) -> Invalid:
