@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import socket
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -253,3 +255,32 @@ async def test_an_authenticated_connection_may_lie_idle(
         writer.write(head("GET", "/livez"))
         await reader.readuntil(b"\r\n\r\nok")
         other.transport.abort()
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize(
+    ("method", "is_closed"), [("PATCH", True), ("DELETE", True), ("POST", True), ("PATCH", False)]
+)
+async def test_a_write_whose_client_is_gone_is_not_carried_out_after_a_pause(
+    start_api: StartApi, tmp_path: Path, method: str, *, is_reset: bool, is_closed: bool
+) -> None:
+    async with served(start_api, tmp_path) as it:
+        await it.api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "c"}, "data": {"v": "new"}})
+        raw = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", it.face.port))
+        client = await asyncio.to_thread(it.tls().wrap_socket, raw, server_hostname="127.0.0.1")
+        target, name = (CONFIG_MAPS, "d") if method == "POST" else (f"{CONFIG_MAPS}/c", "c")
+        body = json.dumps({"metadata": {"name": name}, "data": {"v": "old"}}).encode()
+        patch = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        # The event loop stands still here, as in a process that was stopped.
+        client.sendall(head(method, target, content_type=patch, content_length=str(len(body))) + body)
+        if is_closed:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_reset, 0))
+            client.close()
+            await until(lambda: len(it.face.accepted) == 0)
+        else:
+            assert (await asyncio.to_thread(client.recv, 100)).startswith(b"HTTP/1.1 200")
+            client.close()
+        found = {
+            item["metadata"]["name"]: item["data"] for item in (await it.api.ok("GET", CONFIG_MAPS))["items"]
+        }
+        assert found == {"c": {"v": "new" if is_closed else "old"}}

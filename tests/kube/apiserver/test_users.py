@@ -243,12 +243,25 @@ async def test_a_token_speaks_for_its_account(api: Api) -> None:
     assert user_info["extra"]["authentication.kubernetes.io/credential-id"][0].startswith("JTI=")
 
 
-async def test_a_token_ends_with_its_time(api: Api) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "status"),
+    [
+        pytest.param(-61, 401, id="more than a minute before it begins"),
+        pytest.param(-59, 200, id="the clock of this server is less than a minute behind the issuer's"),
+        pytest.param(659, 200, id="less than a minute after its end"),
+        pytest.param(661, 401, id="more than a minute after its end"),
+    ],
+)
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_a_token_is_valid_in_its_time_with_a_minute_of_leeway(
+    api: Api, seconds: int, status: int, *, is_known: bool
+) -> None:
     await account(api)
     good = await token(api, expirationSeconds=600)
-    assert (await stranger(api, good)).status == 200
-    api.clock.set_now(api.clock.now() + timedelta(seconds=601))
-    assert (await stranger(api, good)).status == 401
+    if is_known and seconds > 0:
+        assert (await stranger(api, good)).status == 200
+    api.clock.set_now(api.clock.now() + timedelta(seconds=seconds))
+    assert (await stranger(api, good)).status == status
 
 
 async def test_a_token_ends_with_its_account(api: Api) -> None:

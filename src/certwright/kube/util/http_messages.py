@@ -32,6 +32,9 @@ class Caller(Protocol):
         """Record the flow of the connection: its user, or the ServiceAccounts of a namespace. Raises
         `resources.errors.ApiError`: the flow, or all together, have too many connections."""
 
+    def is_closed(self) -> bool:
+        """Whether the client has closed it."""
+
 
 class Request(msgspec.Struct):
     """A request.

@@ -49,6 +49,9 @@ _ABOUT = "kubernetes.io"  # the claim
 _EXTRA = "authentication.kubernetes.io/"
 _SHORTEST_S, _DEFAULT_S, _LONGEST_S = 600, 3600, 1 << 32
 _KEPT = 4096
+_LEEWAY_S = 60
+"""RFC 7519 §4.1.4: "Implementers MAY provide for some small leeway, usually no more than a few minutes, to
+account for clock skew." Another server may have issued the token; go-jose's default, and so Kubernetes'."""
 
 
 class _BoundTo(msgspec.Struct, rename="camel"):
@@ -123,7 +126,7 @@ class ServiceAccounts:
         """The identity of a token, and its audiences; None when it is not valid."""
         key = digest(token)
         known = self._known.get(key) or await self._verify(token, key)
-        if known is None or self._backend.clock.now().timestamp() >= known.until:
+        if known is None or self._backend.clock.now().timestamp() >= known.until + _LEEWAY_S:
             return None
         return known.identity, known.audiences
 
@@ -134,7 +137,7 @@ class ServiceAccounts:
         verified = self._read(claims) if claims is not None else None
         if verified is None or claims is None:
             return None
-        if self._backend.clock.now().timestamp() < claims.get("nbf", 0):
+        if self._backend.clock.now().timestamp() < claims.get("nbf", 0) - _LEEWAY_S:
             return None
         if len(self._known) >= _KEPT:
             self._known.clear()

@@ -73,14 +73,15 @@ def limits_within_files(limits: ConnectionLimits) -> ConnectionLimits:
 
 
 class Connection:
-    """One accepted socket. `close` ends it, also during its handshake."""
+    """One accepted socket. `close` ends it, also during its handshake; `is_closed`: whether it has ended."""
 
-    __slots__ = ("_table", "address", "close", "flow", "is_privileged")
+    __slots__ = ("_table", "address", "close", "flow", "is_closed", "is_privileged")
 
     def __init__(self, table: Connections, address: str, close: Callable[[], None]) -> None:
         self._table = table
         self.address = address
         self.close = close
+        self.is_closed: Callable[[], bool] = lambda: False
         self.flow = ""
         self.is_privileged = False
 

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 import re
+import select
 from collections import deque
 from dataclasses import dataclass
 from typing import cast
@@ -51,6 +52,8 @@ LINGER_S = 0.5
 UNIDENTIFIED_S = 10.0
 """Seconds that a connection without an authenticated request may be idle, and the limit for the header
 fields of its request."""
+_CLOSED = getattr(select, "POLLRDHUP", 0)
+"""The peer has closed its half of the connection (Linux); beside it `poll` reports both halves and errors."""
 _TIMER_S = 1e-3  # resolution of the loop's timers
 
 
@@ -127,6 +130,7 @@ class HttpProtocol(Sender):
         self._traffic.connections.add(self)
         if self._connection is not None:
             self._connection.close = self.abort
+            self._connection.is_closed = self.is_closed
         self._expect(self._patience(HEADER_S))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause does not matter
@@ -153,6 +157,14 @@ class HttpProtocol(Sender):
         if self._task is not None:
             self._task.cancel()
         self.transport.abort()
+
+    def is_closed(self) -> bool:
+        """Whether the client has closed the connection, also if the event loop has not read that yet."""
+        if self.transport.is_closing():
+            return True
+        poll = select.poll()
+        poll.register(self.transport.get_extra_info("socket"), _CLOSED)
+        return bool(poll.poll(0))
 
     def _patience(self, seconds: float) -> float:
         """`seconds`, or fewer where no request on the connection has been authenticated."""

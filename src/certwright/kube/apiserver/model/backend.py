@@ -17,6 +17,7 @@ from certwright.kube.api.errors import (
     Details,
     MethodNotAllowed,
     NotFound,
+    Unavailable,
     invalid_object,
 )
 from certwright.kube.api.errors import not_supported as unsupported_value
@@ -273,6 +274,14 @@ class Call:
     def key(self) -> Key:
         """The key of the named object."""
         return Key(self.definition.bucket, self.route.namespace, self.route.name)
+
+    def require_client(self) -> None:
+        """Raise `Unavailable` if the client has closed the connection; called before a write.
+
+        Without this check a process that stood still would carry out requests that their clients have given
+        up, over newer writes at other servers."""
+        if self.request.caller is not None and self.request.caller.is_closed():
+            raise Unavailable("the client has closed the connection")
 
     @property
     def dry_run(self) -> bool:

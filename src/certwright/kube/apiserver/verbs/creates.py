@@ -222,6 +222,7 @@ async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) 
         # An apply that creates may name the revision of a deleted object.
         raise ApiError("resourceVersion should not be set on objects to be created")
     columns = await offload.run(objects.columns, obj) if is_long else objects.columns(obj)
+    call.require_client()
     try:
         return await backend.put(call.definition, key, columns, previous=None)
     except Exists as error:

@@ -269,6 +269,7 @@ async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOpt
     await backend.admission.deleting(call, row)
     if options.dry_run:
         return _as_if_deleted(backend, definition, row, options.policy)
+    call.require_client()
     return await remove(backend, definition, row, options.policy)
 
 

@@ -370,6 +370,7 @@ async def _store_update(
         # Uncommitted state must not be shown, so it is written again, and the commit awaited.
         if committed is not None and committed.revision == row.revision:
             return row
+    call.require_client()
     if is_released(new):
         # The change that removes the last finalizer is never stored: watchers see the object as it was, and
         # the answer shows the change at the revision that it was made on.
