@@ -47,13 +47,28 @@ async def test_an_etcd_that_is_full_is_seen_before_and_named_when_it_refuses(
         assert (store.usage.quota, store.usage.warning) == (4 * MIB, "")
         with pytest.raises(Full, match=r"is full .*raise its --quota-backend-bytes"):
             await fill(store, map(str, range(10)))
+        # Before the next measurement.
+        assert "NOSPACE alarm is active" in store.usage.warning
+        assert "NOSPACE alarm is active" in caplog.text
         await store._quota.measure()
+        assert "NOSPACE alarm is active" in store.usage.warning
         expected = "of the 4 MB that its quota allows; at the quota of one member all refuse writes"
         assert expected in store.usage.warning
         assert expected in caplog.text
         answer = await Health(store).respond("/readyz", "verbose")
         assert answer is not None
         assert f"warn: {store.usage.warning}" in answer.body.decode()
+        await store.close()
+
+
+async def test_a_full_etcd_with_another_quota_than_the_flag_is_named(tmp_path: Path) -> None:
+    with running_etcd(tmp_path, flags=(f"--quota-backend-bytes={4 * MIB}",)) as etcd:
+        store = await open_etcd(at(etcd.member), compact_every_s=0)
+        with pytest.raises(Full):
+            await fill(store, map(str, range(10)))
+        await store._quota.measure()
+        assert store.usage is not None
+        assert "--etcd-quota-backend-bytes here is wrong" in store.usage.warning
         await store.close()
 
 

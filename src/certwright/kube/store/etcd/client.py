@@ -114,6 +114,8 @@ class EtcdClient:
         """Why this etcd is not used any more."""
         self.on_lost: Callable[[Lost], None] = lambda _: None
         """Called once, when it is lost."""
+        self.on_full: Callable[[], None] = lambda: None
+        """Called when it has refused a write because it is full."""
         self._cluster = self._revision = 0
         self._streams = True  # whether watches work without gRPC's library
         self._given_up = False  # no member has answered since a call waited in vain
@@ -343,6 +345,7 @@ class EtcdClient:
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in text:
                 return TooLarge(f"etcd takes no request of this size ({text}); see its --max-request-bytes")
             case grpc.StatusCode.RESOURCE_EXHAUSTED if "space exceeded" in text:
+                self.on_full()
                 return Full(
                     f"etcd at {self._access} is full ({text}): raise its --quota-backend-bytes, or compact"
                     " and defragment it; then disarm the alarm"

@@ -27,6 +27,10 @@ _EVERY_S = 60.0
 _TIMEOUT_S = 5.0
 _WARN_FROM = 0.8
 _MB = 1e6
+_ALARM = (
+    "etcd's NOSPACE alarm is active, and all writes are refused: compact and defragment each member, or raise"
+    " etcd's --quota-backend-bytes; then run `etcdctl alarm disarm`"
+)
 
 
 class QuotaWatch:
@@ -38,6 +42,9 @@ class QuotaWatch:
         self._clients = clients
         self._quota_bytes = quota_bytes
         self._warned = False
+        self._is_full = False
+        for client in clients:
+            client.on_full = self._report_full
         self.usage: Usage | None = None
         """The last measurement."""
 
@@ -50,26 +57,40 @@ class QuotaWatch:
                 _log.debug("the size of etcd's database was not measured: %s", error)
             await asyncio.sleep(_EVERY_S)
 
+    def _report_full(self) -> None:
+        """A write was refused: show the alarm before the next measurement."""
+        if not self._is_full:
+            self._is_full = True
+            _log.warning("%s", _ALARM)
+            if self.usage is not None:
+                self.usage = self.usage._replace(warning=_ALARM)
+
     async def measure(self) -> None:
         """Measure now; one log line reports that the quota is nearly used up. Raises `Unavailable`."""
         calls = (client.call_each(STATUS, StatusRequest(), _TIMEOUT_S) for client in self._clients)
         statuses = list(chain.from_iterable(await asyncio.gather(*calls)))
-        is_full = any("NOSPACE" in alarm for _, status in statuses for alarm in status.errors)
-        usages = [self._usage(member, status, is_full=is_full) for member, status in statuses]
+        self._is_full = any("NOSPACE" in alarm for _, status in statuses for alarm in status.errors)
+        usages = [self._usage(member, status) for member, status in statuses]
         self.usage = usage = max(usages, key=lambda member_usage: member_usage.size / member_usage.quota)
         if usage.warning and not self._warned:
             _log.warning("%s", usage.warning)
         self._warned = bool(usage.warning)
 
-    def _usage(self, member: str, status: Any, *, is_full: bool) -> Usage:
+    def _usage(self, member: str, status: Any) -> Usage:
         quota, size, in_use = status.db_size_quota or self._quota_bytes, status.db_size, status.db_size_in_use
-        is_short = is_full or size >= _WARN_FROM * quota
-        return Usage(size, in_use, quota, _warning(member, size, in_use, quota) if is_short else "")
-
-
-def _warning(member: str, size: int, in_use: int, quota: int) -> str:
-    return (
-        f"etcd's database at {member} has {size / _MB:,.0f} MB ({in_use / _MB:,.0f} MB in use) of the"
-        f" {quota / _MB:,.0f} MB that its quota allows; at the quota of one member all refuse writes:"
-        " defragment each member, or raise etcd's --quota-backend-bytes (and --etcd-quota-backend-bytes here)"
-    )
+        warnings = []
+        if self._is_full:
+            warnings.append(_ALARM)
+        if self._is_full or size >= _WARN_FROM * quota:
+            warnings.append(
+                f"etcd's database at {member} has {size / _MB:,.0f} MB ({in_use / _MB:,.0f} MB in use) of the"
+                f" {quota / _MB:,.0f} MB that its quota allows; at the quota of one member all refuse writes:"
+                " defragment each member, or raise etcd's --quota-backend-bytes (and"
+                " --etcd-quota-backend-bytes here)"
+            )
+        if self._is_full and size < _WARN_FROM * quota and not status.db_size_quota:
+            warnings.append(
+                "if etcd's --quota-backend-bytes is another quota than that, --etcd-quota-backend-bytes here"
+                " is wrong"
+            )
+        return Usage(size, in_use, quota, "; ".join(warnings))
