@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from certwright.kit.outgoing import quote
+from certwright.kube.util.decoders import UNDECODABLE
 
 _PREFIX: Final = "urn:ietf:params:acme:error:"
 _MEDIA_TYPE: Final = "application/problem+json"
@@ -170,7 +171,7 @@ def read_problem(body: bytes, status: int, *, media_type: str) -> Problem | None
     """
     try:
         document = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return None
     if not isinstance(document, dict) or not ({"type", "detail", "title"} & document.keys()):
         return None

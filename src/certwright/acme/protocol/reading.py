@@ -14,6 +14,7 @@ import msgspec
 from certwright.acme.protocol.errors import NotAcme
 from certwright.acme.protocol.messages import Response
 from certwright.kit.outgoing import place_of
+from certwright.kube.util.decoders import UNDECODABLE
 
 Json = dict[str, Any]
 
@@ -24,7 +25,7 @@ def read_object(response: Response, what: str) -> Json:
     """The JSON object in a response. Raises `NotAcme` with a sentence that names `what` was expected."""
     try:
         content = msgspec.json.decode(response.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         content = None
     if not isinstance(content, dict):
         # Nothing of the body: it may be an internal page, and tenants read this message.

@@ -25,7 +25,7 @@ from certwright.kit.aws.service import AwsEndpoint
 from certwright.kit.aws.signature import AwsCredentials
 from certwright.kit.aws.sts import SESSION_NAME, WebIdentity
 from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 _HTTP: Final = ServerRules(allow_http=True)
 _METADATA: Final = "http://169.254.169.254"
@@ -169,7 +169,7 @@ def _line(answer: HttpAnswer, place: str) -> str:
 def _keys(answer: HttpAnswer, place: str) -> AwsCredentials:
     try:
         keys = json_decoder(_Keys).decode(answer.body)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         # The reason could quote a key.
         keys = None
     if keys is None or keys.expiration.tzinfo is None:

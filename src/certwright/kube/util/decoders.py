@@ -10,11 +10,14 @@ elsewhere.
 from __future__ import annotations
 
 from threading import RLock
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 import msgspec
 
 T = TypeVar("T")
+
+UNDECODABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding the bytes of others raises: not of the type, not UTF-8, nested too deeply."""
 
 # Reentrant: building may import a module that creates its own decoders.
 _lock = RLock()
@@ -53,7 +56,7 @@ def decoded_or_none(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.R
     of the error to the decoder of the whole object."""
     try:
         return decoder.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNDECODABLE:
         return None
 
 

@@ -19,7 +19,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.kit.outgoing import HTTPS_ONLY, HttpAnswer, ServerError, ServerRules, quote
 from certwright.kit.retry_after import parse_retry_after
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class HostApi:
         """The JSON of an answer in this shape. Raises `SolverError`."""
         try:
             return json_decoder(shape).decode(answer.body)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise SolverError(
                 f"{self.provider} did not answer as documented when asked to {what}: {quote(str(error), 200)}"
             ) from error

@@ -25,7 +25,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.acme.solvers.dns01.hosts.tokens import TokenCache
 from certwright.kit.outgoing import HttpAnswer
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 _TTL_S: Final = 60
 # Azure's limit of records in a set.
@@ -175,7 +175,7 @@ class Azure(DnsHost):
 def _answer(answer: HttpAnswer) -> _Failure:
     try:
         body = json_decoder(_Answer).decode(answer.body)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return _Failure()
     return body.error if body.error.code else _Failure(body.code, body.message)
 

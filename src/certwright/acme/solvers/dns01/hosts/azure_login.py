@@ -16,7 +16,7 @@ from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.tokens import AccessToken
 from certwright.kit.outgoing import HttpAnswer, ServerRules
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 METADATA: Final = Endpoint("http://169.254.169.254", ServerRules(allow_http=True))
 """The instance metadata service, a link-local address of each machine in Azure."""
@@ -129,7 +129,7 @@ def _token(api: HostApi, answer: HttpAnswer, what: str, outside: Outside) -> Acc
 def _reason(answer: HttpAnswer) -> str:
     try:
         failure = json_decoder(_Failure).decode(answer.body)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ""
     # The lines after the first are trace IDs.
     described = failure.error_description.splitlines()[:1]

@@ -28,7 +28,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 from certwright.acme.solvers.dns01.hosts.google_login import GoogleLogin
 from certwright.acme.solvers.dns01.hosts.tokens import TokenCache
 from certwright.kit.outgoing import HttpAnswer
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 ENDPOINT: Final = Endpoint("https://dns.googleapis.com")
 _TTL_S: Final = 60
@@ -223,5 +223,5 @@ def _quoted(value: str) -> str:
 def _reason(answer: HttpAnswer) -> str:
     try:
         return json_decoder(_Failure).decode(answer.body).error.message
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ""

@@ -23,7 +23,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     ZoneGone,
 )
 from certwright.kit.outgoing import HttpAnswer
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 from certwright.kube.util.lru import Lru
 
 ENDPOINT: Final = Endpoint("https://api.cloudflare.com/client/v4")
@@ -188,7 +188,7 @@ def _records(zone: HostedZone) -> str:
 def _errors(answer: HttpAnswer) -> list[_Error]:
     try:
         return json_decoder(_Failure).decode(answer.body).errors
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return []
 
 

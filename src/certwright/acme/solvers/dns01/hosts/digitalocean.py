@@ -22,7 +22,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     ZoneGone,
 )
 from certwright.kit.outgoing import HttpAnswer
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 ENDPOINT: Final = Endpoint("https://api.digitalocean.com/v2")
 _TTL_S: Final = 30
@@ -145,5 +145,5 @@ def _records(zone: HostedZone) -> str:
 def _reason(answer: HttpAnswer) -> str:
     try:
         return json_decoder(_Failure).decode(answer.body).message
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ""

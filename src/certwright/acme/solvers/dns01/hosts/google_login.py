@@ -20,7 +20,7 @@ from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.tokens import AccessToken
 from certwright.kit.outgoing import HttpAnswer, ServerRules
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 from certwright.pki.errors import BadKey
 from certwright.pki.keys import load_private_key
 
@@ -134,6 +134,6 @@ def _encoded(data: bytes) -> str:
 def _reason(answer: HttpAnswer) -> str:
     try:
         failure = json_decoder(_Failure).decode(answer.body)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ""
     return f"{failure.error}: {failure.error_description}" if failure.error_description else failure.error

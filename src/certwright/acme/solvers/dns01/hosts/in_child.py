@@ -26,7 +26,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.kit.outgoing import quote
 from certwright.kit.retry_after import parse_retry_after
-from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 from certwright.kube.util.programs import last_words
 
 _MODULE: Final = "certwright.acme.solvers.dns01.child"
@@ -176,7 +176,7 @@ class ChildHost(DnsHost):
             raise Throttled(message, self._now() + DEFAULT_PAUSE) from None
         try:
             return json_decoder(Answer).decode(text)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             raise SolverError(
                 f"{failed}: its process ended with status {process.returncode} and without an answer"
             ) from None
