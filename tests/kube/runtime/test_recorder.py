@@ -234,30 +234,12 @@ async def test_when_the_rush_is_over_events_are_written_at_once(scene: Scene) ->
     assert len(scene.server.requests) == 100
 
 
-async def test_few_are_written_at_a_time_and_more_where_many_wait(scene: Scene) -> None:
-    scene.server.gate.clear()
-    record(scene, 100)
-    await turns()
-    few = len(scene.server.requests)
-    record(scene, 4_000)
-    await turns()
-    many = len(scene.server.requests)
-    assert 0 < few < 4 < many
-    flushing = asyncio.create_task(scene.recorder.flush())
-    await turns()
-    assert len(scene.server.requests) > many
-    scene.server.gate.set()
-    await flushing
-    assert len(scene.server.requests) == 4_100
-
-
-async def test_where_thousands_wait_they_wait_for_nothing(scene: Scene) -> None:
+async def test_a_loop_that_is_never_idle_builds_no_backlog(scene: Scene) -> None:
     async with busy(scene.clock):
-        record(scene, recorder_module._MANY + 100)
-        await turns(10)
-        assert scene.server.requests
-        await busy_for(timedelta(seconds=4))
-        assert len(scene.server.requests) < recorder_module._MANY
+        for second in range(12):
+            record(scene, 200)
+            await busy_for(timedelta(seconds=1))
+            assert len(scene.server.requests) >= 200 * (second - 5)
 
 
 async def test_a_flush_waits_for_no_idle_moment(scene: Scene) -> None:

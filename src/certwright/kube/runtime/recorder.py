@@ -1,9 +1,10 @@
 """Event recorder: Events on objects, for people to read in `kubectl describe`.
 
 Events are written in the background and delay no caller: when the program is idle, or some seconds later at
-the latest; and a few at a time, since a rate limit may apply to the client; concurrency grows with the
-backlog. Each object's Events are written in the order in which they were recorded; those of different objects
-concurrently. Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
+the latest. A rate limit of the client admits work in progress before them. Each object's Events are written
+in the order in which they were recorded; those of different objects concurrently.
+
+Source: Kubernetes API reference, Event v1 core; client-go `tools/record`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import asyncio
 import logging
 import secrets
 import zlib
-from collections import deque
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
@@ -23,7 +23,9 @@ from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import Object, ObjectMeta
 from certwright.kube.client.rest import Client
+from certwright.kube.client.throttle import REQUEST_RANK
 from certwright.kube.runtime.idle_priority import AT_MOST_S, IdleTurns
+from certwright.kube.runtime.queue import STAGE
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.ids import bounded_name
 from certwright.kube.util.lru import Lru
@@ -39,14 +41,11 @@ SAME_WITHIN = timedelta(minutes=10)
 # events.k8s.io/v1 allows a note of 1 kB; the same limit is applied to core/v1.
 _MESSAGE_BYTES = 1024
 _NAME_BYTES = 253
+# The backlog limit: more events take memory, and would be lost in the end.
 _WAITING = 10_000
 _REMEMBERED = 4096
+# The number of concurrent writes.
 _LANES = 32
-# The backlog limit: more events take memory, and would be lost in the end.
-_MANY = 5_000
-# The number of concurrent writes, and the backlog per additional write.
-_FEW = 2
-_ONE_MORE = 500
 
 
 class _What(NamedTuple):
@@ -93,9 +92,7 @@ class Recorder:
         self._idle = idle or IdleTurns(clock)
         self._lanes: list[asyncio.Queue[_Sighting]] = [asyncio.Queue() for _ in range(_LANES)]
         self._waiting = 0
-        self._writing = 0
         self._is_hurried = False
-        self._turns: deque[asyncio.Future[None]] = deque()
         self._written: Lru[_What, _Written] = Lru(_REMEMBERED)
         self._tasks: TaskSet | None = None
         self.dropped = 0
@@ -118,7 +115,6 @@ class Recorder:
         self._waiting += 1
         due = self._clock.monotonic() + AT_MOST_S
         self._lanes[lane].put_nowait(_Sighting(what, meta.resource_version, self._clock.now(), due))
-        self._give_turns()
         if self._tasks is None:
             self._start()
 
@@ -126,7 +122,6 @@ class Recorder:
         """Return when everything recorded so far was written or dropped; these writes do not wait for idle
         turns."""
         self._is_hurried = True
-        self._give_turns()
         self._idle.hurry()
         try:
             for lane in self._lanes:
@@ -139,8 +134,6 @@ class Recorder:
         if self._tasks is not None:
             await self._tasks.close()
             self._tasks = None
-            self._turns.clear()
-            self._writing = 0
 
     def _start(self) -> None:
         self._tasks = TaskSet()
@@ -148,41 +141,20 @@ class Recorder:
             self._tasks.start(self._write_all(lane), name=f"events {number}")
 
     async def _write_all(self, lane: asyncio.Queue[_Sighting]) -> None:
+        # Not the rank of the work that has recorded the first event.
+        REQUEST_RANK.set(STAGE)
         while True:
             sighting = await lane.get()
-            await self._turn()
             try:
-                await self._moment(sighting)
+                if not self._is_hurried:
+                    await self._idle.wait(at_most_s=sighting.due - self._clock.monotonic())
                 await self._write(sighting)
             except Exception as error:
                 # Also a malformed response: the next event is tried nevertheless.
                 self._drop(str(error) or type(error).__name__)
             finally:
                 self._waiting -= 1
-                self._writing -= 1
-                self._give_turns()
                 lane.task_done()
-
-    async def _turn(self) -> None:
-        """Return when one more write may start."""
-        turn = asyncio.get_running_loop().create_future()
-        self._turns.append(turn)
-        self._give_turns()
-        await turn
-
-    def _give_turns(self) -> None:
-        most = _LANES if self._is_hurried else _FEW + self._waiting // _ONE_MORE
-        while self._turns and self._writing < most:
-            turn = self._turns.popleft()
-            # A cancelled waiter has left.
-            if not turn.done():
-                turn.set_result(None)
-                self._writing += 1
-
-    async def _moment(self, sighting: _Sighting) -> None:
-        """Return when the loop is idle, or the event has waited long enough."""
-        if not self._is_hurried and self._waiting < _MANY:
-            await self._idle.wait(at_most_s=sighting.due - self._clock.monotonic())
 
     def _drop(self, why: str) -> None:
         self.dropped += 1
