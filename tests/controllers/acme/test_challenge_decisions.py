@@ -135,7 +135,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         known(Facts(issuer=Wait("no ACME", is_final=True))),
         Settle(state="errored", reason="no ACME"),
     ),
-    "a failed Order ends it": (known(Facts(order_ended="ended")), Settle(reason="ended")),
+    "a failed Order ends it": (known(Facts(order_ended="ended")), Settle(state="errored", reason="ended")),
     "a failed Order ends one whose proof is presented": (
         known(Facts(order_ended="ended"), work(SHOWING)),
         RemoveProof(),

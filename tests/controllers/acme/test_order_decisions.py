@@ -58,7 +58,7 @@ from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.requests.departures import Departure
 from certwright.issuers.contract import IssuerView
-from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.pki import keys, signing
 from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrFacts, CsrPlan, build_csr, read_csr
@@ -106,6 +106,16 @@ PENDING = OrderStatus(
     authorizations=(READ,),
     state="pending",
 )
+EXPIRED = msgspec.structs.replace(
+    PENDING,
+    authorizations=(
+        ACMEAuthorization(
+            url="https://ca.example/authz/2", identifier="a.example.org", initial_state="expired"
+        ),
+    ),
+)
+GONE = "the server calls the order invalid: a.example.org is expired"
+SUPERSEDED = {names.ACME_SUPERSEDED: "true"}
 UNREAD = msgspec.structs.replace(PENDING, authorizations=(ACMEAuthorization(url=READ.url),))
 
 HERE = SERVER + ACCOUNT
@@ -135,9 +145,11 @@ def known(
     return Snapshot(order=order, memory=current or memory(), now=NOW, began_at=NOW - MINUTE, facts=facts)
 
 
-def placed(facts: Facts, stage: Stage | None = None, **changes: Any) -> Snapshot:
+def placed(
+    facts: Facts, stage: Stage | None = None, *, status: OrderStatus = PENDING, **changes: Any
+) -> Snapshot:
     """A snapshot of an Order that is placed."""
-    return known(facts, memory(stage or Placed(), **changes), status=PENDING)
+    return known(facts, memory(stage or Placed(), **changes), status=status)
 
 
 def at_ca(status: str, **changes: Any) -> ServerOrder:
@@ -361,7 +373,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     "all are proven": (placed(PROVEN), Finalize(Placed(is_ready=True))),
     "it is valid immediately": (
         placed(replace(PROVEN, finalized=VALID), Placed(is_ready=True)),
-        Download("https://ca.example/cert/1"),
+        Download("https://ca.example/cert/1", Finalizing(NOW, polls=0)),
     ),
     "it is being processed": (
         placed(replace(PROVEN, finalized=at_ca("processing")), Placed(is_ready=True), failures=2),
@@ -373,7 +385,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     # Finalizing.
     "it is polled": (placed(RESUMED, POLLED), PollOrder()),
-    "it is processed": (placed(replace(RESUMED, current=VALID), POLLED), Download(VALID.certificate)),
+    "it is processed": (placed(replace(RESUMED, current=VALID), POLLED), Download(VALID.certificate, POLLED)),
     "it is valid without a certificate": (
         placed(replace(RESUMED, current=at_ca("valid")), POLLED),
         Rest(
@@ -391,7 +403,44 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "it has become invalid": (
         placed(replace(RESUMED, current=at_ca("invalid")), POLLED),
-        Fail("invalid", "the server calls the order invalid"),
+        ReadAuthorizations(UNREAD),
+    ),
+    "an authorization has expired since": (
+        placed(replace(RESUMED, current=at_ca("invalid"), is_described=True), POLLED, status=EXPIRED),
+        Fail("errored", f"{GONE}; another Order takes its place", SUPERSEDED),
+    ),
+    "it has, in the second order of a day": (
+        placed(
+            replace(RESUMED, current=at_ca("invalid"), is_described=True, superseded=1),
+            POLLED,
+            status=EXPIRED,
+        ),
+        Fail("invalid", GONE),
+    ),
+    "the CA has lost it": (
+        placed(failing(refused("malformed", status=404))),
+        Fail(
+            "errored",
+            "no [malformed]; another Order takes its place",
+            {names.ACME_PROBLEM: "malformed", **SUPERSEDED},
+            True,
+        ),
+    ),
+    "the CA asks for a name that it did not mention": (
+        placed(
+            replace(PROVEN, finalized=at_ca("pending"), is_described=True),
+            Placed(is_ready=True),
+            status=EXPIRED,
+        ),
+        Rest(memory(Placed()), NOW),
+    ),
+    "the CA gave the same order to another Order": (
+        known(replace(SENT, placed=at_ca("pending"), before=(ObjectKey("m", "first"), NOW + MINUTE))),
+        Hold(
+            memory(Unplaced()),
+            "the CA has this order for Order m/first, too; it is ordered again when that has ended",
+            NOW + MINUTE,
+        ),
     ),
     "it is processed for an hour": (
         placed(replace(RESUMED, current=at_ca("processing")), SLOW),
@@ -533,7 +582,9 @@ def test_an_error_that_waiting_mends_is_recorded_and_pauses_the_order(
     assert step.annotations[names.ACME_ATTEMPTS] == "2026-11-23T11:59:59Z"
     assert (names.NOT_BEFORE in step.annotations) is (named is not None)
     pause = Pause(NOW + until, NOW, is_ours=named is None)
-    assert step.hold.memory == memory(stage, failures=failures + 1, pause=pause)
+    complaint = str(error) if isinstance(error, Refused) and not isinstance(stage, Unplaced) else ""
+    expected = memory(stage, failures=failures + 1, pause=pause, complaint=complaint)
+    assert step.hold.memory == expected
     assert step.hold.until == NOW + until
 
 

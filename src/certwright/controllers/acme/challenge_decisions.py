@@ -94,7 +94,7 @@ def next_step(known: Snapshot) -> Step:
         until = work.stage.proven_at + _PROOF_UNTOLD
         return Rest(until) if known.now < until else Settle(state="valid", reason=VALID)
     if facts.order_ended:
-        return _stopped(known, facts.order_ended)
+        return _stopped(known, facts.order_ended, "errored")
     match facts.issuer:
         case None:
             return ResolveIssuer()
@@ -295,8 +295,10 @@ def _failed(known: Snapshot, error: AcmeError | SolverError) -> Step:
     if error.reaction not in (Reaction.WAIT, Reaction.ACCOUNT):
         if work is not None and known.facts.is_removed is None:
             return RemoveProof(is_answered=isinstance(error, Refused))
+        # What the CA does not know any more has expired: the Order decides whether to order again.
+        is_lost = isinstance(error, Refused) and error.status in (404, 410)
         return Settle(
-            state="errored",
+            state="expired" if is_lost else "errored",
             reason=str(error),
             is_presented=known.facts.is_removed is False,
             retry_at=until if known.facts.is_removed is False else None,

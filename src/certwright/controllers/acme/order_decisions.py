@@ -27,6 +27,7 @@ from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.acme.protocol.origins import origin_of
 from certwright.acme.protocol.problem import Reaction
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
+from certwright.controllers.acme.challenge_plan import full_name
 from certwright.controllers.acme.identifiers import names_of_identity
 from certwright.controllers.acme.order_requests import NotOrdered
 from certwright.controllers.acme.order_state import (
@@ -81,6 +82,8 @@ from certwright.resources.retry import rfc3339, with_not_before
 # For an order that the server processes: at some CAs people review each.
 _LONGEST_POLL = timedelta(hours=1)
 _MOST_REASONS = 3
+# Orders in a day whose certificates another client of the account got, e.g. a second installation.
+_MOST_CONTESTED = 10
 
 
 def next_step(known: Snapshot) -> Step:
@@ -148,6 +151,10 @@ def _with_issuer(known: Snapshot, issuer: ResolvedIssuer) -> Step:
 
 def _unplaced(known: Snapshot, stage: Unplaced) -> Step:
     facts, spec = known.facts, known.order.spec
+    if facts.before is not None:
+        other, until = facts.before
+        why = f"the CA has this order for Order {other}, too; it is ordered again when that has ended"
+        return Hold(replace(known.memory, stage=replace(stage, may_exist=False)), why, until)
     if facts.placed is not None:
         return ReadAuthorizations(_status_of(known.order.status, facts.placed), is_new=True)
     if facts.limit is not None:
@@ -214,7 +221,9 @@ def _unprovable(known: Snapshot, current: ServerOrder) -> Step:
     ]
     why = "; ".join(f"{challenge.spec.dns_name}: {challenge.status.reason}" for challenge in failed)
     state = current.status if current.status in ("invalid", "expired") else "invalid"
-    return Fail(state, why or _words(current))
+    fails = Fail(state, why or _words(current))
+    is_lost = all(challenge.status.state == "expired" for challenge in failed)
+    return _order_again(known, fails, at_most=1) if is_lost else fails
 
 
 def _finalizing(known: Snapshot, issuer: ResolvedIssuer) -> Step:
@@ -230,40 +239,72 @@ def _finalizing(known: Snapshot, issuer: ResolvedIssuer) -> Step:
 
 def _answered(known: Snapshot, issuer: ResolvedIssuer, current: ServerOrder) -> Step:
     """The CA has the signing request, or had it before."""
-    facts = known.facts
+    facts, stage = known.facts, known.memory.stage
+    finalizing = stage if isinstance(stage, Finalizing) else Finalizing(known.now, polls=0)
+    if facts.refusal is not None:
+        finalizing = replace(finalizing, is_contested=True)
     if current.status == "valid" and current.certificate:
         if facts.downloaded is None or facts.csr is None:
-            return Download(current.certificate)
+            return Download(current.certificate, finalizing)
         return _downloaded(known, issuer.spec.preferred_chain, facts.downloaded, facts.csr)
+    if current.status in ("pending", "invalid") and current.error is None and not facts.is_described:
+        # A name is not proven, or not any more: the authorizations show which one.
+        status = known.order.status
+        urls = current.authorizations or [authorization.url for authorization in status.authorizations]
+        authorizations = tuple(ACMEAuthorization(url=url) for url in urls)
+        return ReadAuthorizations(msgspec.structs.replace(status, authorizations=authorizations))
     if current.status == "invalid":
-        return Fail("invalid", _words(current))
-    return _poll_later(known, current)
+        words = (known.memory.complaint, _words(current) + ("" if current.error else _unproven(known)))
+        fails = Fail("invalid", "; ".join(filter(None, words)))
+        # All names were proven: an authorization has expired since.
+        return fails if current.error is not None else _order_again(known, fails, at_most=1)
+    if current.status == "pending":
+        return _pending_again(known, current, finalizing)
+    return _poll_later(known, current, finalizing)
 
 
-def _poll_later(known: Snapshot, current: ServerOrder) -> Step:
+def _pending_again(known: Snapshot, current: ServerOrder, finalizing: Finalizing) -> Step:
+    """Prove a name that the CA did not mention before; otherwise poll the order."""
+    memory, challenges = known.memory, known.facts.challenges or ()
+    asked = {challenge.spec.authorization_url for challenge in challenges}
+    waiting = {item.url for item in known.order.status.authorizations if item.initial_state != "valid"}
+    if isinstance(memory.stage, Placed) and waiting - asked:
+        return Rest(replace(memory, stage=Placed()), known.now)
+    return _poll_later(known, current, finalizing, _unproven(known))
+
+
+def _unproven(known: Snapshot) -> str:
+    """The names without a valid authorization, as the end of a sentence."""
+    waiting = [item for item in known.order.status.authorizations if item.initial_state != "valid"]
+    names_and_states = (f"{full_name(item)} is {item.initial_state or 'unknown'}" for item in waiting)
+    return f": {', '.join(list(names_and_states)[:_MOST_REASONS])}" if waiting else ""
+
+
+def _poll_later(known: Snapshot, current: ServerOrder, before: Finalizing, because: str = "") -> Step:
     """Poll an order that the server processes, or whose state RFC 8555 does not define."""
-    now, stage = known.now, known.memory.stage
-    before = stage if isinstance(stage, Finalizing) else Finalizing(now, polls=0)
+    now = known.now
     since = now - before.since
     delay = growing(since, at_least=poll_delay(before.polls), at_most=_LONGEST_POLL)
     until = max(now + delay, current.retry_after or now)
     state = current.status if current.status in OPEN_STATES else "processing"
     memory = replace(
         known.memory,
-        stage=Finalizing(before.since, before.polls + 1, state),
+        stage=replace(before, polls=before.polls + 1, state=state),
         pause=Pause(until, None, is_ours=current.retry_after is None),
     )
     if since + (until - now) < RECURRING:
         return Rest(memory, until)
     why = "the ACME server is processing the order"
     if current.status != "processing":
-        why = f'the ACME server calls the order "{quote(current.status, 40)}"'
+        why = f'the ACME server calls the order "{quote(current.status, 40)}"{because}'
     return _announce(replace(known, memory=memory), Announced(why, until), until)
 
 
 def _downloaded(known: Snapshot, preferred: str, downloaded: Downloaded, csr: CsrFacts) -> Step:
     if wrong := wrong_certificate(downloaded.chain[0], csr, known.now):
-        return Fail("errored", wrong)
+        stage, fails = known.memory.stage, Fail("errored", wrong)
+        is_contested = isinstance(stage, Finalizing) and stage.is_contested
+        return _order_again(known, fails, at_most=_MOST_CONTESTED) if is_contested else fails
     if not preferred or downloaded.ends_with(preferred):
         return Store(downloaded)
     event = (
@@ -286,11 +327,23 @@ def wrong_certificate(certificate: CertificateFacts, csr: CsrFacts, now: datetim
     return ""
 
 
+def _order_again(known: Snapshot, fails: Fail, *, at_most: int) -> Step:
+    """Give up an Order that the CA has not refused: it has lost the order, or given the order's certificate
+    to another client of the account. Its request makes the next one immediately, which is no failure; an
+    Order fails after `at_most` such ones in a day."""
+    if known.facts.superseded >= at_most:
+        return fails
+    reason = f"{fails.reason}; another Order takes its place"
+    return Fail("errored", reason, {**fails.annotations, names.ACME_SUPERSEDED: "true"}, fails.is_answered)
+
+
 def _superseded(known: Snapshot, issuer: ResolvedIssuer) -> Step:
     """End an Order of a server or account that the issuer no longer uses: no other server knows it, and no
     other account may read it. Its request makes the next one immediately (`RequestOrders`), and nothing
     counts as a failure, because the annotation is written first."""
     annotations = known.order.metadata.annotations
+    if annotations.get(names.ACME_SUPERSEDED) == "true":
+        return Fail("errored", "the issuer's profile or duration has changed; another Order takes its place")
     former = annotations.get(names.ACME_SERVER) or origin_of(known.order.status.url) or "another server"
     if former == issuer.client.directory_url:
         former = f"account {annotations.get(names.ACME_ACCOUNT, '')}"
@@ -337,7 +390,9 @@ def _refused(known: Snapshot, error: Refused) -> Step:
         if facts.is_distrusted:
             return _record_failure(known, error, error.retry_after)
     if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
-        return Fail("errored", str(error), {names.ACME_PROBLEM: error.problem.name}, is_answered=True)
+        fails = Fail("errored", str(error), {names.ACME_PROBLEM: error.problem.name}, is_answered=True)
+        is_lost = not is_unplaced and error.status in (404, 410)
+        return _order_again(known, fails, at_most=1) if is_lost else fails
     if is_unplaced and error.is_limit and facts.concerns_others is None:
         return ReportLimit(error)
     return _record_failure(known, error, error.retry_after)
@@ -356,7 +411,8 @@ def _record_failure(known: Snapshot, error: AcmeError, named: datetime | None) -
     else:
         reason = Announced.of(str(error), until, now).text
     pause = Pause(until, now, is_ours=named is None)
-    memory = replace(known.memory, failures=failures, pause=pause, announced=None)
+    complaint = str(error) if order.status.url and isinstance(error, Refused) else ""
+    memory = replace(known.memory, failures=failures, pause=pause, announced=None, complaint=complaint)
     return RecordFailure(
         error=error,
         annotations=annotations,

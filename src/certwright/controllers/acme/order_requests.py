@@ -61,7 +61,7 @@ Contents = dict[str, frozenset[Name]]
 
 
 async def find_lost(
-    client: AcmeClient, spec: OrderSpec, is_known: Callable[[str], bool], contents: Contents
+    client: AcmeClient, spec: OrderSpec, orders_at: Callable[[str], Sequence[Order]], contents: Contents
 ) -> ServerOrder | None:
     """An order of the account for just these names that no Order refers to: its response did not reach us.
 
@@ -70,7 +70,7 @@ async def find_lost(
     """
     names = names_of_spec(spec)
     for url in await client.run(orders.list_orders):
-        if is_known(url) or contents.get(url, names) != names:
+        if orders_at(url) or contents.get(url, names) != names:
             continue
         order = await client.run(orders.fetch_order, url)
         contents[url] = frozenset(
@@ -129,11 +129,12 @@ def csr_of(spec: OrderSpec) -> CsrFacts:
     return read_any_csr(spec.request)
 
 
-async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrder:
-    """Finalise the order; where it is in another state, return it. Raises `AcmeError`."""
+async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> tuple[ServerOrder, Refused | None]:
+    """Finalise the order; where that is refused because it is in another state, return it with the refusal.
+    Raises `AcmeError`."""
     there = ServerOrder(url=order.status.url, status="ready", finalize=order.status.finalize_url)
     try:
-        return await client.run(orders.finalize, there, csr.der)
+        return await client.run(orders.finalize, there, csr.der), None
     except Refused as refused:
         if refused.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
             raise
@@ -141,7 +142,7 @@ async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> ServerOrd
         current = await client.run(orders.fetch_order, order.status.url)
         if current.status == "ready":
             raise
-        return current
+        return current, refused
 
 
 async def fetch_order(client: AcmeClient, url: str) -> ServerOrder:

@@ -3,6 +3,7 @@ process knows. After a restart, it follows from the Order and its annotations.""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -25,6 +26,8 @@ SHORTEST_WAIT = timedelta(seconds=1)
 LONGEST_WAIT = timedelta(minutes=10)
 _ATTEMPTS_WITHIN = timedelta(hours=1)
 _MOST_ATTEMPTS = 20
+# How long an Order waits for another one to which the CA gave the same order.
+_PATIENCE = timedelta(minutes=1)
 
 
 class Unplaced(msgspec.Struct, frozen=True):
@@ -43,12 +46,14 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Finalizing(msgspec.Struct, frozen=True):
-    """The CA has the signing request, so that all names are proven; it calls the order `state`. The order has
-    been polled `polls` - 1 times since `since`."""
+    """The CA has a signing request, so that all names are proven; it calls the order `state`. The order has
+    been polled `polls` - 1 times since `since`. `is_contested`: the CA refused ours, so that it may have
+    another client's."""
 
     since: datetime
     polls: int = 1
     state: str = "processing"
+    is_contested: bool = False
 
 
 Stage = Unplaced | Placed | Finalizing
@@ -83,8 +88,9 @@ class Ensured(NamedTuple):
 
 class Memory(msgspec.Struct, frozen=True):
     """All that is kept between two passes over the Order with that UID. `failures`: requests to the CA that
-    failed in a row. `account`: the server and account of the last pass. `announced`: the last reason with a
-    time that was written. `described`: the authorizations as this process has read them from the CA."""
+    failed in a row. `complaint`: the CA's last error about the placed order. `account`: the server and
+    account of the last pass. `announced`: the last reason with a time that was written. `described`: the
+    authorizations as this process has read them from the CA."""
 
     uid: str
     stage: Stage = Unplaced()
@@ -94,6 +100,7 @@ class Memory(msgspec.Struct, frozen=True):
     announced: Announced | None = None
     described: tuple[ACMEAuthorization, ...] = ()
     ensured: Ensured | None = None
+    complaint: str = ""
 
     def at_account(self, account: str) -> Memory:
         """The memory for that server and account: a pause that another one has demanded does not apply."""
@@ -132,6 +139,59 @@ def with_attempt(order: Order, asked_at: datetime) -> dict[str, str]:
 def poll_delay(polls: int) -> timedelta:
     """The wait before the next poll, if the server names none: 0.1 s, doubled up to 10 s."""
     return doubled(timedelta(seconds=0.1), polls + 1, cap=timedelta(seconds=10))
+
+
+class _Line(msgspec.Struct):
+    """Orders for the same names at one account: `head` has the CA's order, or places the next one; the others
+    wait. `moved_at`: since when `head` is the head."""
+
+    head: ObjectKey
+    moved_at: datetime
+    waiting: list[ObjectKey]
+
+
+class Lines:
+    """Orders that wait for another one, because the CA answered with the order that the other one has.
+
+    Boulder answers a new order with the account's pending or ready order for the same names. As soon as that
+    one has its certificate, the next one is another order: so each waits for the one before. `wake` enqueues
+    an Order that is the head now.
+    """
+
+    def __init__(self, wake: Callable[[ObjectKey], None]) -> None:
+        self._wake = wake
+        self._lines: dict[Hashable, _Line] = {}
+
+    def join(self, identity: Hashable, head: ObjectKey, key: ObjectKey, now: datetime) -> None:
+        """Put an Order at the end of the line behind `head`; a former head goes to the front."""
+        line = self._lines.setdefault(identity, _Line(head, now, []))
+        if line.head == key:
+            line.head, line.moved_at = head, now
+            line.waiting.insert(0, key)
+        elif key not in line.waiting:
+            line.waiting.append(key)
+
+    def before(self, key: ObjectKey, now: datetime) -> tuple[ObjectKey, datetime] | None:
+        """The Order that this one waits for, and until when at most; None: it does not wait. A head that does
+        not get on must not stop the others: they then prove the names of the common order themselves."""
+        for line in self._lines.values():
+            if key in line.waiting and now < line.moved_at + _PATIENCE:
+                place = line.waiting.index(key)
+                return line.waiting[place - 1] if place else line.head, line.moved_at + _PATIENCE
+        return None
+
+    def ended(self, key: ObjectKey, now: datetime) -> None:
+        """The Order has ended or is gone: the first one that waited for it is the head."""
+        for identity, line in list(self._lines.items()):
+            if key in line.waiting:
+                line.waiting.remove(key)
+            if key != line.head:
+                continue
+            if not line.waiting:
+                del self._lines[identity]
+                continue
+            line.head, line.moved_at = line.waiting.pop(0), now
+            self._wake(line.head)
 
 
 class Memories:

@@ -18,6 +18,7 @@ from certwright.controllers.acme.order_requests import NotOrdered
 from certwright.controllers.acme.order_state import Memory, Stage
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.requests.departures import Departure
+from certwright.kube.api.meta import ObjectKey
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.resources.challenge import Challenge
@@ -27,16 +28,18 @@ from certwright.resources.order import Order, OrderStatus
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the steps of one pass have found out so far; None: not yet.
 
-    `departure`: another member of the issuer set signs instead. `problem`: why the Order must not be acted
-    on; empty: it may be. `is_migrated`: the annotations of a former version are written. `issuer`: its issuer
-    and account, or why there is none. `is_hurried`: its pause is cut short. `is_resumed`: the pause is over,
-    and the circuit breaker lets it ask the CA. `is_served`: whether the issuer's server has the Order's URL.
-    `may_replace`: whether the new order names the certificate that it replaces.
-    `limit`: why the new order must wait, `is_admitted`: that it need not. `asked_at`: when the attempt to
-    place it began. `placed`: the new order. `is_described`: the authorizations were read in this pass.
+    `departure`: another member of the issuer set signs instead. `superseded`: how many Orders of its request
+    were given up in the last day. `before`: the Order that this one waits for, and until when at most.
+    `problem`: why the Order must not be acted on; empty: it may be. `is_migrated`: the annotations of a
+    former version are written. `issuer`: its issuer and account, or why there is none. `is_hurried`: its
+    pause is cut short. `is_resumed`: the pause is over, and the circuit breaker lets it ask the CA.
+    `is_served`: whether the issuer's server has the Order's URL. `may_replace`: whether the new order names
+    the certificate that it replaces. `limit`: why the new order must wait, `is_admitted`: that it need not.
+    `asked_at`: when the attempt to place it began. `placed`: the new order. `is_described`: the
+    authorizations were read in this pass.
     `no_solver`: no solver of the issuer fits. `challenges`: those that it needs, `unproven`: the ones without
     proof. `current`: the CA's order, as polled. `finalized`: the same as it answered the signing request
-    `csr`. `downloaded`: the certificate.
+    `csr`, or another one, because of which it has given this `refusal`. `downloaded`: the certificate.
 
     `error`: why a request failed, and `was_lost`: whether the account was doubted before. `is_distrusted`:
     the account may be the cause, and is checked. `concerns_others`: the CA's limit applies to other names
@@ -45,6 +48,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     departure: Departure | None = None
     problem: str | None = None
+    superseded: int = 0
+    before: tuple[ObjectKey, datetime] | None = None
     is_migrated: bool = False
     issuer: ResolvedIssuer | Wait | None = None
     is_hurried: bool = False
@@ -61,6 +66,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unproven: tuple[Challenge, ...] = ()
     current: ServerOrder | None = None
     finalized: ServerOrder | None = None
+    refusal: Refused | None = None
     csr: CsrFacts | None = None
     downloaded: Downloaded | None = None
     error: AcmeError | NotOrdered | PkiError | None = None
@@ -120,9 +126,11 @@ class Finalize(msgspec.Struct, frozen=True):
 
 
 class Download(msgspec.Struct, frozen=True):
-    """Download the certificate: of each CA, a few at a time until the end of the pass."""
+    """Download the certificate: of each CA, a few at a time until the end of the pass. Until it can be read
+    the order is polled: the stage is `stage`."""
 
     url: str
+    stage: Stage
 
 
 # The other steps that add a fact; the pass continues.

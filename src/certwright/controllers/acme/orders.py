@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import datetime
 from typing import assert_never
 
 import msgspec
@@ -28,10 +29,11 @@ from certwright.controllers.acme import order_requests
 from certwright.controllers.acme import order_steps as steps
 from certwright.controllers.acme.challenge_plan import NoSolver
 from certwright.controllers.acme.circuit_gate import CircuitGate
+from certwright.controllers.acme.identifiers import names_of_spec
 from certwright.controllers.acme.order_challenges import OrderChallenges
 from certwright.controllers.acme.order_decisions import next_step
 from certwright.controllers.acme.order_requests import Contents, NotOrdered
-from certwright.controllers.acme.order_state import Memories, Stage, Unplaced, shown_state
+from certwright.controllers.acme.order_state import Lines, Memories, Stage, Unplaced, shown_state
 from certwright.controllers.acme.order_steps import Facts, Snapshot
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.own_writes import working_on
@@ -56,7 +58,8 @@ _END_AT_ONCE = 6
 class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     """What the reconciler calls.
 
-    `is_known`: whether an Order with that URL at the CA exists. `has_issued`: whether that account of the CA
+    `orders_at`: the Orders with that URL at the CA. `superseded`: how many Orders of the Order's request were
+    given up in the last day. `wake` enqueues an Order. `has_issued`: whether that account of the CA
     issued the certificate that the Order replaces. `is_proven`: whether the CA has called a
     Challenge valid. `problem_of`: why an Order must not be acted on (see `provenance.py`). `limited`: the CA
     has refused a new order for now because of a limit; returns whether that concerns orders for other names
@@ -65,7 +68,9 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     challenges: OrderChallenges
-    is_known: Callable[[str], bool]
+    orders_at: Callable[[str], Sequence[Order]]
+    superseded: Callable[[Order], int]
+    wake: Callable[[ObjectKey], None]
     has_issued: Callable[[Order, Directory, str], bool]
     is_proven: Callable[[Challenge], bool]
     problem_of: Callable[[Order], str]
@@ -89,6 +94,7 @@ class OrderReconciler:
         self._now = toolbox.now
         self._began_at = toolbox.now()
         self._memories = Memories()
+        self._lines = Lines(tools.wake)
         self._contents: Contents = {}
         self._endings = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(_END_AT_ONCE))
 
@@ -163,7 +169,8 @@ class OrderReconciler:
                 has_issued = self._tools.has_issued(order, directory, client.kid)
                 return order, replace(facts, may_replace=bool(directory.renewal_info) and has_issued)
             case steps.PlaceOrder():
-                return order, replace(facts, placed=await self._place(step, order, issuer))
+                placed = await self._place(step, order, issuer)
+                return order, replace(facts, placed=placed, before=self._join(order, issuer, placed.url))
             case steps.ReadAuthorizations():
                 return await self._describe(step, order, issuer), replace(facts, is_described=True)
             case steps.PollOrder():
@@ -173,9 +180,10 @@ class OrderReconciler:
             case steps.Finalize(stage=stage):
                 csr = order_requests.csr_of(order.spec)
                 self._enter(order, stage)
-                finalized = await order_requests.finalize(client, order, csr)
-                return order, replace(facts, finalized=finalized, csr=csr)
-            case steps.Download(url=url):
+                finalized, refusal = await order_requests.finalize(client, order, csr)
+                return order, replace(facts, finalized=finalized, refusal=refusal, csr=csr)
+            case steps.Download(url=url, stage=stage):
+                self._enter(order, stage)
                 csr = facts.csr or order_requests.csr_of(order.spec)
                 await places.enter_async_context(self._endings[client.directory_url])
                 downloaded = await order_requests.download(client, url, issuer.spec.preferred_chain)
@@ -186,7 +194,7 @@ class OrderReconciler:
     async def _place(self, step: steps.PlaceOrder, order: Order, issuer: ResolvedIssuer) -> ServerOrder:
         if step.may_exist:
             lost = await order_requests.find_lost(
-                issuer.client, order.spec, self._tools.is_known, self._contents
+                issuer.client, order.spec, self._tools.orders_at, self._contents
             )
             if lost is not None:
                 return lost
@@ -201,6 +209,24 @@ class OrderReconciler:
         except Exception:
             self._enter(order, replace(stage, may_exist=False))
             raise
+
+    def _join(self, order: Order, issuer: ResolvedIssuer, url: str) -> tuple[ObjectKey, datetime] | None:
+        """The Order to wait for, because the CA has answered with the order that another one has."""
+        key, now = order.metadata.key, self._now()
+        holders = (other.metadata.key for other in self._tools.orders_at(url) if not other.status.is_final)
+        holder = next((other for other in holders if other != key), None)
+        if holder is None:
+            return None
+        account = issuer.client.directory_url, issuer.client.kid
+        self._lines.join((*account, names_of_spec(order.spec)), holder, key, now)
+        before = self._lines.before(key, now)
+        if before is not None:
+            self._tools.circuit_gate.answered(order)
+        return before
+
+    def ended(self, key: ObjectKey) -> None:
+        """Wake the Order that waits until the Order of that name has ended."""
+        self._lines.ended(key, self._now())
 
     async def _describe(self, step: steps.ReadAuthorizations, order: Order, issuer: ResolvedIssuer) -> Order:
         """Write the authorizations, "to save subsequent calls to the ACME server"."""
@@ -225,7 +251,11 @@ class OrderReconciler:
             case steps.CheckRequest():
                 departure = await tools.members.leaves(order)
                 problem = tools.problem_of(order) if departure is None else None
-                return order, replace(facts, departure=departure, problem=problem)
+                before = self._lines.before(order.metadata.key, known.now)
+                superseded = tools.superseded(order)
+                return order, replace(
+                    facts, departure=departure, problem=problem, before=before, superseded=superseded
+                )
             case steps.Migrate(annotations=annotations):
                 return await self._annotate(order, annotations), replace(facts, is_migrated=True)
             case steps.ResolveIssuer():

@@ -1,14 +1,15 @@
 """The Order of a request: found, adopted from an earlier request, or created.
 
-A request has one Order at a time. One that ended because the issuer uses another server or account does not
-count: the next one is created at the new server, for the same request. A CertificateSigningRequest comes in
+A request has one Order at a time. One that was given up (`ACME_SUPERSEDED`: the issuer uses another server,
+account or profile, or the CA has lost the order) does not count: the next one is created immediately, for the
+same request. A CertificateSigningRequest comes in
 the form of a CertificateRequest (`requests/signing_requests.py`) and always gets an Order of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from certwright.controllers.acme.naming import order_name
 from certwright.controllers.acme.order_reuse import Refill
 from certwright.controllers.acme.provenance import Provenance, is_of_another_account
 from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import BY_OWNER
 from certwright.controllers.requests.signing import FindIssuer
 from certwright.issuers.contract import OrderChanged
 from certwright.kube.api.errors import AlreadyExists, Conflict
@@ -27,6 +29,7 @@ from certwright.kube.api.meta import (
     ObjectMeta,
     OwnerReference,
     changed_by_admission,
+    controller_of,
     is_controlled_by,
 )
 from certwright.kube.client.rest import Client
@@ -37,6 +40,7 @@ from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING
 
 # Each change of the issuer's server or account, while one request waits, takes one name.
 _MOST_NAMES: Final = 1000
+_RECENTLY: Final = timedelta(days=1)
 
 
 class RequestOrders:
@@ -73,11 +77,21 @@ class RequestOrders:
         owner = controller_reference(kind, meta)
         if kind is CERTIFICATE_REQUESTS and (survivor := await self._refill.find(request, spec)) is not None:
             return await self._adopt(survivor, owner)
+        await self._supersede(meta)
         for name in self._free_names(meta, spec):
             made = await self._create_order(request, name, owner, spec, account)
             if self._is_usable(made, meta, account):
                 return made
         raise Conflict(f'Other Orders have all names for the Order of {kind.kind} "{meta.name}"')
+
+    async def _supersede(self, request: ObjectMeta) -> None:
+        """End the Orders that the request no longer wants, because the issuer's profile or duration has
+        changed: their reconciler gives up what has this annotation."""
+        for order in self._caches.orders_of(request):
+            meta = order.metadata
+            if not order.status.is_final and names.ACME_SUPERSEDED not in meta.annotations:
+                patch = {"metadata": {"uid": meta.uid, "annotations": {names.ACME_SUPERSEDED: "true"}}}
+                self._caches.orders.put(await self._client.patch(ORDERS, meta.name, meta.namespace, patch))
 
     def _is_of_kubernetes(self, request: ObjectMeta) -> bool:
         informer = self._caches.signing_requests
@@ -166,6 +180,18 @@ class RequestOrders:
         changed = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
         self._caches.orders.put(changed)
         return changed
+
+
+def superseded(caches: Caches, now: Callable[[], datetime], order: Order) -> int:
+    """How many other Orders of the Order's request were given up in the last day."""
+    owner, since = controller_of(order.metadata), now() - _RECENTLY
+    siblings = caches.orders.cache.by_index(BY_OWNER, owner.uid) if owner is not None else ()
+    return sum(
+        sibling.metadata.annotations.get(names.ACME_SUPERSEDED) == "true"
+        and sibling.metadata.uid != order.metadata.uid
+        and (sibling.metadata.creation_timestamp or since) > since
+        for sibling in siblings
+    )
 
 
 def _copied(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from certwright.controllers import table
-from certwright.controllers.acme import issuer_queries, order_reuse
+from certwright.controllers.acme import issuer_queries, order_reuse, request_orders
 from certwright.controllers.acme.account_secrets import creator_of
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.caa_gate import CaaGate
@@ -148,7 +148,9 @@ class Acme:
             challenges=OrderChallenges(
                 caches.challenges, toolbox.client, lambda order: caches.challenges_of(order.metadata)
             ),
-            is_known=lambda url: bool(caches.orders_at(url)),
+            orders_at=caches.orders_at,
+            superseded=partial(request_orders.superseded, caches, shared.clock.now),
+            wake=partial(shared.queues.add, "orders"),
             has_issued=partial(order_reuse.has_issued, caches),
             is_proven=self._is_proven,
             problem_of=self._provenance.problem_of_order,
@@ -186,5 +188,7 @@ class Acme:
     def _forget_dependents(self, old: Order | Challenge | None, new: Order | Challenge | None) -> None:
         done = new if new is not None and new.status.is_final else old if new is None else None
         if done is not None:
+            if isinstance(done, Order):
+                self.orders.ended(done.metadata.key)
             self.dependents.keep_only(done.metadata.key, ())
             self.preflight.forget(done.metadata.key)
