@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -36,6 +36,7 @@ from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import read_certificate
 
 Json = dict[str, Any]
+T = TypeVar("T")
 _TYPE = "urn:ietf:params:acme:error:"
 
 
@@ -148,7 +149,7 @@ class FakeCa:
         kind. Raises `Refusal`."""
         self.renewal_retry_after = ""
         self.reuse_authorizations = False
-        self.reuses_orders = ("pending", "ready")
+        self.reuses_orders: tuple[str, ...] = ("pending", "ready")
         """In which states an order of the account is the answer to a new one for the same names: Boulder's
         (`GetOrderForNames`)."""
         self.calls_processing = "processing"
@@ -162,6 +163,8 @@ class FakeCa:
         self.lowers_names = True
         """Whether names are written in small letters, each once, as Boulder does; Pebble keeps them."""
         self.lifetime = timedelta(days=90)
+        self.path = ""
+        """Where the URLs in its directory are, below `base`; it knows no former ones."""
         self.is_away = False
         """Whether no request is answered, or each with `status_while_away` where that is not 0."""
         self.status_while_away = 0
@@ -235,6 +238,10 @@ class FakeCa:
     def _respond(self, request: Request) -> Response:
         if request.action is Action.DIRECTORY:
             return self._ok(request, self._places())
+        if request.action in (Action.NEW_NONCE, Action.NEW_ACCOUNT, Action.NEW_ORDER) and (
+            request.url != self._places()[request.action]
+        ):
+            raise Refusal("malformed", "not found", status=404)
         if request.action is Action.NEW_NONCE:
             return self._ok(request, None)
         if request.action is Action.RENEWAL_INFO:
@@ -266,9 +273,9 @@ class FakeCa:
             case Action.NEW_ORDER:
                 return self._new_order(request, account, payload)
             case Action.ORDER:
-                return self._ok(request, self._of_order(self._polled(self.orders[request.url])))
+                return self._ok(request, self._of_order(self._polled(_at(self.orders, request.url))))
             case Action.AUTHORIZATION:
-                authorization = self.authorizations[request.url]
+                authorization = _at(self.authorizations, request.url)
                 authorization.status = payload.get("status", authorization.status)
                 return self._ok(request, self._of_authorization(authorization))
             case Action.CHALLENGE:
@@ -285,7 +292,7 @@ class FakeCa:
         names: tuple[str, ...] = ("newNonce", "newAccount", "newOrder", "keyChange", "revokeCert")
         if self.suggests is not None:
             names += ("renewalInfo",)
-        return {name: f"{self.base}/{name}" for name in names} | {"meta": self.meta}
+        return {name: f"{self.base}{self.path}/{name}" for name in names} | {"meta": self.meta}
 
     def _renewal_info(self, request: Request) -> Response:
         if self.suggests is None:
@@ -392,7 +399,7 @@ class FakeCa:
 
     def _accept(self, request: Request) -> Response:
         url, _, kind = request.url.replace("/challenge/", "/authz/").rpartition("/")
-        authorization = self.authorizations[url]
+        authorization = _at(self.authorizations, url)
         if authorization.status != "pending" or authorization.accepted:
             raise Refusal("malformed", "the challenge is not pending")
         authorization.accepted = kind
@@ -409,7 +416,7 @@ class FakeCa:
         authorization.error = wrong.as_json() if wrong is not None else None
 
     def _finalize(self, request: Request, payload: Json) -> Response:
-        order = self._polled(self.orders[request.url.removesuffix("/finalize")])
+        order = self._polled(_at(self.orders, request.url.removesuffix("/finalize")))
         if order.status != "ready":
             raise Refusal("orderNotReady", f"the order is {order.status}", status=403)
         csr = x509.load_der_x509_csr(_unb64(payload["csr"]))
@@ -556,6 +563,12 @@ class _Transport:
 
     async def close(self) -> None:
         """See `Transport`."""
+
+
+def _at(table: Mapping[str, T], url: str) -> T:
+    if url not in table:
+        raise Refusal("malformed", "no such object", status=404)
+    return table[url]
 
 
 def _names(payload: Json) -> set[str]:

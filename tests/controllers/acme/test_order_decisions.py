@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from certwright.acme.protocol.certificates import Download as Downloaded
 from certwright.acme.protocol.client import AcmeClient
-from certwright.acme.protocol.errors import ForeignUrl, Refused, Unreachable
+from certwright.acme.protocol.errors import AccountTrouble, ForeignUrl, Refused, Unreachable
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.acme.protocol.problem import Problem
 from certwright.controllers.acme.announcing import Announced
@@ -29,6 +29,7 @@ from certwright.controllers.acme.order_state import (
 )
 from certwright.controllers.acme.order_steps import (
     Admit,
+    CheckAuthorizations,
     CheckPredecessor,
     CheckRequest,
     CheckServer,
@@ -106,14 +107,7 @@ PENDING = OrderStatus(
     authorizations=(READ,),
     state="pending",
 )
-EXPIRED = msgspec.structs.replace(
-    PENDING,
-    authorizations=(
-        ACMEAuthorization(
-            url="https://ca.example/authz/2", identifier="a.example.org", initial_state="expired"
-        ),
-    ),
-)
+EXPIRED = (msgspec.structs.replace(READ, initial_state="expired"),)
 GONE = "the server calls the order invalid: a.example.org is expired"
 SUPERSEDED = {names.ACME_SUPERSEDED: "true"}
 UNREAD = msgspec.structs.replace(PENDING, authorizations=(ACMEAuthorization(url=READ.url),))
@@ -145,11 +139,9 @@ def known(
     return Snapshot(order=order, memory=current or memory(), now=NOW, began_at=NOW - MINUTE, facts=facts)
 
 
-def placed(
-    facts: Facts, stage: Stage | None = None, *, status: OrderStatus = PENDING, **changes: Any
-) -> Snapshot:
+def placed(facts: Facts, stage: Stage | None = None, **changes: Any) -> Snapshot:
     """A snapshot of an Order that is placed."""
-    return known(facts, memory(stage or Placed(), **changes), status=status)
+    return known(facts, memory(stage or Placed(), **changes), status=PENDING)
 
 
 def at_ca(status: str, **changes: Any) -> ServerOrder:
@@ -403,18 +395,14 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "it has become invalid": (
         placed(replace(RESUMED, current=at_ca("invalid")), POLLED),
-        ReadAuthorizations(UNREAD),
+        CheckAuthorizations((READ.url,)),
     ),
     "an authorization has expired since": (
-        placed(replace(RESUMED, current=at_ca("invalid"), is_described=True), POLLED, status=EXPIRED),
+        placed(replace(RESUMED, current=at_ca("invalid"), authorizations=EXPIRED), POLLED),
         Fail("errored", f"{GONE}; another Order takes its place", SUPERSEDED),
     ),
     "it has, in the second order of a day": (
-        placed(
-            replace(RESUMED, current=at_ca("invalid"), is_described=True, superseded=1),
-            POLLED,
-            status=EXPIRED,
-        ),
+        placed(replace(RESUMED, current=at_ca("invalid"), authorizations=EXPIRED, superseded=1), POLLED),
         Fail("invalid", GONE),
     ),
     "the CA has lost it": (
@@ -426,13 +414,9 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
             True,
         ),
     ),
-    "the CA asks for a name that it did not mention": (
-        placed(
-            replace(PROVEN, finalized=at_ca("pending"), is_described=True),
-            Placed(is_ready=True),
-            status=EXPIRED,
-        ),
-        Rest(memory(Placed()), NOW),
+    "a name is not proven": (
+        placed(replace(PROVEN, finalized=at_ca("pending")), Placed(is_ready=True)),
+        CheckAuthorizations((READ.url,)),
     ),
     "the CA gave the same order to another Order": (
         known(replace(SENT, placed=at_ca("pending"), before=(ObjectKey("m", "first"), NOW + MINUTE))),
@@ -502,17 +486,13 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
             "unheardOf": 422,
         }.items()
     },
-    "the account is gone": (
-        placed(failing(refused("accountDoesNotExist"), was_lost=True)),
-        DoubtAccount(is_checked=True),
+    "the account is gone": (placed(failing(refused("accountDoesNotExist"))), DoubtAccount()),
+    "the account is closed": (
+        known(failing(AccountTrouble(refused("unauthorized").problem, status=403))),
+        DoubtAccount(),
     ),
-    "a new order is unauthorized": (known(failing(refused("unauthorized"))), DoubtAccount(is_checked=True)),
-    "it is, with an account that was just checked": (
-        known(failing(refused("unauthorized")), memory(failures=1)),
-        DoubtAccount(is_checked=False),
-    ),
-    "then its names are the cause": (
-        known(failing(refused("unauthorized"), is_distrusted=False), memory(failures=1)),
+    "a new order is unauthorized": (
+        known(failing(refused("unauthorized"))),
         Fail("errored", "no [unauthorized]", {names.ACME_PROBLEM: "unauthorized"}, True),
     ),
     "the CA does not finalize it": (
@@ -559,7 +539,7 @@ def test_every_step_is_in_the_table() -> None:
         (Unreachable("no response"), Placed(is_ready=True), {}, 3, 8 * SECOND),
         (Unreachable("no response"), POLLED, {}, 30, 10 * MINUTE),
         (refused("serverInternal", status=500), Placed(), {}, 0, SECOND),
-        (refused("unauthorized"), Unplaced(), {"is_distrusted": True}, 0, SECOND),
+        (refused("accountDoesNotExist"), Unplaced(), {"is_distrusted": True}, 0, SECOND),
         (refused("alreadyReplaced"), Unplaced(replaces_nothing=True), {}, 0, SECOND),
         (LIMIT, Unplaced(), {"concerns_others": True}, 0, SECOND),
         (LIMIT, Unplaced(), {"concerns_others": False}, 0, SECOND),

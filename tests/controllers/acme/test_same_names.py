@@ -45,7 +45,7 @@ async def test_all_copies_are_ready_within_seconds(fake: FakeWorld, polls: int) 
 async def test_the_order_of_another_installation_is_ordered_again(fake: FakeWorld) -> None:
     """It has finalized the common order before us."""
     await fake.issuer()
-    taken = []
+    taken: list[str] = []
 
     def finalizes_first(action: Action, _payload: dict[str, Any]) -> None:
         if action is Action.FINALIZE and len(taken) < 3:

@@ -4,7 +4,7 @@ what no CA does on purpose.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -13,11 +13,12 @@ import pytest_asyncio
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from acme.fake_ca import Refusal
+from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.acme.protocol.problem import PROBLEM_TYPES, Reaction
 from certwright.kube.api import conditions
-from certwright.resources.table import CERTIFICATES
+from certwright.kube.api.core_kinds import SECRETS
+from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 
 # What a refusal of newOrder or finalize leads to:
@@ -95,9 +96,7 @@ async def attempt(shared: FakeWorld, request: pytest.FixtureRequest) -> AsyncIte
 async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.NEW_ORDER, name, "it is so and so")
     await attempt.make(name)
-    # It may be about the account: that is found out by asking once more.
-    expected = "goes on" if name == "unauthorized" else _AFTER_REFUSAL[PROBLEM_TYPES[name].reaction]
-    await attempt.check(expected, f"it is so and so [{name}]")
+    await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [{name}]")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -128,6 +127,125 @@ async def test_a_proof_is_not_accepted(attempt: Attempt, name: str) -> None:
     (challenge,) = [c for c in await attempt.fake.challenges() if c.spec.dns_name == host]
     assert (challenge.status.state, challenge.status.reason) == ("invalid", expected)
     await attempt.check("fails", f"{host}: {expected}", state="invalid")
+
+
+async def test_a_directory_whose_urls_have_moved_is_fetched_again(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.path = "/v2"
+    await fake.issue("web")
+    await fake.issue("other", "b.example.org")
+    await fake.world.advance(timedelta(seconds=5))
+    for name in ("web", "other"):
+        assert await fake.world.is_ready(name)
+        assert (await fake.certificate(name)).status.failed_issuance_attempts is None
+    assert fake.ca.counted()[Action.DIRECTORY] == 2
+
+
+async def test_an_issuer_whose_server_has_moved_is_ready(fake: FakeWorld) -> None:
+    await fake.issuer()
+    fake.ca.path = "/v2"
+    email = {"spec": {"acme": {"email": "other@example.org"}}}
+    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", email)
+    await fake.world.settle()
+    assert (await fake.ready_of())[0] == "True"
+
+
+def expire_authorizations(ca: FakeCa) -> None:
+    """As after a week."""
+    for authorization in ca.authorizations.values():
+        authorization.status = "expired"
+
+
+def lose_orders(ca: FakeCa) -> None:
+    """Forget all orders."""
+    ca.orders.clear()
+    for authorization in ca.authorizations.values():
+        ca.decide(authorization)
+
+
+def lose_authorizations(ca: FakeCa) -> None:
+    """Forget all authorizations, and with them their challenges."""
+    ca.authorizations.clear()
+    for order in ca.orders.values():
+        order.status = "invalid"
+
+
+LOSSES = [expire_authorizations, lose_orders, lose_authorizations]
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+@pytest.mark.parametrize("slow", [Action.CHALLENGE, Action.FINALIZE])
+async def test_what_the_ca_has_lost_is_ordered_again_without_a_failure(
+    fake: FakeWorld, lose: Callable[[FakeCa], None], slow: Action
+) -> None:
+    await fake.issuer()
+    if slow is Action.CHALLENGE:
+        fake.ca.slow.add("a.example.org")
+    else:
+        fake.ca.refuse(Action.FINALIZE, "serverInternal", status=503, times=3)
+    await fake.issue("web")
+    await fake.world.advance(timedelta(seconds=2))
+    fake.ca.slow.clear()
+    lose(fake.ca)
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web"), [order.status for order in await fake.orders()]
+    assert (await fake.certificate()).status.failed_issuance_attempts is None
+    assert fake.ca.counted()[Action.NEW_ORDER] <= 2
+
+
+async def test_a_ca_that_loses_each_order_makes_a_failure_of_the_second(fake: FakeWorld) -> None:
+    await fake.issuer()
+
+    def loses(action: Action, _payload: object) -> None:
+        if action is Action.CHALLENGE:
+            lose_orders(fake.ca)
+            lose_authorizations(fake.ca)
+
+    fake.ca.before = loses
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    assert (await fake.certificate()).status.failed_issuance_attempts == 1
+    assert fake.ca.counted()[Action.NEW_ORDER] == 2
+
+
+@pytest.mark.parametrize("at", [Action.NEW_ORDER, Action.CHALLENGE, Action.FINALIZE])
+async def test_a_deactivated_account_is_the_issuers_condition(fake: FakeWorld, at: Action) -> None:
+    await fake.issuer()
+    fake.ca.slow.add("a.example.org")
+
+    def deactivates(action: Action, _payload: object) -> None:
+        if action is at:
+            (account,) = fake.ca.accounts.values()
+            account.status = "deactivated"
+            raise Refusal("unauthorized", "account is deactivated", status=403)
+
+    fake.ca.before = deactivates
+    fake.ca.slow.clear()
+    await fake.issue("web")
+    await fake.world.advance(timedelta(minutes=1))
+    status, _, message = await fake.ready_of()
+    assert (status, "deactivated" in message) == ("False", True)
+    assert (await fake.certificate()).status.failed_issuance_attempts is None
+    fake.ca.before = None
+    await fake.world.client.delete(SECRETS, "acme-account", "kube-system")
+    await fake.world.advance(timedelta(minutes=1))
+    assert await fake.world.is_ready("web")
+
+
+async def test_the_cas_last_error_is_in_the_order(fake: FakeWorld) -> None:
+    await fake.issuer()
+
+    def breaks(action: Action, _payload: object) -> None:
+        if action is Action.FINALIZE and len(fake.ca.orders) == 1:
+            (order,) = fake.ca.orders.values()
+            order.status = "invalid"
+            raise Refusal("serverInternal", "enrollment failed", status=500)
+
+    fake.ca.before = breaks
+    await fake.issue("web")
+    await fake.world.advance(timedelta(seconds=10))
+    reasons = [order.status.reason for order in await fake.orders()]
+    assert sum("enrollment failed" in reason for reason in reasons) == 1
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
@@ -174,7 +292,7 @@ async def test_nothing_is_said_to_the_ca_about_an_order_that_is_final(fake: Fake
     assert {name: status.state for name, status in statuses.items()} == {
         "a.example.org": "valid",
         "bad.example.org": "invalid",
-        "slow.example.org": "",
+        "slow.example.org": "errored",
     }
     assert "has ended as invalid" in statuses["slow.example.org"].reason
     assert fake.shown.tokens == {}

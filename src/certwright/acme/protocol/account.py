@@ -62,6 +62,12 @@ def find(session: Session) -> Flow[Account]:
     return _account(session, response)
 
 
+def fetch(session: Session) -> Flow[Account]:
+    """Fetch the session's account."""
+    response = yield from post(session, Action.ACCOUNT, session.kid)
+    return _read(session.kid, response)
+
+
 def update_contact(session: Session, contact: Sequence[str]) -> Flow[Account]:
     """Replace the contact addresses of the account; an empty `contact` removes them (§7.3.2)."""
     response = yield from post(session, Action.ACCOUNT, session.kid, {"contact": list(contact)})

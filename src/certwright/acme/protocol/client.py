@@ -15,8 +15,9 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
+from certwright.acme.protocol import account
 from certwright.acme.protocol.directory import Directory, fetch_directory
-from certwright.acme.protocol.errors import AccountTrouble
+from certwright.acme.protocol.errors import AccountTrouble, ForeignUrl, Refused
 from certwright.acme.protocol.exchange import Nonces, Session
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
@@ -28,7 +29,7 @@ from certwright.kube.util.executor import Executor, Inline
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Directories hardly ever change; a server that has moved returns errors at the old URLs.
+# Directories hardly ever change; one whose URLs the server does not know any more is fetched again.
 _DIRECTORY_LIVES = timedelta(hours=24)
 # The number of connections of a transport.
 _AT_ONCE = 16
@@ -99,10 +100,12 @@ class AcmeClient:
         self._fetched_at: datetime | None = None
         self._fetching = asyncio.Lock()
 
-    async def directory(self, *, fresh: bool = False) -> Directory:
-        """The directory, fetched at most once a day. Raises `AcmeError`."""
+    async def directory(self, *, fresh: bool = False, former: Directory | None = None) -> Directory:
+        """The directory, fetched at most once a day; `fresh`: now; `former`: unless another one than this has
+        been fetched. Raises `AcmeError`."""
         async with self._fetching:
             current, at = self._directory, self._fetched_at
+            fresh = fresh or (former is not None and current is former)
             if current is None or at is None or fresh or self._now() - at > _DIRECTORY_LIVES:
                 current = self._directory = await self.drive(fetch_directory(self.directory_url))
                 self._fetched_at = self._now()
@@ -113,9 +116,27 @@ class AcmeClient:
     ) -> T:
         """Run `flow(session, …)` and return its result; keeps a `kid` or key that it gives the session.
 
+        A server that does not know a URL of its directory any more may have moved: its directory is fetched
+        again. If it refuses the request as unauthorized, `AccountTrouble` shows that the account is closed.
         Raises `AcmeError`.
         """
         directory = await self.directory()
+        try:
+            return await self._run(directory, flow, *args, **kwargs)
+        except (Refused, ForeignUrl) as error:
+            if isinstance(error, Refused) and not (error.is_gone and error.url in directory.urls):
+                raise
+            if (moved := await self.directory(former=directory)).urls == directory.urls:
+                raise
+        return await self._run(moved, flow, *args, **kwargs)
+
+    async def _run(
+        self,
+        directory: Directory,
+        flow: Callable[Concatenate[Session, P], Flow[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         # A task that waits for a connection must not take a nonce yet: the task before it returns one.
         async with self._connections:
             session = Session(directory, self.key, self.kid, self._nonces)
@@ -126,8 +147,20 @@ class AcmeClient:
                 if error.problem.name == "userActionRequired":
                     self.refusal = error.problem, self._now()
                 raise
+            except Refused as error:
+                if error.problem.name == "unauthorized" and session.kid and await self._is_closed(session):
+                    self.is_lost = True
+                    raise AccountTrouble(error.problem, status=error.status, url=error.url) from error
+                raise
             finally:
                 self.kid, self.key = session.kid or self.kid, session.key
+
+    async def _is_closed(self, session: Session) -> bool:
+        """Whether the server refuses the account itself: `unauthorized` may as well be about a name."""
+        try:
+            return not (await self.drive(account.fetch(session))).is_usable
+        except Refused as refused:
+            return refused.problem.name in ("unauthorized", "accountDoesNotExist")
 
     async def drive(self, flow: Flow[T]) -> T:
         """Run the flow and return its result. Raises `AcmeError`."""

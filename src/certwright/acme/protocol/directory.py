@@ -32,11 +32,15 @@ class Directory:
     origins: frozenset[str] = field(init=False, repr=False)
     """The origins of the directory and of the URLs in it: requests go to no others."""
 
+    urls: frozenset[str] = field(init=False, repr=False)
+    """The URLs in it."""
+
     def __post_init__(self) -> None:
-        """Compute `origins`."""
-        places = [self.url, self.new_nonce, self.new_account, self.new_order]
-        places += [self.revoke_cert, self.key_change, self.renewal_info]
-        object.__setattr__(self, "origins", frozenset(map(origin_of, places)) - {""})
+        """Compute `origins` and `urls`."""
+        urls = {self.new_nonce, self.new_account, self.new_order}
+        urls |= {self.revoke_cert, self.key_change, self.renewal_info} - {""}
+        object.__setattr__(self, "urls", frozenset(urls))
+        object.__setattr__(self, "origins", frozenset(map(origin_of, (self.url, *urls))) - {""})
 
     def serves(self, url: str) -> bool:
         """Whether the URL belongs to this server."""

@@ -58,18 +58,26 @@ class ForeignUrl(AcmeError):
 
 
 class Refused(AcmeError):
-    """The server refused the request. `retry_after` is the moment that the server named, if any."""
+    """The server refused the request to `url`. `retry_after` is the moment that the server named, if any."""
 
-    def __init__(self, problem: Problem, *, status: int, retry_after: datetime | None = None) -> None:
+    def __init__(
+        self, problem: Problem, *, status: int, retry_after: datetime | None = None, url: str = ""
+    ) -> None:
         super().__init__(problem.sentence)
         self.problem = problem
         self.status = status
         self.retry_after = retry_after
+        self.url = url
 
     @property
     def reaction(self) -> Reaction:
         """How to react to the error."""
         return self.problem.reaction
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the server does not know what the URL names, or not any more."""
+        return self.status in (404, 405, 410)
 
     @property
     def is_limit(self) -> bool:
@@ -81,11 +89,16 @@ class Refused(AcmeError):
 class AccountTrouble(Refused):
     """The account must be repaired before any other request can succeed."""
 
+    @property
+    def reaction(self) -> Reaction:
+        """Also for `unauthorized`, if the account is the cause."""
+        return Reaction.ACCOUNT
 
-def refusal(problem: Problem, *, status: int, retry_after: datetime | None) -> Refused:
-    """The error of the right type for a problem."""
+
+def refusal(problem: Problem, response: Response) -> Refused:
+    """The error of the right type for the problem in a response."""
     kind = AccountTrouble if problem.reaction is Reaction.ACCOUNT else Refused
-    return kind(problem, status=status, retry_after=retry_after)
+    return kind(problem, status=response.status, retry_after=response.retry_after, url=response.url)
 
 
 def checked(response: Response) -> Response:
@@ -93,7 +106,7 @@ def checked(response: Response) -> Response:
     problem = problem_in(response)
     if problem is None:
         return response
-    raise refusal(problem, status=response.status, retry_after=response.retry_after)
+    raise refusal(problem, response)
 
 
 def problem_in(response: Response) -> Problem | None:

@@ -19,8 +19,9 @@ from certwright.acme.protocol.messages import Action, Flow, Request, Response, U
 from certwright.acme.protocol.problem import Reaction
 from certwright.kit.outgoing import place_of
 
-# A server that rejects half of all nonces rejects this many in a row once in a million requests.
-_MOST_NONCES = 20
+# A server that rejects a tenth of all nonces rejects this many in a row once in 100,000 requests. One that
+# rejects all of them is asked again later.
+_MOST_NONCES = 5
 # Nonces expire at most servers: the newest are used first, and a large stock is useless.
 _POOL = 64
 
@@ -91,7 +92,7 @@ def post(
         if problem is None:
             return response
         if problem.reaction is not Reaction.AT_ONCE:
-            raise refusal(problem, status=response.status, retry_after=response.retry_after)
+            raise refusal(problem, response)
     raise NotAcme(f"{place_of(url)} refused {_MOST_NONCES} fresh nonces in a row")
 
 

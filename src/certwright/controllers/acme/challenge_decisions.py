@@ -296,7 +296,7 @@ def _failed(known: Snapshot, error: AcmeError | SolverError) -> Step:
         if work is not None and known.facts.is_removed is None:
             return RemoveProof(is_answered=isinstance(error, Refused))
         # What the CA does not know any more has expired: the Order decides whether to order again.
-        is_lost = isinstance(error, Refused) and error.status in (404, 410)
+        is_lost = isinstance(error, Refused) and error.is_gone
         return Settle(
             state="expired" if is_lost else "errored",
             reason=str(error),

@@ -42,6 +42,7 @@ from certwright.controllers.acme.order_state import (
 )
 from certwright.controllers.acme.order_steps import (
     Admit,
+    CheckAuthorizations,
     CheckPredecessor,
     CheckRequest,
     CheckServer,
@@ -247,40 +248,26 @@ def _answered(known: Snapshot, issuer: ResolvedIssuer, current: ServerOrder) -> 
         if facts.downloaded is None or facts.csr is None:
             return Download(current.certificate, finalizing)
         return _downloaded(known, issuer.spec.preferred_chain, facts.downloaded, facts.csr)
-    if current.status in ("pending", "invalid") and current.error is None and not facts.is_described:
+    if current.status in ("pending", "invalid") and current.error is None and facts.authorizations is None:
         # A name is not proven, or not any more: the authorizations show which one.
-        status = known.order.status
-        urls = current.authorizations or [authorization.url for authorization in status.authorizations]
-        authorizations = tuple(ACMEAuthorization(url=url) for url in urls)
-        return ReadAuthorizations(msgspec.structs.replace(status, authorizations=authorizations))
+        former = (authorization.url for authorization in known.order.status.authorizations)
+        return CheckAuthorizations(current.authorizations or tuple(former))
     if current.status == "invalid":
-        words = (known.memory.complaint, _words(current) + ("" if current.error else _unproven(known)))
+        words = (known.memory.complaint, _words(current) + _unproven(known))
         fails = Fail("invalid", "; ".join(filter(None, words)))
         # All names were proven: an authorization has expired since.
         return fails if current.error is not None else _order_again(known, fails, at_most=1)
-    if current.status == "pending":
-        return _pending_again(known, current, finalizing)
     return _poll_later(known, current, finalizing)
-
-
-def _pending_again(known: Snapshot, current: ServerOrder, finalizing: Finalizing) -> Step:
-    """Prove a name that the CA did not mention before; otherwise poll the order."""
-    memory, challenges = known.memory, known.facts.challenges or ()
-    asked = {challenge.spec.authorization_url for challenge in challenges}
-    waiting = {item.url for item in known.order.status.authorizations if item.initial_state != "valid"}
-    if isinstance(memory.stage, Placed) and waiting - asked:
-        return Rest(replace(memory, stage=Placed()), known.now)
-    return _poll_later(known, current, finalizing, _unproven(known))
 
 
 def _unproven(known: Snapshot) -> str:
     """The names without a valid authorization, as the end of a sentence."""
-    waiting = [item for item in known.order.status.authorizations if item.initial_state != "valid"]
-    names_and_states = (f"{full_name(item)} is {item.initial_state or 'unknown'}" for item in waiting)
-    return f": {', '.join(list(names_and_states)[:_MOST_REASONS])}" if waiting else ""
+    waiting = [item for item in known.facts.authorizations or () if item.initial_state != "valid"]
+    named = [f"{full_name(item)} is {item.initial_state or 'unknown'}" for item in waiting[:_MOST_REASONS]]
+    return f": {', '.join(named)}" if named else ""
 
 
-def _poll_later(known: Snapshot, current: ServerOrder, before: Finalizing, because: str = "") -> Step:
+def _poll_later(known: Snapshot, current: ServerOrder, before: Finalizing) -> Step:
     """Poll an order that the server processes, or whose state RFC 8555 does not define."""
     now = known.now
     since = now - before.since
@@ -296,7 +283,7 @@ def _poll_later(known: Snapshot, current: ServerOrder, before: Finalizing, becau
         return Rest(memory, until)
     why = "the ACME server is processing the order"
     if current.status != "processing":
-        why = f'the ACME server calls the order "{quote(current.status, 40)}"{because}'
+        why = f'the ACME server calls the order "{quote(current.status, 40)}"{_unproven(known)}'
     return _announce(replace(known, memory=memory), Announced(why, until), until)
 
 
@@ -382,16 +369,11 @@ def _refused(known: Snapshot, error: Refused) -> Step:
         # CAs refuse `replaces` with many types. Without it the order counts against the CA's limits: they are
         # asked first.
         return Rest(replace(memory, stage=replace(stage, replaces_nothing=True)), known.now)
-    if reaction is Reaction.ACCOUNT or (error.problem.name == "unauthorized" and is_unplaced):
-        # "unauthorized" may be about the names; that of an account which was in use is checked once.
-        is_first = not facts.was_lost and memory.failures == 0
-        if facts.is_distrusted is None:
-            return DoubtAccount(is_checked=is_first or reaction is Reaction.ACCOUNT)
-        if facts.is_distrusted:
-            return _record_failure(known, error, error.retry_after)
+    if reaction is Reaction.ACCOUNT and not facts.is_distrusted:
+        return DoubtAccount()
     if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
         fails = Fail("errored", str(error), {names.ACME_PROBLEM: error.problem.name}, is_answered=True)
-        is_lost = not is_unplaced and error.status in (404, 410)
+        is_lost = not is_unplaced and error.is_gone
         return _order_again(known, fails, at_most=1) if is_lost else fails
     if is_unplaced and error.is_limit and facts.concerns_others is None:
         return ReportLimit(error)

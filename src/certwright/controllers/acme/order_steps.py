@@ -22,7 +22,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.resources.challenge import Challenge
-from certwright.resources.order import Order, OrderStatus
+from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,12 +38,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `asked_at`: when the attempt to place it began. `placed`: the new order. `is_described`: the
     authorizations were read in this pass.
     `no_solver`: no solver of the issuer fits. `challenges`: those that it needs, `unproven`: the ones without
-    proof. `current`: the CA's order, as polled. `finalized`: the same as it answered the signing request
-    `csr`, or another one, because of which it has given this `refusal`. `downloaded`: the certificate.
+    proof. `authorizations`: those of now. `current`: the CA's order, as polled. `finalized`: the same as it
+    answered the signing request `csr`, or another one, because of which it has given this `refusal`.
+    `downloaded`: the certificate.
 
-    `error`: why a request failed, and `was_lost`: whether the account was doubted before. `is_distrusted`:
-    the account may be the cause, and is checked. `concerns_others`: the CA's limit applies to other names
-    too. `recorded`: the failure was recorded, and the Order then waits like this.
+    `error`: why a request failed. `is_distrusted`: the account may be the cause, and is checked.
+    `concerns_others`: the CA's limit applies to other names too. `recorded`: the failure was recorded, and
+    the Order then waits like this.
     """
 
     departure: Departure | None = None
@@ -62,6 +63,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     placed: ServerOrder | None = None
     is_described: bool = False
     no_solver: str = ""
+    authorizations: tuple[ACMEAuthorization, ...] | None = None
     challenges: tuple[Challenge, ...] | None = None
     unproven: tuple[Challenge, ...] = ()
     current: ServerOrder | None = None
@@ -70,8 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     csr: CsrFacts | None = None
     downloaded: Downloaded | None = None
     error: AcmeError | NotOrdered | PkiError | None = None
-    was_lost: bool = False
-    is_distrusted: bool | None = None
+    is_distrusted: bool = False
     concerns_others: bool | None = None
     recorded: Hold | None = None
 
@@ -113,6 +114,12 @@ class ReadAuthorizations(msgspec.Struct, frozen=True):
 
     status: OrderStatus
     is_new: bool = False
+
+
+class CheckAuthorizations(msgspec.Struct, frozen=True):
+    """Read the authorizations at these URLs: one of them is not valid."""
+
+    urls: tuple[str, ...]
 
 
 class PollOrder(msgspec.Struct, frozen=True):
@@ -173,9 +180,7 @@ class EnsureChallenges(msgspec.Struct, frozen=True):
 
 
 class DoubtAccount(msgspec.Struct, frozen=True):
-    """Mark the account as lost; if it `is_checked`, the issuer's controller finds out whether it is."""
-
-    is_checked: bool
+    """Mark the account as lost, so that the issuer's controller finds out whether it is."""
 
 
 class ReportLimit(msgspec.Struct, frozen=True):
@@ -240,7 +245,16 @@ class Forget(msgspec.Struct, frozen=True):
     deletes_challenges: bool = False
 
 
-Request = CheckServer | CheckPredecessor | PlaceOrder | ReadAuthorizations | PollOrder | Finalize | Download
+Request = (
+    CheckServer
+    | CheckPredecessor
+    | PlaceOrder
+    | ReadAuthorizations
+    | CheckAuthorizations
+    | PollOrder
+    | Finalize
+    | Download
+)
 """Steps that the CA can refuse."""
 
 Inquiry = (

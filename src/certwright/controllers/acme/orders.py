@@ -151,7 +151,7 @@ class OrderReconciler:
         except (AcmeError, NotOrdered, PkiError) as error:
             # The step may have written the order's URL.
             order = self._orders.cache.get(known.order.metadata.key) or known.order
-            return order, replace(known.facts, error=error, was_lost=issuer.client.is_lost)
+            return order, replace(known.facts, error=error)
 
     # --- steps that the CA can refuse ---------------------------------------------------------------------
 
@@ -173,6 +173,9 @@ class OrderReconciler:
                 return order, replace(facts, placed=placed, before=self._join(order, issuer, placed.url))
             case steps.ReadAuthorizations():
                 return await self._describe(step, order, issuer), replace(facts, is_described=True)
+            case steps.CheckAuthorizations(urls=urls):
+                found = await order_requests.fetch_authorizations(client, order.spec, urls)
+                return order, replace(facts, authorizations=found)
             case steps.PollOrder():
                 return order, replace(
                     facts, current=await order_requests.fetch_order(client, order.status.url)
@@ -291,11 +294,10 @@ class OrderReconciler:
                 return replace(facts, limit=wait, departure=await tools.members.leaves(order, until=until))
             case steps.EnsureChallenges():
                 return await self._ensure_challenges(known, issuer)
-            case steps.DoubtAccount(is_checked=is_checked):
+            case steps.DoubtAccount():
                 issuer.client.is_lost = True
-                if is_checked:
-                    tools.distrust(issuer.view)
-                return replace(facts, is_distrusted=is_checked)
+                tools.distrust(issuer.view)
+                return replace(facts, is_distrusted=True)
             case steps.ReportLimit(error=error):
                 return replace(facts, concerns_others=tools.limited(order, issuer, error))
             case _:
