@@ -88,6 +88,10 @@ e2e: $(VENV)/.dev pebble $(TOOLS)/cert-manager-e2e  ## cert-manager's own end-to
 $(TOOLS)/cert-manager-controller: $(wildcard tests/go/certmanager/*)
 	@echo "building cert-manager's controllers, which takes minutes the first time …"
 	@cd tests/go/certmanager && go build -trimpath -o $@ .
+# The sample webhook is a module of its own with replace directives; this one is as small.
+$(TOOLS)/dns-webhook: $(wildcard tests/go/certmanager/webhook/* tests/go/certmanager/go.*)
+	@echo "building a DNS-01 webhook on cert-manager's framework, which takes minutes the first time …"
+	@cd tests/go/certmanager && go build -trimpath -o $@ ./webhook
 APPROVER_POLICY := github.com/cert-manager/approver-policy/cmd@v0.28.0
 $(TOOLS)/approver-policy:
 	@echo "building approver-policy, which takes ten minutes the first time …"
@@ -101,7 +105,7 @@ $(TOOLS)/aws-privateca-issuer:
 	@echo "building aws-privateca-issuer, which takes five minutes the first time …"
 	@GOBIN=$(@D) GOTOOLCHAIN=auto go install -trimpath $(AWS_PRIVATECA_ISSUER)
 # Only those that ARGS names are built, and none for --help.
-THIRD_PARTY := cert-manager approver-policy aws-privateca-issuer trust-manager
+THIRD_PARTY := cert-manager dns-webhook approver-policy aws-privateca-issuer trust-manager
 CHOSEN := $(if $(filter -h --help,$(ARGS)),,helm $(or $(filter $(THIRD_PARTY),$(ARGS)),$(THIRD_PARTY)))
 third-party: $(VENV)/.dev $(addprefix $(TOOLS)/,$(subst cert-manager,cert-manager-controller,$(CHOSEN)))  ## other projects' controllers on our API server (needs Go and kubectl; minutes; ARGS=--help)
 	@PYTHONPATH=tests $(BIN)/python -m conformance.third_party $(ARGS)

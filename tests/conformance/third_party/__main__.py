@@ -1,8 +1,8 @@
 """Other projects' controllers on our API server: `make third-party`.
 
-Runs cert-manager's controllers, approver-policy, aws-privateca-issuer and trust-manager, as released, against
-`certwright serve`. Prints one line for each check. Ends with 1 if a check fails, with 2 if a program could
-not be started.
+Runs cert-manager's controllers, a webhook on its framework, approver-policy, aws-privateca-issuer and
+trust-manager, as released, against `certwright serve`. Prints one line for each check. Ends with 1 if a check
+fails, with 2 if a program could not be started.
 """
 
 from __future__ import annotations
@@ -15,13 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from conformance.third_party import approver_policy, aws_privateca_issuer, cert_manager, trust_manager
+from conformance.third_party import (
+    approver_policy,
+    aws_privateca_issuer,
+    cert_manager,
+    dns_webhook,
+    trust_manager,
+)
 from conformance.third_party.chart import Check
 
 PROGRAMS: Mapping[str, str] = {
     "cert-manager": "its controllers, without ours: every Certificate Ready, and issued once",
     "approver-policy": "approves and denies the CertificateRequests of our controllers, by its policies",
     "aws-privateca-issuer": "signs, as an external issuer, for the Certificates of our controllers",
+    "dns-webhook": "a DNS-01 webhook on cert-manager's framework, called through the front proxy",
     "trust-manager": "distributes a CA that our controllers issue and renew, as ConfigMaps",
 }
 
@@ -33,6 +40,7 @@ def main() -> int:
         "cert-manager": lambda folder: cert_manager.run(folder, arguments.certificates),
         "approver-policy": approver_policy.run,
         "aws-privateca-issuer": aws_privateca_issuer.run,
+        "dns-webhook": dns_webhook.run,
         "trust-manager": trust_manager.run,
     }
     worst = 0
