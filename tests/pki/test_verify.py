@@ -15,6 +15,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from certwright.pki.certificates import CertificateFacts, read_certificate, read_der
@@ -88,6 +89,7 @@ def made(
     without: Sequence[type[x509.ExtensionType]] = (),
     extra: Sequence[tuple[x509.ExtensionType, bool]] = (),
     subject: x509.Name | None = None,
+    issuer: x509.Name | None = None,
 ) -> Party:
     """A certificate as a CA makes it, but for what is said."""
     issuer_key = signed_with or (by.key if by else own)
@@ -109,7 +111,7 @@ def made(
         permitted, excluded = constraints
         extensions.append((x509.NameConstraints(list(permitted) or None, list(excluded) or None), True))
     builder = x509.CertificateBuilder(
-        issuer_name=by.parsed.subject if by else subject or name(common_name),
+        issuer_name=issuer or (by.parsed.subject if by else subject or name(common_name)),
         subject_name=subject or name(common_name),
         public_key=own.public_key(),
         serial_number=x509.random_serial_number(),
@@ -191,6 +193,9 @@ def twice_named() -> Chain:
     return [served[0], other, served[2]], top
 
 
+PRINTABLE = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Lower", _ASN1Type.PrintableString)])
+
+
 def in_wrong_order() -> Chain:
     served, top = chain()
     return [served[0], served[2], served[1]], top
@@ -213,6 +218,11 @@ CASES: dict[str, tuple[str, Chain]] = {
     "signed with another key": (REFUSED, chain(leaf={"signed_with": key(8)})),
     "signed by a CA of that name": (REFUSED, twice_named()),
     "not in order": (REMARK, in_wrong_order()),
+    "issuer in another encoding": (REMARK, chain(leaf={"issuer": PRINTABLE})),
+    "issuer in another encoding, signed with another key": (
+        REFUSED,
+        chain(leaf={"issuer": PRINTABLE, "signed_with": key(8)}),
+    ),
     "precertificate": (REFUSED, chain(leaf={"extra": [(x509.PrecertPoison(), True)]})),
     "unknown critical extension": (FAULT, chain(leaf={"extra": [(UNKNOWN, True)]})),
     "unknown critical extension of a CA": (FAULT, chain(upper={"extra": [(UNKNOWN, True)]})),
@@ -336,6 +346,18 @@ def test_constraints_of_directory_names_are_those_of_the_subject() -> None:
         leaf = {"names": DNS, "subject": subject("DE", organization, "a")}
         served, top = chain(lower={"constraints": (base, ())}, leaf=leaf)
         assert (level([party.facts for party in served], top.facts)[0] == OK) is accepted
+
+
+def test_a_certificate_that_only_names_itself_as_its_issuer_is_refused() -> None:
+    party = made("a.example.com", None, key(3), ca=False, signed_with=key(4))
+    assert "not signed with its own key" in verify([party.facts], [], NOW).refusal
+    assert verify([made("a.example.com", None, key(3), ca=False).facts], [], NOW).refusal == ""
+
+
+def test_few_of_many_findings_are_shown() -> None:
+    served, top = only(dns("example.com"), dns(*(f"a{number}.example.org" for number in range(1000))))
+    _, why = level([party.facts for party in served], top.facts)
+    assert why.endswith('and not "a4.example.org"; and 995 more')
 
 
 def test_comparisons_of_name_constraints_are_limited() -> None:

@@ -141,7 +141,11 @@ IDENTITIES = (
             "spec.literalSubject",
             "Literal subject contains unrecognized key with value [y]: FOO is not a known attribute",
         ),
-        ({"literalSubject": f"cn={'ä' * 33}"}, "spec.commonName", "Too long: may not be more than 64 bytes"),
+        (
+            {"literalSubject": f"cn={'ä' * 33}"},
+            "spec.literalSubject",
+            "Too long: may not be more than 64 bytes",
+        ),
         ({"literalSubject": "CN=#0c01"}, "spec.literalSubject", "hexadecimal form"),
         ({"literalSubject": "CN=x,O="}, "spec.literalSubject", "O is empty"),
         (

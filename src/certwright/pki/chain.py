@@ -13,7 +13,9 @@ from functools import lru_cache
 from typing import Final
 
 import msgspec
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
 from certwright.pki import der
 from certwright.pki.certificates import MAX_CHAIN, REMEMBERED, CertificateFacts, known_chain, read_chain
@@ -61,13 +63,32 @@ def _is_signed_by(child: CertificateFacts, parent: CertificateFacts) -> bool:
     try:
         with border(BadCertificate, "the signature cannot be verified"):
             try:
-                child.parsed.verify_directly_issued_by(parent.parsed)
+                _verify_signature(child.parsed, parent.parsed)
             except InvalidSignature:
                 return False
     except BadCertificate:
         # Another name, another type of key, or an obsolete algorithm.
         return False
     return True
+
+
+def _verify_signature(child: x509.Certificate, parent: x509.Certificate) -> None:
+    """Raises `InvalidSignature`, and what `cryptography` raises for another name or algorithm."""
+    if child.issuer != parent.subject or child.issuer.public_bytes() == parent.subject.public_bytes():
+        child.verify_directly_issued_by(parent)
+        return
+    # The same name in another encoding (e.g. PrintableString and UTF8String), which some CAs write and
+    # OpenSSL accepts (RFC 5280 §7.1).
+    key, signature, signed = parent.public_key(), child.signature, child.tbs_certificate_bytes
+    algorithm = child.signature_algorithm_parameters
+    match key:
+        case rsa.RSAPublicKey() if isinstance(algorithm, padding.PKCS1v15 | padding.PSS):
+            assert child.signature_hash_algorithm is not None
+            key.verify(signature, signed, algorithm, child.signature_hash_algorithm)
+        case ec.EllipticCurvePublicKey() if isinstance(algorithm, ec.ECDSA):
+            key.verify(signature, signed, algorithm)
+        case _:
+            child.verify_directly_issued_by(parent)
 
 
 def is_root(certificate: CertificateFacts) -> bool:

@@ -7,10 +7,11 @@ Source: cert-manager `pkg/util/pki/match.go`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cryptography import x509
 
+from certwright.kube.util.encoding import one_line
 from certwright.pki import keys, names, sans, usages
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts, CsrPlan
@@ -18,6 +19,7 @@ from certwright.pki.errors import PkiError
 from certwright.pki.facts import Identity
 from certwright.pki.names import Subject
 
+_LISTED = 5
 _SUBJECT_FIELDS: dict[str, str] = {
     "serial_number": "subject.serialNumber",
     "organizations": "subject.organizations",
@@ -72,14 +74,18 @@ def answer_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[tuple[st
     """
     issued = {
         "commonName": facts.common_name,
-        "dnsNames": ", ".join(facts.dns_names),
-        "ipAddresses": ", ".join(facts.ip_addresses),
-        "uris": ", ".join(facts.uris),
-        "emailAddresses": ", ".join(facts.email_addresses),
+        "dnsNames": _listed(facts.dns_names),
+        "ipAddresses": _listed(facts.ip_addresses),
+        "uris": _listed(facts.uris),
+        "emailAddresses": _listed(facts.email_addresses),
     }
-    differing = [(field, issued[field] or "none") for field in certificate_differences(facts, plan)]
+    fields = dict.fromkeys(certificate_differences(facts, plan))
+    # RFC 9525 §2: clients do not look for DNS names in the common name.
+    if not _canonical(plan.dns_names) <= _canonical(facts.dns_names):
+        fields["dnsNames"] = None
+    differing = [(field, issued[field] or "none") for field in fields]
     if frozenset(facts.other_names) != frozenset(plan.other_names):
-        differing.append(("otherNames", ", ".join(name.oid for name in facts.other_names) or "none"))
+        differing.append(("otherNames", _listed(tuple(name.oid for name in facts.other_names)) or "none"))
     if facts.is_ca != plan.is_ca:
         differing.append(("isCA", "true" if facts.is_ca else "false"))
     planned, allowed = usages.extended(plan.usages), usages.extended(facts.usages)
@@ -90,6 +96,11 @@ def answer_differences(facts: CertificateFacts, plan: CsrPlan) -> tuple[tuple[st
     if allowed and "any" not in allowed and not suffices:
         differing.append(("usages", ", ".join(sorted(allowed))))
     return tuple(differing)
+
+
+def _listed(values: Sequence[str]) -> str:
+    shown = one_line(", ".join(value[:100] for value in values[:_LISTED]))
+    return f"{shown} and {len(values) - _LISTED} more" if len(values) > _LISTED else shown
 
 
 def _name_differences(facts: CertificateFacts, plan: CsrPlan) -> Iterable[str]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ _CURVES: Final = tuple(curve.kind for curve in limits.CURVES.values())
 _OBSOLETE: Final = frozenset({"md5", "sha1"})
 _ANY: Final = ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE
 _DNS_NAME: Final = re.compile(r"(?:[\w-]+\.)+[\w-]+", re.ASCII)
+_MOST_TEXTS: Final = 5
 _BLANKS: Final = re.compile(r"\s+")
 
 
@@ -122,7 +124,10 @@ def _verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], n
     if gap:
         (refusals if len(path) == 1 else faults).append(gap)
     members = {link.facts.der for link in path}
-    if len(path) == 1 and len(chain) > 1 and not path[0].is_self_issued and not gap:
+    is_alone = len(path) == 1 and not gap and not is_signed_by(leaf, leaf)
+    if is_alone and path[0].is_self_issued and leaf.authority_key_id in (b"", leaf.subject_key_id):
+        refusals.append("the certificate names itself as its issuer, but is not signed with its own key")
+    elif is_alone and len(chain) > 1:
         issuer = one_line(leaf.issuer_text)[:200]
         faults.append(f'the CA "{issuer}" of the certificate is not among those that were returned with it')
     elif ca and not any(certificate.der in members for certificate in ca) and not gap:
@@ -141,6 +146,12 @@ def _verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], n
         # RFC 6818 §2: RFC 5280 does not apply to a self-signed certificate that is no CA.
         if len(path) > 1:
             remarks.extend(_not_conforming(link, is_top=depth == len(path) - 1))
+    for link, above in pairwise(path):
+        if link.parsed.issuer.public_bytes() != above.parsed.subject.public_bytes():
+            remarks.append(
+                f"{link.name} has the name of its issuer in another encoding than {above.name}, which Go "
+                "refuses"
+            )
     remarks.extend(_usages_cut(path))
     remarks.extend(_below_the_last_ca(path))
     returned = {certificate.der for certificate in chain}
@@ -156,10 +167,16 @@ def _verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], n
         )
     return Verification(
         chain=tuple(served),
-        refusal="; ".join(refusals),
-        faults=tuple(faults),
-        remarks=tuple(remarks),
+        refusal="; ".join(_first(refusals)),
+        faults=_first(faults),
+        remarks=_first(remarks),
     )
+
+
+def _first(texts: Sequence[str]) -> tuple[str, ...]:
+    """The first few: they become a message of a condition."""
+    more = len(texts) - _MOST_TEXTS
+    return (*texts[:_MOST_TEXTS], f"and {more} more") if more > 0 else tuple(texts)
 
 
 def _path(

@@ -144,7 +144,7 @@ def _literal_subject(spec: CertificateSpec) -> list[FieldError]:
             detail += f"{attribute.type} is not a known attribute; write its number with dots"
             errors.append(invalid(path, spec.literal_subject, detail))
         if attribute.type.upper() == "CN" and len(attribute.value.encode()) > MAX_COMMON_NAME_BYTES:
-            errors.append(too_long("spec.commonName", MAX_COMMON_NAME_BYTES))
+            errors.append(too_long(path, MAX_COMMON_NAME_BYTES))
         if attribute.hex_value is not None:
             detail = f"{attribute.type}: values in hexadecimal form (#…) are not supported"
             errors.append(invalid(path, spec.literal_subject, detail))

@@ -43,6 +43,18 @@ async def test_listeners_of_a_gateway_get_certificates(scene: ShimScene) -> None
     assert await scene.world.is_ready("one")
 
 
+async def test_a_name_that_a_wildcard_covers_is_left_out(scene: ShimScene) -> None:
+    await scene.gateway(
+        listener("*.example.com", "one"),
+        listener("keycloak.example.com", "one", name="again"),
+        listener("a.b.example.com", "one", name="deeper"),
+        listener("example.com", "one", name="apex"),
+        issuer="ca",
+    )
+    (certificate,) = (await scene.certificates()).values()
+    assert certificate["spec"]["dnsNames"] == ["*.example.com", "a.b.example.com", "example.com"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [

@@ -129,8 +129,25 @@ def _complete(
         },
     )
     spec = known.with_annotations(certificate.spec, annotations)
-    spec = msgspec.structs.replace(spec, ip_addresses=_distinct(spec.ip_addresses))
+    spec = msgspec.structs.replace(
+        spec,
+        dns_names=_without_covered(spec.dns_names, spec.common_name),
+        ip_addresses=_distinct(spec.ip_addresses),
+    )
     return msgspec.structs.replace(certificate, metadata=meta, spec=spec)
+
+
+def _without_covered(dns_names: Sequence[str], common_name: str) -> tuple[str, ...]:
+    """Without names that a wildcard among them covers, because Let's Encrypt refuses an order for both. The
+    common name stays."""
+    wildcards = {name.lower() for name in dns_names if name.startswith("*.")}
+    return tuple(
+        name
+        for name in dns_names
+        if name == common_name
+        or name.lower() in wildcards
+        or f"*.{name.lower().partition('.')[2]}" not in wildcards
+    )
 
 
 def _distinct(addresses: Sequence[str]) -> tuple[str, ...]:

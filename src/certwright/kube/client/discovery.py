@@ -177,7 +177,10 @@ async def kind_for(client: Client, api_version: str, kind: str) -> DictKind:
 
 async def _version_hint(client: Client, api_version: str) -> str:
     versions = [version.group_version for group in await _groups(client) for version in group.versions or ()]
-    hint = _hint(api_version, ("v1", *versions))
+    group = api_version.partition("/")[0]
+    # A group below another one is of another program, as trust.cert-manager.io is.
+    others = [version for version in versions if not group.endswith(f".{version.partition('/')[0]}")]
+    hint = _hint(api_version, ("v1", *others))
     return f", nor anything else of that version{hint}" if hint else ""
 
 
