@@ -132,6 +132,7 @@ IDENTITIES = (
         ({"secretName": "Web_TLS"}, "spec.secretName", '"Web_TLS": a lowercase RFC 1123 subdomain'),
         ({"dnsNames": None}, "spec", f"at least one of {IDENTITIES} must be set"),
         ({"dnsNames": None, "literalSubject": "O=x"}, "spec", "at least one of commonName"),
+        ({"dnsNames": ["a..example.org"]}, "spec.dnsNames[0]", "has an empty label"),
         ({"dnsNames": [""]}, "spec.dnsNames[0]", "must not contain spaces"),
         ({"dnsNames": ["a", "b c"]}, "spec.dnsNames[1]", '"b c": must not contain spaces'),
         ({"commonName": "ä" * 33}, "spec.commonName", "Too long: may not be more than 64 bytes"),

@@ -166,9 +166,10 @@ def _identities(spec: CertificateSpec) -> list[FieldError]:
     errors: list[FieldError] = []
     for number, name in enumerate(spec.dns_names):
         path = f"spec.dnsNames[{number}]"
-        errors += checks.check_visible(name, path, "www.example.com")
-        # A final dot is a warning: some CAs remove it.
-        if name != "." and "" in name.removesuffix(".").split("."):
+        if wrong := checks.check_visible(name, path, "www.example.com"):
+            errors += wrong
+        elif name != "." and "" in name.removesuffix(".").split("."):
+            # One final dot is a warning: some CAs remove it.
             errors.append(invalid(path, name, "has an empty label; write e.g. www.example.com"))
     for number, address in enumerate(spec.ip_addresses):
         errors += checks.check_ip_address(address, f"spec.ipAddresses[{number}]")

@@ -21,7 +21,7 @@ INVALID_REQUEST: Final = "InvalidRequest"
 """On a CertificateRequest: the CSR cannot be used."""
 SECRET_ADOPTED: Final = "SecretAdopted"  # noqa: S105 - a name, no password; not in cert-manager
 """On a Certificate, beyond cert-manager: its Secret existed before and was adopted."""
-VERIFIED: Final = "Verified"
+CERTIFICATE_VERIFIED: Final = "Verified"
 """On a Certificate, beyond cert-manager, and only as `False`: some clients refuse the certificate, or the
 issuer has changed what was requested."""
 
@@ -46,7 +46,7 @@ INVALID_KEY_PAIR: Final = "InvalidKeyPair"
 """Key and certificate of the Secret cannot be read, or do not match."""
 INVALID_CERTIFICATE: Final = "InvalidCertificate"
 """The certificate of the Secret cannot be read, or the issuer returned one that no client accepts."""
-NOT_VERIFIED: Final = "NotVerified"
+CERTIFICATE_NOT_VERIFIED: Final = "NotVerified"
 """Some clients refuse the certificate or its chain, or the issuer has changed what was requested."""
 INVALID_CERTIFICATE_REQUEST: Final = "InvalidCertificateRequest"
 """The CSR of the current CertificateRequest cannot be read."""

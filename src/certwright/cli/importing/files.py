@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from certwright.cli.errors import report_warning
 from certwright.cli.format import at
 from certwright.cli.importing.model import CannotImport, Pair
 from certwright.kube.util.encoding import in_words
@@ -18,6 +19,7 @@ from certwright.pki import chain, keys
 from certwright.pki.certificates import read_chain
 from certwright.pki.errors import PkiError
 from certwright.pki.pem import certificates_in
+from certwright.pki.verify import verify
 
 _DAYS: Final = re.compile(r"([0-9]{1,5})( days?)?", re.ASCII)
 _LARGEST: Final = 2**20
@@ -104,6 +106,11 @@ def read_pair(certificates: Path, key: Path, now: datetime, *, above: Path | Non
         raise CannotImport(
             f"{certificates} expired at {at(leaf.not_after)}: request a new certificate instead"
         )
+    result = verify(ordered, (), now)
+    if result.refusal:
+        raise CannotImport(f"{certificates}: no client accepts it: {result.refusal}")
+    if texts := (*result.faults, *result.remarks):
+        report_warning(f"{certificates}: some clients refuse it: {'; '.join(texts)}")
     loaded = load_key(key, read_bytes(key))
     if keys.public_key_der(loaded) != leaf.public_key_der:
         raise CannotImport(f"{key} is not the key of the certificate in {certificates}")

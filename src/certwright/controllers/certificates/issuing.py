@@ -233,12 +233,12 @@ def _report_verification(request: CertificateRequest, snapshot: Snapshot, draft:
     if changed := desired.answer_differences(result.leaf, snapshot.certificate.spec):
         texts.append(f"The issuer has not issued what the spec says: {'; '.join(changed)}")
     if not texts:
-        draft.remove_condition(reasons.VERIFIED)
+        draft.remove_condition(reasons.CERTIFICATE_VERIFIED)
         return
-    message, before = ". ".join(texts), conditions.find(draft.certificate.status.conditions, reasons.VERIFIED)
-    draft.set_condition(reasons.VERIFIED, "False", reasons.NOT_VERIFIED, message, now=snapshot.now)
+    message, before = ". ".join(texts), conditions.find(draft.certificate.status.conditions, reasons.CERTIFICATE_VERIFIED)
+    draft.set_condition(reasons.CERTIFICATE_VERIFIED, "False", reasons.CERTIFICATE_NOT_VERIFIED, message, now=snapshot.now)
     if before is None or before.message != message:
-        draft.add_event("Warning", reasons.NOT_VERIFIED, message)
+        draft.add_event("Warning", reasons.CERTIFICATE_NOT_VERIFIED, message)
 
 
 def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime | None:
