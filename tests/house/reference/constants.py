@@ -84,7 +84,15 @@ def annotation_page() -> str:
     return "\n".join(parts)
 
 
-_TYPES = ("READY", "ISSUING", "APPROVED", "DENIED", "INVALID_REQUEST", "SECRET_ADOPTED", "CERTIFICATE_VERIFIED")
+_TYPES = (
+    "READY",
+    "ISSUING",
+    "APPROVED",
+    "DENIED",
+    "INVALID_REQUEST",
+    "SECRET_ADOPTED",
+    "CERTIFICATE_VERIFIED",
+)
 
 
 def condition_page() -> str:

@@ -227,18 +227,19 @@ def _report_verification(request: CertificateRequest, snapshot: Snapshot, draft:
     """Keep the condition `Verified` of the certificate that has been issued."""
     result = snapshot.facts.verification(request.status.certificate, request.status.ca)
     assert isinstance(result, Verification), "failure_of has judged it"
+    kind, reason = reasons.CERTIFICATE_VERIFIED, reasons.CERTIFICATE_NOT_VERIFIED
     texts = []
     if refused := (*result.faults, *result.remarks):
         texts.append(f"Some clients refuse the certificate: {'; '.join(refused)}")
     if changed := desired.answer_differences(result.leaf, snapshot.certificate.spec):
         texts.append(f"The issuer has not issued what the spec says: {'; '.join(changed)}")
     if not texts:
-        draft.remove_condition(reasons.CERTIFICATE_VERIFIED)
+        draft.remove_condition(kind)
         return
-    message, before = ". ".join(texts), conditions.find(draft.certificate.status.conditions, reasons.CERTIFICATE_VERIFIED)
-    draft.set_condition(reasons.CERTIFICATE_VERIFIED, "False", reasons.CERTIFICATE_NOT_VERIFIED, message, now=snapshot.now)
+    message, before = ". ".join(texts), conditions.find(draft.certificate.status.conditions, kind)
+    draft.set_condition(kind, "False", reason, message, now=snapshot.now)
     if before is None or before.message != message:
-        draft.add_event("Warning", reasons.CERTIFICATE_NOT_VERIFIED, message)
+        draft.add_event("Warning", reason, message)
 
 
 def _withheld_until(request: CertificateRequest, snapshot: Snapshot) -> datetime | None:
