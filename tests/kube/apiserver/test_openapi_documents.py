@@ -29,6 +29,11 @@ _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _IN_PLACE: Json = {
     f"{_META}Time": {"type": "string", "format": "date-time"},
     f"{_META}FieldsV1": {"type": "object"},
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {
+        "format": "int-or-string",
+        "oneOf": [{"type": "integer"}, {"type": "string"}],
+    },
 }
 
 

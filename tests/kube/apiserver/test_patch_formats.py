@@ -161,7 +161,13 @@ def test_whatever_the_pointer_only_our_errors_come_out(document: Any, path: str,
             continue
 
 
-KEYS = {("items",): "name", ("items", "ports"): "port", ("set",): ""}
+KEYS = {
+    ("items",): "name",
+    ("items", "ports"): "port",
+    ("set",): "",
+    ("metadata", "ownerReferences"): "uid",
+    ("metadata", "finalizers"): "",
+}
 
 
 @pytest.mark.parametrize(
@@ -252,6 +258,11 @@ def test_strategic_merges(target: Any, patch: Any, result: Any) -> None:
         {"items": ["x"]},
         {"$deleteFromPrimitiveList/set": 1},
         {"$retainKeys": 1},
+        {"a": {"$retainKeys": ["b"], "b": 1, "c": 2}},
+        {"$setElementOrder/set": 1},
+        {"$setElementOrder/set": ["a"], "set": ["b"]},
+        {"$setElementOrder/set": ["a", "b"], "set": ["b", "a"]},
+        {"$setElementOrder/items": [{"name": "a"}], "items": [{"name": "b"}]},
     ],
 )
 def test_strategic_patches_that_are_none(patch: Any) -> None:

@@ -29,14 +29,26 @@ _SCALARS: Mapping[str, Json] = {
     "float64": {"type": "number", "format": "double"},
     "Time": {"type": "string", "format": "date-time"},
     "MicroTime": {"type": "string", "format": "date-time"},
-    "Quantity": {"oneOf": [{"type": "string"}, {"type": "number"}]},
-    "IntOrString": {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+    "Quantity": {
+        "description": "A number with an optional suffix, e.g. 100m, 1.5 or 2Gi.",
+        "oneOf": [{"type": "string"}, {"type": "number"}],
+    },
+    "IntOrString": {
+        "description": "An integer of 32 bits, or a string.",
+        "format": "int-or-string",
+        "oneOf": [{"type": "integer"}, {"type": "string"}],
+    },
     "Duration": {"type": "string"},
     "Raw": {"type": "object"},
     "SchemaOrArray": {},
     "SchemaOrBool": {},
     "SchemaOrStrings": {},
 }
+_NAMED = {
+    "Quantity": "io.k8s.apimachinery.pkg.api.resource.Quantity",
+    "IntOrString": "io.k8s.apimachinery.pkg.util.intstr.IntOrString",
+}
+"""Scalars that are components, because `kubectl explain` shows the name as the type."""
 _SHARDS = "meta.v1.ShardInfo"
 """The type of a field that no served release has."""
 _PACKAGES = {
@@ -48,6 +60,8 @@ _PACKAGES = {
 
 def component_name(message: str) -> str:
     """`core.v1.Secret` is `io.k8s.api.core.v1.Secret` in Kubernetes' documents."""
+    if message in _NAMED:
+        return _NAMED[message]
     return f"{_PACKAGES.get(message.partition('.')[0], 'io.k8s.api')}.{message}"
 
 
@@ -56,9 +70,13 @@ def components(message: str, refer: Refer) -> Iterator[tuple[str, Json]]:
     waiting, seen = [message], {message, META_MESSAGE, _SHARDS}
     while waiting:
         current = waiting.pop()
+        if current in _NAMED:
+            yield component_name(current), dict(_SCALARS[current])
+            continue
         yield component_name(current), _schema(current, refer)
         for field in fields(current):
-            if field.is_message and field.type not in seen and not wrapped_list(field.type):
+            is_component = field.type in _NAMED or (field.is_message and not wrapped_list(field.type))
+            if is_component and field.type not in seen:
                 seen.add(field.type)
                 waiting.append(field.type)
 
@@ -69,6 +87,8 @@ def inlined(message: str) -> Json:
 
 
 def _inlined(message: str, above: frozenset[str]) -> Json:
+    if message in _NAMED:
+        return dict(_SCALARS[message])
     if message in above:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = _schema(message, lambda inner: _inlined(inner, above | {message}))
@@ -98,6 +118,8 @@ def _property(message: str, field: Field, refer: Refer) -> Json:
 
 
 def _value(type_: str, refer: Refer) -> Json:
+    if type_ in _NAMED:
+        return refer(type_)
     if type_ in _SCALARS:
         return dict(_SCALARS[type_])
     inner = wrapped_list(type_)

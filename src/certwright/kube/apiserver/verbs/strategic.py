@@ -16,9 +16,6 @@ from certwright.kube.apiserver.requests.patch import PatchMalformed
 MergeKeys = Mapping[tuple[str, ...], str]
 """The merge key of a list by its path (names only, without indexes). An empty key: a set of scalars."""
 
-# Lists in every object's metadata.
-_METADATA_KEYS: MergeKeys = {("metadata", "ownerReferences"): "uid", ("metadata", "finalizers"): ""}
-
 _DIRECTIVE = "$patch"
 _RETAIN_KEYS = "$retainKeys"
 _ORDER = "$setElementOrder/"
@@ -30,7 +27,7 @@ def strategic_merge(target: Any, patch: Any, merge_keys: MergeKeys) -> Any:
     """`target` with `patch` merged in; `target` is not changed. Raises `PatchMalformed`."""
     if type(patch) is not dict:
         raise PatchMalformed("a strategic merge patch is an object")
-    return _merge_objects(target, patch, {**_METADATA_KEYS, **merge_keys}, ())
+    return _merge_objects(target, patch, merge_keys, ())
 
 
 def _merge_objects(target: Any, patch: dict[str, Any], keys: MergeKeys, path: tuple[str, ...]) -> Any:
@@ -47,7 +44,11 @@ def _merge_objects(target: Any, patch: dict[str, Any], keys: MergeKeys, path: tu
     if _RETAIN_KEYS in patch:
         if type(patch[_RETAIN_KEYS]) is not list:
             raise PatchMalformed(f"{_RETAIN_KEYS} must be a list")
-        merged = {name: value for name, value in merged.items() if name in patch[_RETAIN_KEYS]}
+        retained = {name for name in patch[_RETAIN_KEYS] if type(name) is str}
+        for name, value in patch.items():
+            if value is not None and not name.startswith("$") and name not in retained:
+                raise PatchMalformed(f"{_RETAIN_KEYS} lacks {name!r}, which the patch sets")
+        merged = {name: value for name, value in merged.items() if name in retained}
     for name, value in patch.items():
         if name.startswith(_DELETE_FROM):
             _delete_from(merged, name.removeprefix(_DELETE_FROM), value)
@@ -55,7 +56,8 @@ def _merge_objects(target: Any, patch: dict[str, Any], keys: MergeKeys, path: tu
             _merge_member(merged, name, value, keys, (*path, name))
     for name, order in patch.items():
         if name.startswith(_ORDER):
-            _reorder(merged, name.removeprefix(_ORDER), order, keys, path)
+            list_name = name.removeprefix(_ORDER)
+            _reorder(merged, list_name, order, patch.get(list_name), keys.get((*path, list_name), ""))
     return merged
 
 
@@ -126,15 +128,24 @@ def _delete_from(merged: dict[str, Any], name: str, values: Any) -> None:
         merged[name] = [item for item in merged[name] if encode_sorted(item) not in deleted]
 
 
-def _reorder(merged: dict[str, Any], name: str, order: Any, keys: MergeKeys, path: tuple[str, ...]) -> None:
-    """Items named in `order` come in that order; the others keep their places behind them."""
-    if type(order) is not list or type(merged.get(name)) is not list:
-        return
-    key = keys.get((*path, name), "")
+def _reorder(merged: dict[str, Any], name: str, order: Any, patched: Any, key: str) -> None:
+    """Items named in `order` come in that order; the others keep their places behind them.
+
+    Items of the patch itself, `patched`, MUST be in `order`, and in that order.
+    """
+    if type(order) is not list:
+        raise PatchMalformed(f"{_ORDER}{name} must be a list")
 
     def name_of(item: Any) -> bytes:
-        return encode_sorted(item.get(key) if type(item) is dict else item)
+        return encode_sorted(item.get(key) if key and type(item) is dict else item)
 
+    if order and type(patched) is list:
+        following = iter([name_of(item) for item in order])
+        for item in patched:
+            if (type(item) is not dict or _DIRECTIVE not in item) and name_of(item) not in following:
+                raise PatchMalformed(f"the order of {name} in the patch doesn't match {_ORDER}{name}")
+    if type(merged.get(name)) is not list:
+        return
     ranks = dict[bytes, int]()
     for rank, item in enumerate(order):
         ranks.setdefault(name_of(item), rank)
