@@ -281,3 +281,20 @@ async def test_a_deletion_ends_with_what_was_there(hosts: Api) -> None:
     event = await stream.next()
     assert (event["type"], event["object"]["spec"]) == ("DELETED", {"name": "x", "port": 1})
     await stream.close()
+
+
+@pytest.mark.parametrize("accept", ["application/json", TABLE])
+@pytest.mark.parametrize("target", [V2, f"{V2}?sendInitialEvents=true&resourceVersionMatch=NotOlderThan"])
+async def test_a_watch_whose_conversion_fails_ends_with_an_error(
+    hosts: Api, webhook: WebhookServer, caplog: pytest.LogCaptureFixture, accept: str, target: str
+) -> None:
+    stream = await hosts.watch(target, accept=accept)
+    assert (await stream.next())["type"] == "ADDED"
+    webhook.answers["/convert"] = lambda _: {"result": {"status": "Failure", "message": "no luck"}}
+    await hosts.ok("POST", V1, host("v1", "b", host="y:2"))
+    (error,) = await stream.rest()
+    assert (error["type"], error["object"]["kind"], error["object"]["code"]) == ("ERROR", "Status", 500)
+    assert "no luck" in error["object"]["message"]
+    later = await (await hosts.watch(target, accept=accept)).rest()
+    assert [event["type"] for event in later] == ["ERROR"]
+    assert [record for record in caplog.records if record.exc_info] == []

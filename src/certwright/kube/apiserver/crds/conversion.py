@@ -13,7 +13,7 @@ ConversionReview v1 apiextensions.
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Unpack
 
@@ -29,6 +29,7 @@ from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import Conversion, Json, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape
 from certwright.kube.apiserver.representations import tables
+from certwright.kube.apiserver.verbs.watch_lines import failure_line
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.store.contract import Damages, Encode, Key, ListOptions, Page, Row, Store, Watch
 from certwright.kube.util import ids
@@ -77,6 +78,7 @@ class Conversions:
         self, backend: Backend, call: Call, stream: AsyncIterator[bytes]
     ) -> AsyncIterator[bytes]:
         first = True
+        lines: list[bytes] = []
         try:
             async for chunk in stream:
                 lines = []
@@ -90,9 +92,11 @@ class Conversions:
                             first = False
                     lines.append(objects.encode_json(event) + b"\n")
                 yield b"".join(lines)
+        except Exception as error:
+            yield b"".join([*lines, failure_line(error)])
         finally:
-            if isinstance(stream, AsyncGenerator):
-                await stream.aclose()
+            if (close := getattr(stream, "aclose", None)) is not None:
+                await close()
 
     async def _of_event(self, definition: ResourceDefinition, event: Json) -> Json:
         obj: Json = event["object"]

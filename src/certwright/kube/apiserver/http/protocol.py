@@ -356,8 +356,12 @@ class HttpProtocol(Sender):
         except asyncio.CancelledError:
             self.transport.abort()
             raise
-        except Exception:
-            _log.exception("%s could not be answered", exchange.request.method)
+        except Exception as error:
+            if isinstance(error, ApiError):
+                # Of a list in parts, which has no place for an error: the missing last chunk shows it.
+                _log.warning("the answer to %s is cut short: %s", exchange.request.method, error)
+            else:
+                _log.exception("%s could not be answered", exchange.request.method)
             self._write_plain(500, _BROKEN)
             self.transport.close()
             return

@@ -27,6 +27,7 @@ from certwright.kube.apiserver.verbs.watch_lines import (
     EventCache,
     change_of,
     error_line,
+    failure_line,
     selected_change_of,
 )
 from certwright.kube.store.contract import Compacted, Event, Page, SlowWatcher, Watch
@@ -91,8 +92,14 @@ class WatchStream:
         self._is_reading = True
         try:
             return await anext(self._chunks)
+        except Exception as error:
+            self.end()
+            if isinstance(error, StopAsyncIteration):
+                raise
+            # The generator has ended with its error.
+            return failure_line(error)
         except BaseException:
-            # Its end, its failure or its consumer's cancellation: nothing follows any of them.
+            # The consumer is cancelled.
             self.end()
             raise
         finally:
@@ -100,7 +107,15 @@ class WatchStream:
 
     def push_into(self, write: Write) -> None:
         """Write events immediately while the consumer waits for the next chunk and none is queued."""
-        self._watch.deliver_to(lambda batch: not (lines := self._lines(batch)) or write(lines))
+
+        def deliver(batch: list[Event]) -> bool:
+            try:
+                lines = self._lines(batch)
+            except Exception:  # the consumer meets it again, and reports it
+                return False
+            return not lines or write(lines)
+
+        self._watch.deliver_to(deliver)
 
     def end(self) -> None:
         """End the stream, also for a waiting consumer; queued chunks are dropped."""

@@ -5,9 +5,10 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", efficient detection
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
-from certwright.kube.api.errors import ApiError
+from certwright.kube.api.errors import ApiError, InternalError
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import Form, Shape
@@ -16,6 +17,8 @@ from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.requests import forms
 from certwright.kube.apiserver.verbs.matching import Matcher
 from certwright.kube.store.contract import Event, Row
+
+_log = logging.getLogger(__name__)
 
 _INITIAL_END = "k8s.io/initial-events-end"
 
@@ -127,6 +130,15 @@ class Encoder:
 def error_line(error: ApiError) -> bytes:
     """The ERROR line that ends a stream."""
     return encode_json({"type": "ERROR", "object": error.status()}) + b"\n"
+
+
+def failure_line(error: Exception) -> bytes:
+    """The ERROR line that ends a stream whose next event cannot be produced, e.g. because its conversion
+    fails: after the head of a response no other status can be sent."""
+    if not isinstance(error, ApiError):
+        _log.error("a watch ends with an error", exc_info=error)
+        error = InternalError("Internal error occurred: the next event cannot be encoded")
+    return error_line(error)
 
 
 def change_of(event: Event) -> tuple[str, Row]:
