@@ -43,6 +43,7 @@ def rsa_pem(bits: int, exponent: int = F4, algorithm: str = RSA) -> bytes:
         pytest.param(rsa_spki(1_000_000), "16384", id="an RSA key of a million bits"),
         pytest.param(rsa_spki(2048, 2**31 + 1), "exponent", id="an exponent of 32 bits"),
         pytest.param(rsa_spki(2048, 2**2046 + 1), "exponent", id="an exponent as long as the modulus"),
+        pytest.param(rsa_spki(8193, F4 + 2), "above 65537", id="a large key with a large exponent"),
         pytest.param(rsa_spki(2048, 65536), "exponent", id="an even exponent"),
         pytest.param(rsa_spki(2048, 1), "exponent", id="an exponent of 1"),
         pytest.param(rsa_spki(32768, algorithm=RSA_PSS), "16384|PSS", id="a large RSASSA-PSS key"),

@@ -6,7 +6,7 @@ exponents are read from the DER first, in linear time; only then is a parser cal
 
     RSA keys that are generated, stored or certified     2048 to 8192 bits
     RSA keys that only verify (of other CAs)             up to 16384 bits
-    public exponents of either                           odd, 3 to 2^31-1
+    public exponents                                     odd, 3 to 2^31-1; to 65537 above 8192 bits
     ECDSA keys that are generated, stored or certified   P-256, P-384, P-521
 
 Source: RFC 8017 §3.1 (RSA public keys), RFC 5958 (PKCS#8), RFC 5480 §2.1 (ECDSA), RFC 7468 (PEM).
@@ -55,6 +55,7 @@ MAX_STORE_BYTES: Final = 256 * 1024
 MAX_PASSWORD: Final = 1024
 """Characters of the password of such a file: JKS hashes it once for each 20 bytes of the key."""
 
+_F4: Final = 65537
 _RSA: Final = der.oid("1.2.840.113549.1.1.1")
 _RSA_PSS: Final = der.oid("1.2.840.113549.1.1.10")
 _EC: Final = der.oid("1.2.840.10045.2.1")
@@ -105,6 +106,8 @@ def _check_rsa(modulus: bytes, exponent: bytes, most_bits: int) -> None:
         or not e % 2
     ):
         raise BadKey("the public exponent of the RSA key is not an odd number from 3 to 2^31-1")
+    if bits > MAX_RSA_BITS and e > _F4:
+        raise BadKey(f"an RSA key of {bits} bits with a public exponent above {_F4} is not supported")
 
 
 def private_key(text: bytes) -> bytes:
