@@ -1,0 +1,140 @@
+"""Readers of bytes that others send: whatever comes, one of their own errors, in a number of steps that the
+bytes limit."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import dns.exception
+import dns.message
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from certwright.acme.solvers.client_hello import ClientHelloReader, NotTls
+from certwright.acme.solvers.datagrams import parse_response
+from certwright.kit.http2_post import Http2Error, Post
+from certwright.pki import chain, csr, jks, keys, keystores, limits, pem, pkcs12
+from certwright.pki.certificates import read_answer, read_chain, read_der
+from certwright.pki.errors import PkiError
+from certwright.pki.signing import self_sign
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+KEY = keys.generate(keys.KeyPlan.of("ECDSA"))
+REQUEST = csr.build_csr(csr.CsrPlan(common_name="web", dns_names=("web.example.com",), is_ca=True), KEY)
+CERTIFICATE = self_sign(REQUEST, key=KEY, duration=timedelta(days=1), is_ca=True, usages=(), now=NOW)
+CONTENTS = keystores.Contents(keys.encode_private_key(KEY), CERTIFICATE, CERTIFICATE, "changeit")
+QUERY = dns.message.make_query("a.example.com", "TXT", use_edns=False)
+RESPONSE = dns.message.make_response(QUERY)
+RESPONSE.answer.append(dns.rrset.from_text("a.example.com.", 60, "IN", "TXT", '"value"', '"another"'))
+
+
+class Reader(NamedTuple):
+    """A function, the errors that it may raise, and bytes that it reads without one."""
+
+    read: Callable[[bytes], Any]
+    errors: tuple[type[Exception], ...]
+    good: bytes
+
+
+def post(data: bytes) -> bytes:
+    exchange = Post("dns.example", "/q", (), b"query", most=1000)
+    return exchange.receive(data)
+
+
+def frame(kind: int, payload: bytes) -> bytes:
+    return len(payload).to_bytes(3) + bytes((kind, 1)) + (1).to_bytes(4) + payload
+
+
+NOT_A_STORE = (ValueError, IndexError)
+READERS = {
+    "first message of TLS": Reader(
+        lambda data: ClientHelloReader().feed(data),
+        (NotTls,),
+        b"\x16\x03\x01\0\x2f\1\0\0\x2b\3\3" + bytes(41),
+    ),
+    "DNS over HTTPS": Reader(post, (Http2Error,), frame(4, b"") + frame(1, b"\x88") + frame(0, b"x")),
+    "DNS response": Reader(
+        lambda data: parse_response(QUERY, data), (dns.exception.DNSException,), RESPONSE.to_wire()
+    ),
+    "blocks of PEM": Reader(lambda data: list(pem.sections(data)), (), CERTIFICATE * 3),
+    "private key": Reader(keys.load_private_key, (PkiError,), CONTENTS.key_pem),
+    "public key": Reader(limits.check_public_key, (PkiError,), keys.public_key_der(KEY)),
+    "request": Reader(csr.read_any_csr, (PkiError,), REQUEST),
+    "certificate": Reader(read_der, (PkiError,), pem.blocks(CERTIFICATE)[0][1]),
+    "chain": Reader(lambda data: chain.bundle(read_chain(data)), (PkiError,), CERTIFICATE),
+    "answer of an issuer": Reader(read_answer, (PkiError,), CERTIFICATE),
+    "JKS": Reader(
+        lambda data: jks.open_store(data, password="changeit"),
+        NOT_A_STORE,
+        keystores.jks_files(CONTENTS, alias="a", now=NOW)[0],
+    ),
+    **{
+        f"PKCS#12, {profile}": Reader(
+            lambda data: pkcs12.open_store(data, password="changeit"),
+            NOT_A_STORE,
+            keystores.pkcs12_files(CONTENTS, profile=profile)[0],
+        )
+        for profile in ("Modern2023", "Modern2026")
+    },
+}
+STEPS_PER_BYTE, FIXED_STEPS = 60, 20_000
+CHANGES = st.lists(st.tuples(st.integers(0, 3000), st.binary(max_size=6), st.integers(0, 6)), max_size=4)
+
+
+def steps_of(work: Callable[[], Any], errors: tuple[type[Exception], ...]) -> int:
+    """The function calls of `work`, of Python and of C."""
+    steps = 0
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        work()
+    except errors:
+        pass
+    finally:
+        sys.setprofile(None)
+    return steps
+
+
+@pytest.mark.parametrize("name", READERS)
+@given(changes=CHANGES, times=st.integers(1, 20))
+@settings(max_examples=60, deadline=None)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_changed_bytes_end_in_an_error_of_the_reader_after_few_steps(
+    name: str, changes: list[tuple[int, bytes, int]], times: int
+) -> None:
+    reader = READERS[name]
+    data = reader.good
+    for at, inserted, dropped in changes:
+        at %= len(data) + 1
+        data = data[:at] + inserted * times + data[at + dropped :]
+    steps = steps_of(lambda: reader.read(data), reader.errors)
+    assert steps <= FIXED_STEPS + STEPS_PER_BYTE * len(data)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("count", [1, 1000])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_repeated_bytes_end_after_few_steps(name: str, count: int) -> None:
+    reader = READERS[name]
+    for piece in (
+        reader.good,
+        reader.good[: len(reader.good) // 2],
+        reader.good[:27],
+        b"-----BEGIN ",
+        b"0\x80",
+    ):
+        data = piece * count
+        assert steps_of(lambda: reader.read(data), reader.errors) <= FIXED_STEPS + STEPS_PER_BYTE * len(data)  # noqa: B023
+
+
+def test_good_bytes_are_read() -> None:
+    for reader in READERS.values():
+        reader.read(reader.good)
