@@ -86,6 +86,16 @@ async def test_certificate_and_ca_are_replaced_after_two_thirds_of_their_lifetim
     assert is_signed_by(third, other["ca.crt"])
 
 
+@pytest.mark.parametrize("ahead", [LEAF_LIFE, CA_LIFE])
+async def test_a_certificate_that_was_issued_while_the_clock_was_ahead_is_replaced(
+    world: World, ahead: timedelta
+) -> None:
+    source = SecretCa(world.client, SETTINGS)
+    for moment in (START, START + ahead, START + timedelta(minutes=1)):
+        leaf = leaf_in(await source.pem(moment))
+        assert leaf.not_before <= moment < leaf.not_after
+
+
 async def test_another_replicas_ca_is_followed(world: World) -> None:
     source, other = SecretCa(world.client, SETTINGS), SecretCa(world.client, SETTINGS)
     first = await source.pem(START)

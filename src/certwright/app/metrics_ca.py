@@ -61,13 +61,15 @@ class SecretCa:
         self._settings = settings
         self._signer = b""
         self._leaf = b""
-        self._renew_at: datetime | None = None
+        self._facts: CertificateFacts | None = None
 
     async def pem(self, now: datetime) -> bytes:
         """See `Source`."""
         ca = await self._current(now)
-        if self._signer != ca.facts.pem or self._renew_at is None or now >= self._renew_at:
-            self._leaf, self._renew_at = _leaf(ca, self._settings, now)
+        facts = self._facts
+        # One that begins later was issued by a clock that was ahead.
+        if self._signer != ca.facts.pem or facts is None or not facts.not_before <= now < _renew_at(facts):
+            self._leaf, self._facts = _leaf(ca, self._settings, now)
             self._signer = ca.facts.pem
         return self._leaf
 
@@ -161,8 +163,8 @@ def _new_ca(now: datetime) -> dict[str, bytes]:
     }
 
 
-def _leaf(ca: _Ca, settings: CaSettings, now: datetime) -> tuple[bytes, datetime]:
-    """A new certificate with its key, and when to renew it."""
+def _leaf(ca: _Ca, settings: CaSettings, now: datetime) -> tuple[bytes, CertificateFacts]:
+    """A new certificate with its key, and what is in it."""
     dns_names = tuple(name for name in settings.dns_names if not is_ip_address(name))
     addresses = tuple(name for name in settings.dns_names if is_ip_address(name))
     key = keys.generate(_PLAN)
@@ -176,7 +178,7 @@ def _leaf(ca: _Ca, settings: CaSettings, now: datetime) -> tuple[bytes, datetime
         usages=plan.usages,
         now=now,
     )
-    return pem + keys.encode_private_key(key, KeyEncoding.PKCS8), _renew_at(read_certificate(pem))
+    return pem + keys.encode_private_key(key, KeyEncoding.PKCS8), read_certificate(pem)
 
 
 def _renew_at(facts: CertificateFacts) -> datetime:

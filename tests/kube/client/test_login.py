@@ -161,6 +161,19 @@ async def test_a_program_whose_credential_is_refused_runs_again_but_not_for_ever
     assert login.refused(first)
 
 
+@pytest.mark.parametrize("expiry", [{}, {"expirationTimestamp": "2099-01-01T00:00:00Z"}])
+async def test_a_clock_that_was_ahead_when_a_program_ran_does_not_keep_its_credential(
+    program: Program, expiry: dict[str, str]
+) -> None:
+    program.answers(token="t-RUN", **expiry)
+    login = program.login()
+    program.now += 100_000_000
+    first = await login.credential()
+    program.now -= 100_000_000
+    assert login.refused(first)
+    assert (await login.credential()).token == "t-2"
+
+
 async def test_a_program_learns_about_the_server_where_the_kubeconfig_says_so(
     tmp_path: Path, program: Program
 ) -> None:

@@ -97,11 +97,13 @@ class PluginLogin:
         return True
 
     def _valid(self) -> Credential | None:
-        over = self._expires is not None and self._now() >= self._expires
+        # A clock that shows an earlier time than at the run was ahead then, as was perhaps the expiry.
+        was_ahead = self._run_at is not None and self._now() < self._run_at
+        over = self._expires is not None and (was_ahead or self._now() >= self._expires)
         return None if over else self._current
 
     def _ran_just_now(self) -> bool:
-        return self._run_at is not None and self._now() - self._run_at < _BETWEEN_REFUSALS_S
+        return self._run_at is not None and 0 <= self._now() - self._run_at < _BETWEEN_REFUSALS_S
 
     async def _run_plugin(self) -> tuple[Credential, float | None]:
         interactive = self._may_type()
