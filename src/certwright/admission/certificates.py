@@ -61,7 +61,8 @@ def check(new: Json, old: Json | None) -> list[FieldError]:
     if old is not None and all(spec.get(name) == (old.get("spec") or {}).get(name) for name in _ENCODED):
         return []
     wanted = msgspec.convert(spec, CertificateSpec, strict=False)
-    plan = msgspec.structs.replace(csr_plan(wanted), signature_algorithm="")
+    # The issuer gets the usages beside a request that does not state them.
+    plan = msgspec.structs.replace(csr_plan(wanted), signature_algorithm="", encode_usages=True)
     try:
         differing = match.request_differences(read_csr(build_csr(plan, _KEY)), plan)
     except PkiError as error:

@@ -162,10 +162,15 @@ def _unusual(oid: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
     return cast(x509.NameAttribute[str], name.rdns[0].get_attributes_for_oid(oid)[0])
 
 
+_NUL = "it has a NUL character, where programs in C end the text"
+
+
 def _problem(oid: ObjectIdentifier, value: str) -> str:
     # RFC 5280 Appendix A.1: "ub-common-name INTEGER ::= 64". This bound is cert-manager's as well.
     if oid == NameOID.COMMON_NAME and len(value.encode("utf-8", "surrogatepass")) > _MAX_COMMON_NAME:
         return f"a common name has at most {_MAX_COMMON_NAME} bytes"
+    if "\0" in value:
+        return _NUL
     return "it is not Unicode text" if _has_surrogates(value) else ""
 
 
@@ -174,10 +179,10 @@ def _has_surrogates(value: str) -> bool:
 
 
 def check(name: x509.Name) -> None:
-    """Raises `BadName` for a name with a NUL character, where programs in C end the text."""
+    """Raises `BadName` for a name that `subject_name` would not make: with a NUL character."""
     for attribute in name:
         if isinstance(attribute.value, str) and "\0" in attribute.value:
-            raise BadName(f"the subject has a NUL character in {attribute.value!r}")
+            raise BadName(f"the subject has the value {attribute.value!r}: {_NUL}")
 
 
 def read_subject(name: x509.Name) -> tuple[Subject, str]:

@@ -72,6 +72,9 @@ def ascii_dns_name(name: str) -> str:
 def _a_labels(name: str) -> str:
     with border(BadName, f"{name!r} is not a DNS name", detail=True):
         labels = idna.uts46_remap(name, std3_rules=False).split(".")
+        if "" in labels[:-1]:
+            # A full stop of another script, such as U+3002, is one too.
+            raise BadName(f"{name!r} has an empty label")
         return ".".join(label if label.isascii() else idna.encode(label).decode() for label in labels)
 
 
