@@ -51,12 +51,12 @@ async def session(server: Daemon) -> AsyncIterator[Client]:
 
 
 @contextmanager
-def controllers(server: Daemon, *flags: str, module: str = "certwright") -> Iterator[int]:
+def controllers(server: Daemon, *flags: str) -> Iterator[int]:
     """Start `certwright controllers` against that server; the process id. Stopped at the end."""
     command = [
         sys.executable,
         "-m",
-        module,
+        "certwright",
         "controllers",
         "--kubeconfig",
         str(server.data_dir / "kubeconfig"),

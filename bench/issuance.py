@@ -1,8 +1,14 @@
-"""Certificates issued by controllers in processes of their own: time, and requests by verb and kind."""
+"""Certificates issued by controllers in processes of their own: time, order, and requests by verb and kind.
+
+All flags are the defaults. `20/50`, the default limit of requests, holds at a server without priority and
+fairness.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -23,14 +29,18 @@ from certwright.resources import names
 from certwright.resources.table import CERTIFICATES, ISSUERS
 
 NUMBER = 500
-PACES = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "unlimited": ("--kube-api-qps", "-1")}
+PACES = {"20/50": ("--enable-priority-and-fairness", "false"), "unlimited": ()}
+"""The flags of the server."""
 CASES = [
     (is_on, has_label, pace)
     for pace in PACES
     for is_on, has_label in ((True, False), (True, True), (False, False))
 ]
 HEADINGS = ["gate", "CA Secrets", "QPS/burst", "seconds", "CPU ms each", "requests each", "of which"]
+MASSES = [(300, "ECDSA"), (3_000, "ECDSA"), (300, "RSA"), (3_000, "RSA")]
+MASS_HEADINGS = ["certificates", "what", "first", "median", "last", "a new one meanwhile"]
 _PATIENCE_S = 900
+_WRITERS = 16
 # Not of the controllers: the creates are ours, and so is what looks at the metrics.
 _NOT_THEIRS = {("POST", "certificates"), ("WATCH", "certificates"), ("LIST", "certificates"), ("GET", "")}
 _IDLE_VERBS = ("LIST", "WATCH")
@@ -73,12 +83,10 @@ class Issued:
 
 def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) -> Issued:
     """Issue `NUMBER` certificates from CA issuers whose Secrets a user has made."""
-    module = "bench.paced" if pace != "unlimited" else "certwright"
-    with daemon("--controllers", "", data_dir=folder) as server:
+    with daemon("--controllers", "", *PACES[pace], data_dir=folder) as server:
         asyncio.run(make_issuers(server, has_label=has_label))
         begun = time.perf_counter()
-        all_flags = (*PACES[pace], "--leader-elect", "false", *flags)
-        with controllers(server, *all_flags, module=module) as pid:
+        with controllers(server, *flags) as pid:
             rest(server, pid, since=begun)
             before, spent = asyncio.run(requests(server)), cpu_s(pid)
             seconds = asyncio.run(issue(server, NUMBER))
@@ -92,6 +100,76 @@ def measured(folder: Path, *, flags: Sequence[str], has_label: bool, pace: str) 
     }
     is_on = not any("false" in flag for flag in flags if "=" in flag)
     return Issued(is_on, has_label, pace, seconds, cpu_ms, Counter(theirs))
+
+
+def mass(folder: Path, number: int, algorithm: str) -> list[list[str]]:
+    """The rows of so many Certificates that exist before the controllers start, and of their renewal, during
+    which one more is created: seconds from the first change of one of them until they are Ready."""
+    with daemon("--controllers", "", data_dir=folder) as server:
+        asyncio.run(make_issuers(server, has_label=True))
+        asyncio.run(_create(server, number, algorithm))
+        with controllers(server, "--log-level", "warning"):
+            issued = asyncio.run(_follow(server, number, revision=1))
+            renewed, meanwhile = asyncio.run(_renew(server, number, algorithm))
+    rows = []
+    for what, moments, one in (("issued", issued, "-"), ("renewed", renewed, f"{meanwhile:.1f} s")):
+        marks = (moments[0], moments[len(moments) // 2], moments[-1])
+        rows.append([f"{number:,} {algorithm}", what, *(f"{mark:.1f} s" for mark in marks), one])
+    return rows
+
+
+async def _create(server: Daemon, number: int, algorithm: str) -> None:
+    numbers = iter(range(number))
+
+    async def create(client: Client) -> None:
+        for n in numbers:
+            await create_certificate(client, n, algorithm=algorithm)
+
+    async with session(server) as client, asyncio.TaskGroup() as group:
+        for _ in range(_WRITERS):
+            group.create_task(create(client))
+
+
+async def _renew(server: Daemon, number: int, algorithm: str) -> tuple[list[float], float]:
+    """Renew all by `certwright renew --all`, and create one more when the first is renewed."""
+    first = asyncio.Event()
+    following = asyncio.create_task(_follow(server, number, revision=2, first=first))
+    command = [sys.executable, "-m", "certwright", "renew", "--all"]
+    environment = {**os.environ, "KUBECONFIG": str(server.data_dir / "kubeconfig")}
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, stdout=asyncio.subprocess.DEVNULL
+    )
+    await first.wait()
+    async with session(server) as client:
+        listing = await client.list(CERTIFICATES, "default")
+        begun = time.perf_counter()
+        await create_certificate(client, 0, "meanwhile", algorithm=algorithm)
+        meanwhile = await wait_ready(client, listing.resource_version, 1, "meanwhile") - begun
+    await process.wait()
+    return await following, meanwhile
+
+
+async def _follow(
+    server: Daemon, number: int, *, revision: int, first: asyncio.Event | None = None
+) -> list[float]:
+    """The seconds from the first change until each of so many Certificates was issued that often."""
+    moments: dict[str, float] = {}
+    begun = 0.0
+    async with session(server) as client, asyncio.timeout(_PATIENCE_S):
+        version = (await client.list(CERTIFICATES, "default")).resource_version
+        async with aclosing(client.watch(CERTIFICATES, "default", resource_version=version)) as batches:
+            async for batch in batches:
+                now = time.perf_counter()
+                begun = begun or now
+                for event in batch:
+                    name, status = event.object.metadata.name, event.object.status
+                    if status.revision == revision and name.startswith("fresh-"):
+                        moments.setdefault(name, now - begun)
+                if first is not None and moments:
+                    first.set()
+                if len(moments) >= number:
+                    break
+    return sorted(moments.values())
 
 
 async def make_issuers(server: Daemon, *, has_label: bool) -> None:

@@ -151,7 +151,7 @@ async def _shard(server: Daemon, folder: Path, number: int) -> AsyncIterator[Sha
 
 @contextlib.contextmanager
 def _controllers(*flags: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "certwright", "controllers", "--kube-api-qps=-1", "--log-level=error"]
+    command = [sys.executable, "-m", "certwright", "controllers", "--log-level=error"]
     process = subprocess.Popen([*command, *flags], stdout=subprocess.DEVNULL)
     try:
         yield process

@@ -35,7 +35,6 @@ CASES = ("sqlite", "1-1-1", "3-3-2", "3-3-4")
 NUMBER = 500
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
 _WRITERS = 20
-_RETRY_S = 5
 HEADINGS = [
     "etcd-servers-shards",
     "certificates/s",
@@ -120,10 +119,7 @@ def _made(folder: Path) -> Path:
 
 
 def _start(running: ExitStack, server: Daemon, shards: int) -> int:
-    flags = ["--shards", str(shards), "--leader-election-retry-period", f"{_RETRY_S}s"]
-    flags = flags if shards > 1 else ["--leader-elect", "false"]
-    common = ["--kube-api-qps", "-1", "--log-level", "warning"]
-    return running.enter_context(controllers(server, *common, *flags))
+    return running.enter_context(controllers(server, "--log-level", "warning", "--shards", str(shards)))
 
 
 def _issue(

@@ -1,7 +1,7 @@
 """Certificates issued by one replica, and by several that share the work: how the rate grows.
 
-With the limits that clients have by default (`--kube-api-qps` and burst) each replica is bound by its own,
-so that several are faster until the processors, or the API server, are the bound. Without a limit they are
+At a server without priority and fairness each replica is bound by its own limit (`--kube-api-qps` and burst),
+so that several are faster until the processors, or the API server, are the bound. At one that has it they are
 from the beginning.
 """
 
@@ -18,7 +18,8 @@ from bench.issuance import issue, make_issuers
 from bench.rig import Daemon, cpu_s, daemon
 from certwright.kube.api.core_kinds import LEASES
 
-LIMITS = {"20/50": ("--kube-api-qps", "20", "--kube-api-burst", "50"), "none": ("--kube-api-qps", "-1")}
+LIMITS = {"20/50": ("--enable-priority-and-fairness", "false"), "none": ()}
+"""The flags of the server."""
 PACED = 120
 CASES = [(limit, shards) for limit in LIMITS for shards in (1, 2, 4)]
 HEADINGS = [
@@ -60,13 +61,11 @@ def sharded(folder: Path, limit: str, shards: int, number: int) -> Sharded:
     """Issue so many certificates with so many replicas, each of which has a part of the Certificates. With a
     limit it is `PACED` of them at most, which takes a minute."""
     number = number if limit == "none" else min(number, PACED)
-    module = "certwright" if limit == "none" else "bench.paced"
-    flags = [*LIMITS[limit], "--leader-election-retry-period", _RETRY]
-    flags += ["--shards", str(shards)] if shards > 1 else ["--leader-elect", "false"]
-    with daemon("--controllers", "", data_dir=folder) as server, ExitStack() as running:
+    flags = ["--leader-election-retry-period", _RETRY, "--shards", str(shards)]
+    with daemon("--controllers", "", *LIMITS[limit], data_dir=folder) as server, ExitStack() as running:
         asyncio.run(make_issuers(server, has_label=True))
         begun = time.perf_counter()
-        pids = [running.enter_context(controllers(server, *flags, module=module)) for _ in range(shards)]
+        pids = [running.enter_context(controllers(server, *flags)) for _ in range(shards)]
         asyncio.run(_shared_out(server, shards if shards > 1 else 0))
         for pid in pids:
             rest(server, pid, since=begun, seconds=2)

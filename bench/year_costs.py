@@ -91,7 +91,7 @@ def memory_of_shards(sizes: Sequence[int], shards: int) -> list[list[str]]:
             stock.stock(Path(name), size)
             server = running.enter_context(daemon("--controllers", "", *stock.IN_CLEAR, data_dir=Path(name)))
             begun = time.perf_counter()
-            flags = ("--kube-api-qps", "-1", "--shards", str(shards), "--leader-election-retry-period", "5s")
+            flags = ("--shards", str(shards), "--leader-election-retry-period", "5s")
             pids = [running.enter_context(controllers(server, *flags)) for _ in range(shards)]
             for pid in pids:
                 rest(server, pid, since=begun, seconds=15)

@@ -75,7 +75,7 @@ async def test_processes_that_share_the_work_place_as_many_orders_as_one(
         client = Client(connect(load(tmp_path / "certwright-data/kubeconfig")), user_agent="test")
         stack.push_async_callback(client.close)
         flags = ["--kubeconfig", "certwright-data/kubeconfig", "--shards", str(shards)]
-        flags += ["--acme-limits", "limits.yaml", "--webroot", str(pages), "--kube-api-qps", "-1"]
+        flags += ["--acme-limits", "limits.yaml", "--webroot", str(pages)]
         flags += ["--http01-check-port", str(pebble.http_port)]
         flags += ["--acme-http01-solver-nameservers", pebble.names.address]
         names = [("--identity", f"node-{number}") for number in range(shards)]

@@ -68,7 +68,7 @@ async def test_every_replica_answers_every_challenge(start: Start, tmp_path: Pat
         assert await asyncio.to_thread(server.line)
         client = Client(connect(load(tmp_path / "certwright-data/kubeconfig")), user_agent="test")
         stack.push_async_callback(client.close)
-        flags = ["--kubeconfig", "certwright-data/kubeconfig", "--shards", "2", "--kube-api-qps", "-1"]
+        flags = ["--kubeconfig", "certwright-data/kubeconfig", "--shards", "2"]
         flags += ["--http01-check-port", str(pebble.http_port)]
         flags += ["--acme-http01-solver-nameservers", pebble.names.address]
         members = []

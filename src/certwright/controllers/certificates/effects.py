@@ -206,12 +206,15 @@ class Effects:
         """Send an Event about the Certificate."""
         self._recorder.event(CERTIFICATES, certificate, kind, reason, message)
 
-    async def new_key(self, plan: keys.KeyPlan, namespace: str) -> bytes:
-        """A new private key as PEM (PKCS#8)."""
+    async def new_key(self, plan: keys.KeyPlan, certificate: Certificate) -> bytes:
+        """A new private key for the Certificate as PEM (PKCS#8)."""
         if plan.algorithm is keys.KeyAlgorithm.RSA:
             # Tens of milliseconds to seconds: not on the event loop. The others take less than one.
-            # A flow of its own: an issuance that has its key does not wait until all others have theirs.
-            key = await self._executor.run(lambda: keys.generate(plan), (namespace, "key"))
+            # Flows of their own: an issuance that has its key does not wait until all others have theirs, and
+            # the first key of a Certificate not for those of renewals.
+            is_first = certificate.status.not_after is None
+            flow = (certificate.metadata.namespace, "first key" if is_first else "key")
+            key = await self._executor.run(lambda: keys.generate(plan), flow)
         else:
             key = keys.generate(plan)
         made = KeyFacts(key, keys.public_key_der(key), plan)
