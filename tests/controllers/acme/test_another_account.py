@@ -154,3 +154,21 @@ async def test_an_order_of_an_issuer_that_is_no_acme_issuer_any_more_fails(fake:
     )
     assert fake.shown.tokens == {}
     assert not any(challenge.status.presented for challenge in await fake.challenges())
+
+
+async def test_an_order_of_a_former_profile_is_given_up(fake: FakeWorld) -> None:
+    fake.ca.meta = {"profiles": {"classic": "https://ca.example/c", "short": "https://ca.example/s"}}
+    await fake.issuer(profile="classic")
+    fake.ca.slow.add("a.example.org")
+    await fake.issue("web")
+    await fake.world.advance(timedelta(seconds=5))
+    patch = {"spec": {"acme": {"profile": "short"}}}
+    await fake.world.client.patch(CLUSTER_ISSUERS, "acme", "", patch)
+    await fake.world.advance(timedelta(seconds=5))
+    assert {challenge.status.state for challenge in await fake.challenges()} == {"errored", "processing"}
+    fake.ca.slow.clear()
+    for authorization in fake.ca.authorizations.values():
+        fake.ca.decide(authorization)
+    await is_issued_without_failure(fake)
+    assert fake.ca.counted()[Action.FINALIZE] == 1
+    assert "profile or duration has changed" in (await ended(fake)).status.reason
