@@ -263,6 +263,32 @@ def test_renew_of_nothing_is_told(cli: Cli, namespace: str) -> None:
     assert everything.err == f"error: there is no such certificate in namespace {namespace}\n"
 
 
+NAMED = """
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: named}
+spec: {secretName: named, dnsNames: [a.example.org], issuerRef: {name: nowhere}}
+---
+apiVersion: acme.cert-manager.io/v1
+kind: Order
+metadata:
+  name: named-1
+  annotations:
+    cert-manager.io/certificate-name: named
+    certwright.io/not-before: "2099-01-01T00:00:00Z"
+spec: {request: YQ==, dnsNames: [a.example.org], issuerRef: {name: nowhere}}
+"""
+
+
+def test_renew_reports_a_time_that_the_ca_has_named(cli: Cli, namespace: str) -> None:
+    here = ("-n", namespace)
+    assert cli("apply", "-f", "-", *here, stdin=NAMED).status == 0
+    until_so(lambda: "Issuing" in cli("get", "certificate", "named", "-o", "yaml", *here).out)
+    outcome = cli("renew", "named", *here)
+    assert (outcome.status, outcome.out) == (0, "")
+    assert "waits until 2099-01-01T00:00:00Z, the time that its issuer has named" in outcome.err
+
+
 def test_a_wrong_token_is_told_as_such(cli: Cli, daemon: Path, tmp_path: Path) -> None:
     stranger = tmp_path / "kubeconfig"
     stranger.write_text(re.sub(r"token: .*", "token: wrong", daemon.read_text()))

@@ -18,9 +18,12 @@ from certwright.cli.options import (
     selector_option,
 )
 from certwright.cli.output import echo
-from certwright.cli.related import CERTIFICATES
+from certwright.cli.related import CERTIFICATES, ORDERS
 from certwright.cli.resource_args import Target, not_found
 from certwright.kube.api import errors
+from certwright.resources.names import CERTIFICATE_NAME, NOT_BEFORE
+from certwright.resources.reasons import FINAL_STATES
+from certwright.resources.retry import parse_moment, read_retry, rfc3339
 
 Json = dict[str, Any]
 _ATTEMPTS = 5
@@ -49,8 +52,8 @@ async def command(
     """Re-issue certificates now, whatever their remaining lifetime.
 
     Sets the condition Issuing on each, as `cmctl renew` does; the controllers do the rest. This also ends
-    the backoff after a failure, and that of an order which waits for its CA. The old certificate stays
-    in its Secret until it is replaced.
+    the backoff after a failure, and that of an order which waits for its CA, but not a wait until a time
+    that the CA has named. The old certificate stays in its Secret until it is replaced.
 
     \b
     Examples:
@@ -98,7 +101,14 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 continue
-            echo(f"{'Retrying' if waits else 'Renewing'} {words}")
+            not_before = await _not_before(here, certificate) if waits else None
+            if not_before is not None:
+                report_warning(
+                    f"{words} waits until {rfc3339(not_before)}, the time that its issuer has named; renew "
+                    "does not override that"
+                )
+            else:
+                echo(f"{'Retrying' if waits else 'Renewing'} {words}")
             if _replaces_ca(certificate):
                 report_warning(
                     f"{words} is a CA and gets a new key: clients that have installed it refuse what it "
@@ -111,6 +121,27 @@ async def _renew(here: Session, namespace: str, name: str) -> bool:
     except errors.ApiError as error:
         report_error(f"{words}: {error}")
     return False
+
+
+async def _not_before(here: Session, certificate: Json) -> datetime | None:
+    """The time before which the issuer or its CA accepts nothing; None: it has named none."""
+    meta, now = certificate["metadata"], datetime.now(UTC)
+    annotations = meta.get("annotations") or {}
+    record = read_retry(annotations)
+    named = [record.not_before] if record is not None else []
+    try:
+        orders = await here.client.list(ORDERS, meta["namespace"])
+    except errors.ApiError:
+        # Without ACME, or without the right to read them: the record is what there is.
+        items = []
+    else:
+        items = orders.items
+    for order in items:
+        marks = order["metadata"].get("annotations") or {}
+        is_open = (order.get("status") or {}).get("state", "") not in FINAL_STATES
+        if is_open and marks.get(CERTIFICATE_NAME) == meta["name"]:
+            named.append(parse_moment(marks.get(NOT_BEFORE, "")))
+    return max((moment for moment in named if moment is not None and moment > now), default=None)
 
 
 def _replaces_ca(certificate: Json) -> bool:
