@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -15,6 +16,8 @@ from certwright.acme.solvers import http01_check
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.http01 import Responder
 from certwright.acme.solvers.http01_check import HttpCheck
+from certwright.acme.solvers.names import NameServers
+from certwright.kube.util.encoding import in_brackets
 from conformance.check_solver import See, check_solver
 from support.programs import free_port
 from support.real import has_ipv6
@@ -178,6 +181,36 @@ async def test_a_closed_port_and_an_unknown_name_are_told() -> None:
     assert isinstance(verdict, NotYet)
     assert "the name of http://" in verdict.reason
     assert " cannot be resolved: " in verdict.reason
+
+
+class BothFamilies(NameServers):
+    """A name with an A and an AAAA record, both of this machine."""
+
+    async def addresses(self, name: str) -> tuple[str, ...]:
+        """See `NameServers`."""
+        return ("127.0.0.1", "::1")
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")
+@pytest.mark.parametrize(("right", "wrong"), [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+async def test_both_address_families_must_show_the_page(right: str, wrong: str) -> None:
+    task = dataclasses.replace(TASK, identifier="both.example.org")
+    responder, other = Responder(), Responder()
+    await responder.present(task)
+    port = await responder.listen(right, 0)
+    try:
+        check = HttpCheck(port=port, names=BothFamilies(()))
+        # A CA takes the other family if it cannot connect.
+        assert await check.check(task) == Ready()
+        await other.listen(wrong, port)
+        verdict = await check.check(task)
+        assert isinstance(verdict, NotYet)
+        assert verdict.reason.endswith(f"instead of 200 (at {in_brackets(wrong)})")
+        await other.present(task)
+        assert await check.check(task) == Ready()
+    finally:
+        await responder.close()
+        await other.close()
 
 
 async def test_many_checks_at_once_do_not_disturb_each_other(responder: tuple[Responder, int]) -> None:

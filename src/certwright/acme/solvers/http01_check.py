@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from functools import cache
 from urllib.parse import urljoin, urlsplit
 
@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.acme.solvers.contract import NotYet, Ready, Task
-from certwright.acme.solvers.names import LookupFailed, NameServers
+from certwright.acme.solvers.names import LookupFailed, NameServers, Unreached, at_both_families
 from certwright.kit.outgoing import place_of
 from certwright.kube.util.connection_errors import unreachable
 from certwright.kube.util.encoding import in_brackets
@@ -28,7 +28,8 @@ REDIRECT_PORTS = frozenset({80, 443})
 class HttpCheck:
     """Fetches `http://<identifier>:<port>/.well-known/acme-challenge/<token>` and follows redirects.
 
-    `names` resolves the name; None uses the operating system. Redirects are followed to `redirect_ports` and
+    At both address families: see `at_both_families`. `names` resolves the name; None uses the operating
+    system. Redirects are followed to `redirect_ports` and
     to `port` only, as CAs do. The reason quotes nothing of a page: it may be that of an internal server. TLS
     certificates after a redirect to https are not verified: "the ACME server … MUST NOT … validate" them
     either, because the old one may have expired."""
@@ -47,7 +48,17 @@ class HttpCheck:
     async def check(self, task: Task) -> Ready | NotYet:
         """See `Check`."""
         url = _url_of(task, self._port)
-        resolver = _Resolver(self._names) if self._names is not None else None
+        try:
+            return await at_both_families(
+                self._names, task.identifier, lambda address: self._check_at(address, url, task)
+            )
+        except LookupFailed as error:
+            return NotYet(f"{place_of(url)} cannot be reached: {error}")
+        except OSError as error:
+            return NotYet(f"the name of {place_of(url)} cannot be resolved: {error.strerror or error}")
+
+    async def _check_at(self, address: str, url: str, task: Task) -> Ready | NotYet:
+        resolver = _Resolver(self._names, task.identifier, address)
         # A single connection: there is nothing to reuse.
         connector = aiohttp.TCPConnector(ssl=_tls(), resolver=resolver, use_dns_cache=False, force_close=True)
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
@@ -80,9 +91,9 @@ async def _fetch(session: aiohttp.ClientSession, url: str, task: Task) -> Ready 
             body = await answer.content.read(_LARGEST_BODY)
             status = answer.status
     except TimeoutError:
-        return NotYet(f"{place_of(url)} did not answer within {_TIMEOUT_S:g} s")
-    except LookupFailed as error:
-        return NotYet(f"{place_of(url)} cannot be reached: {error}")
+        return Unreached(f"{place_of(url)} did not answer within {_TIMEOUT_S:g} s")
+    except aiohttp.ClientConnectorError as error:
+        return Unreached(unreachable(error, place_of(url)))
     except (aiohttp.ClientError, OSError, ValueError) as error:
         return NotYet(unreachable(error, place_of(url)))
     if status != 200:
@@ -118,16 +129,24 @@ def _url_of(task: Task, port: int) -> str:
 
 
 class _Resolver(AbstractResolver):
-    def __init__(self, names: NameServers) -> None:
+    """Resolves the name of a task to one address; other hosts, where redirects lead, as usual."""
+
+    def __init__(self, names: NameServers | None, host: str, address: str) -> None:
         self._names = names
+        self._host = host
+        self._address = address
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        try:
-            addresses = await self._names.addresses(host)
-        except LookupFailed as error:
-            raise OSError(None, str(error)) from error
+        addresses: Sequence[str] = [self._address]
+        if host != self._host:
+            if self._names is None:
+                return await aiohttp.ThreadedResolver().resolve(host, port, family)
+            try:
+                addresses = await self._names.addresses(host)
+            except LookupFailed as error:
+                raise OSError(None, str(error)) from error
         return [
             ResolveResult(
                 hostname=host,

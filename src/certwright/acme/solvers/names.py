@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Iterable, Sequence
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TypeVar
 
@@ -28,8 +29,10 @@ from certwright.acme.solvers.addresses import (
     parse_server,
 )
 from certwright.acme.solvers.caa import Record
+from certwright.acme.solvers.contract import NotYet, Ready
 from certwright.acme.solvers.datagrams import exchange
 from certwright.acme.solvers.doh import DohFailed, DohServer
+from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.recent import Recent
 
 T = TypeVar("T")
@@ -72,6 +75,33 @@ class PlainServer(NamedTuple):
     async def exchange(self, message: dns.message.Message, timeout_s: float) -> dns.message.Message:
         """See `datagrams.exchange`."""
         return await exchange(message, await _address(self.host), self.port, timeout_s)
+
+
+class Unreached(NotYet, frozen=True):
+    """Nothing answers at the address: a CA then takes the other family."""
+
+
+async def at_both_families(
+    names: NameServers | None, host: str, check: Callable[[str], Awaitable[Ready | NotYet]]
+) -> Ready | NotYet:
+    """Run a self-check at an address of each family that a host has: CAs prefer IPv6 (Let's Encrypt) or
+    IPv4, and take the other family only if they cannot connect. `names` None uses the operating system.
+
+    Ready if all addresses that answer show the proof. Raises `LookupFailed`, `OSError`.
+    """
+    if names is not None:
+        addresses: Sequence[str] = await names.addresses(host)
+    else:
+        infos = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        addresses = [str(address[0]) for *_, address in infos]
+    first = {":" in address: address for address in reversed(addresses)}
+    verdicts = await asyncio.gather(*map(check, first.values()))
+    pairs = zip(first.values(), verdicts, strict=True)
+    answers = [pair for pair in pairs if not isinstance(pair[1], Unreached)]
+    for address, verdict in answers:
+        if isinstance(verdict, NotYet) and len(first) > 1:
+            return NotYet(f"{verdict.reason} (at {in_brackets(address)})", verdict.not_before)
+    return answers[0][1] if answers else verdicts[0]
 
 
 class NameServers:
