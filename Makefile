@@ -8,7 +8,7 @@ VCERT := .venv-vcert
 SDKS := .venv-sdks
 ARGS   ?=
 
-.PHONY: help run test lint check fix bench clients servers sdks vcert go-clients lock docs clean oracle soak pebble e2e third-party demo-acme helm deploy
+.PHONY: help run test lint check fix bench clients servers sdks vcert go-clients lock docs clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -59,6 +59,13 @@ $(TOOLS)/etcd: $(wildcard tests/go/etcd/*)
 $(TOOLS)/apiextensions-apiserver:
 	@echo "building $(APIEXTENSIONS), which takes minutes the first time …"
 	@GOBIN=$(@D) go install -trimpath $(APIEXTENSIONS)
+
+# Kubernetes' whole API server, the peer of the benchmarks: its module cannot be installed by name.
+kubernetes: $(TOOLS)/kube-apiserver  ## build Kubernetes' API server, which `make bench` compares ours with (needs Go; ten minutes)
+KUBERNETES := v1.36.1
+$(TOOLS)/kube-apiserver: $(wildcard tests/go/kubernetes/*)
+	@echo "building kube-apiserver $(KUBERNETES), which takes ten minutes the first time …"
+	@cd tests/go/kubernetes && go build -trimpath -ldflags "-X k8s.io/component-base/version.gitVersion=$(KUBERNETES)" -o $@ .
 
 go-clients: $(VENV)/.dev $(TOOLS)/postquantum  ## build the clients in Go that the tests drive (needs Go; minutes, the first time)
 	@PYTHONPATH=tests $(BIN)/python -m support.go

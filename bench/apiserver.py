@@ -1,9 +1,8 @@
-"""Our API server beside the reference server: the same load, the same processors, one run.
+"""Our API server beside Kubernetes' own: the same load, the same processors, one run.
 
-Ours over SQLite (durable), over memory and over etcd; the reference is Kubernetes' own
-apiextensions-apiserver over an etcd of its own (`make oracle`; the etcd is an installed one, which syncs to
-disk). For each figure the servers take turns, so that what else the machine does meets all of them. Objects
-hold 2 KB where nothing else is said.
+Ours over SQLite (durable), over memory and over etcd; Kubernetes' kube-apiserver over an etcd of its own
+(`make kubernetes`; the etcd is an installed one, which syncs to disk). For each figure the servers take
+turns, so that what else the machine does meets all of them. Objects hold 2 KB where nothing else is said.
 
     make bench ARGS="apiserver"                     everything, in about five minutes
     make bench ARGS="apiserver --only rates"        one part: rates, lists, large, watch, memory
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import watched
-from bench.contenders import GROUP, KINDS, Contender, is_etcd_there, is_reference_there, ours, reference
+from bench.contenders import GROUP, KINDS, Contender, is_etcd_there, is_kubernetes_there, kubernetes, ours
 from bench.load import Target, Verb, creating, getting, listing, measure, updating
 from bench.rig import memory_mb, table
 from certwright.kit.event_loop import run
@@ -157,11 +156,11 @@ PARTS: dict[str, Part] = {
 
 
 def _headings(contenders: Sequence[Contender]) -> list[str]:
-    return [contender.name for contender in contenders] + ["ours, sqlite : reference"]
+    return [contender.name for contender in contenders] + ["ours, sqlite : kube-apiserver"]
 
 
 def _beside(figures: Sequence[float], *, smaller: bool = False) -> list[str]:
-    # The first is ours over SQLite, the last the reference, where there is one.
+    # The first is ours over SQLite, the last Kubernetes', where it is built.
     ratio = figures[-1] / figures[0] if smaller else figures[0] / figures[-1]
     return [f"{figure:,.1f}" if smaller else f"{figure:,.0f}" for figure in figures] + [f"{ratio:.1f} ×"]
 
@@ -172,7 +171,7 @@ def _reset_peak(contender: Contender) -> float:
 
 
 def _bytes_read(contender: Contender) -> int:
-    """By its system calls, files and connections alike: of the reference, that is what etcd sent."""
+    """By its system calls, files and connections alike: of kube-apiserver, that is what etcd sent."""
     text = Path(f"/proc/{contender.pids[0]}/io").read_text()
     return int(text.partition("rchar: ")[2].partition("\n")[0])
 
@@ -203,10 +202,10 @@ def main(arguments: Sequence[str] = ()) -> None:
     with ExitStack() as stack:
         stores = ["sqlite", "memory", *(["etcd"] if is_etcd_there() else [])]
         contenders = [stack.enter_context(ours(store)) for store in stores]
-        if is_reference_there():
-            contenders.append(stack.enter_context(reference()))
+        if is_kubernetes_there():
+            contenders.append(stack.enter_context(kubernetes()))
         else:
-            print("no reference server: run `make oracle` and install etcd-server", file=sys.stderr)
+            print("no kube-apiserver: run `make kubernetes` and install etcd-server", file=sys.stderr)
         run(_main(options.only, contenders))
 
 

@@ -1,7 +1,7 @@
-"""The servers that `bench/apiserver.py` compares: ours over each store, and the reference server over etcd.
+"""The servers that `bench/apiserver.py` compares: ours over each store, and Kubernetes' own over etcd.
 
-All are processes of their own, ask for the same client certificate and serve the same kind: a
-CustomResourceDefinition whose objects hold about 2 KB, since the reference serves nothing else.
+All are processes of their own, ask for the same client certificate and serve the same kind, a
+CustomResourceDefinition whose objects hold about 2 KB.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 from bench.load import Target, meta
 from bench.rig import daemon
 from support.etcd import running_etcd
-from support.oracle import client_context, oracle_flags, write_credentials, write_kubeconfig
-from support.programs import TOOLS, free_port, spawn, stop, wait_for_port
+from support.oracle import client_context, running_kubernetes, write_credentials
+from support.programs import TOOLS
 
 GROUP = "bench.certwright.test"
 KINDS = ("things", "small", "large", "huge", "notes", "watched")
@@ -108,28 +108,18 @@ def ours(store: str) -> Iterator[Contender]:
 
 
 @contextmanager
-def reference() -> Iterator[Contender]:
-    """Kubernetes' own API server code, over an etcd that syncs its log to disk."""
+def kubernetes() -> Iterator[Contender]:
+    """Kubernetes' kube-apiserver, over an etcd that syncs its log to disk."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as name:
         folder = Path(name)
-        ca, certificate = write_credentials(folder)
-        with running_etcd(folder) as etcd:
-            port, log = free_port(), folder / "server.log"
-            kubeconfig = write_kubeconfig(folder, port, certificate)
-            flags = oracle_flags(folder, f"http://{etcd.member}", port, ca, kubeconfig)
-            with log.open("wb") as out:
-                process = spawn([str(TOOLS / "apiextensions-apiserver"), *flags], out)
-                try:
-                    wait_for_port(port, process, log)
-                    url = f"https://127.0.0.1:{port}"
-                    yield Contender("reference, etcd", url, (process.pid, etcd.pid), certificate)
-                finally:
-                    stop(process)
+        with running_etcd(folder) as etcd, running_kubernetes(folder, f"http://{etcd.member}") as server:
+            pids = (server.pid, etcd.pid)
+            yield Contender("kube-apiserver, etcd", server.url, pids, folder / "admin.pem")
 
 
-def is_reference_there() -> bool:
-    """Whether `make oracle` was run and an etcd is installed."""
-    return (TOOLS / "apiextensions-apiserver").exists() and is_etcd_there()
+def is_kubernetes_there() -> bool:
+    """Whether `make kubernetes` was run and an etcd is installed."""
+    return (TOOLS / "kube-apiserver").exists() and is_etcd_there()
 
 
 def is_etcd_there() -> bool:

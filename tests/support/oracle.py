@@ -2,6 +2,9 @@
 
 `apiextensions-apiserver` serves CustomResourceDefinitions and what they define, and nothing else: no
 namespaces, no RBAC, no group list. `make oracle` builds it and the etcd; without them tests are skipped.
+
+`running_kubernetes` starts Kubernetes' whole API server, which `make kubernetes` builds in eight minutes: the
+peer of the benchmarks, and what `make soak` sends objects of built-in kinds to.
 """
 
 from __future__ import annotations
@@ -14,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from support.programs import free_port, spawn, stop, tool, wait_for_port
 
@@ -129,3 +134,50 @@ def oracle_flags(folder: Path, etcd: str, port: int, ca_path: Path, kubeconfig: 
         f"--authorization-kubeconfig={kubeconfig}",
         f"--disable-admission-plugins={_NO_ADMISSION}",
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """A kube-apiserver that is running, and its administrator's kubeconfig."""
+
+    pid: int
+    url: str
+    kubeconfig: Path
+
+
+@contextlib.contextmanager
+def running_kubernetes(folder: Path, etcd: str) -> Iterator[Kubernetes]:
+    """Kubernetes' API server over that etcd (an address); its files are in `folder`.
+
+    Priority and fairness, RBAC and the default admission plug-ins are on, as in a cluster; only the plug-in
+    that mounts ServiceAccount tokens into Pods is off.
+    """
+    server = tool("kube-apiserver", made_by="kubernetes")
+    ca_path, certificate_path = write_credentials(folder)
+    signer = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    key_path, port, log = folder / "service-accounts.key", free_port(), folder / "kube-apiserver.log"
+    key_path.write_bytes(signer)
+    command = [
+        str(server),
+        f"--etcd-servers={etcd}",
+        f"--secure-port={port}",
+        "--bind-address=127.0.0.1",
+        f"--cert-dir={folder}",
+        f"--client-ca-file={ca_path}",
+        "--authorization-mode=RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        f"--service-account-key-file={key_path}",
+        f"--service-account-signing-key-file={key_path}",
+        "--service-cluster-ip-range=10.96.0.0/16",
+        "--disable-admission-plugins=ServiceAccount",
+    ]
+    with log.open("wb") as out:
+        process = spawn(command, out)
+        try:
+            wait_for_port(port, process, log)
+            kubeconfig = write_kubeconfig(folder, port, certificate_path)
+            yield Kubernetes(process.pid, f"https://127.0.0.1:{port}", kubeconfig)
+        finally:
+            stop(process)
