@@ -90,7 +90,7 @@ def cert_manager_on_kubernetes() -> Iterator[Stack]:
 @contextmanager
 def certwright_on_kubernetes() -> Iterator[Stack]:
     """Our controllers on kube-apiserver."""
-    with kubernetes() as (server, serving), controllers(server) as pid:
+    with kubernetes() as (server, serving), controllers(server, "--log-level", "warning") as pid:
         yield Stack(server, serving, (pid,))
 
 

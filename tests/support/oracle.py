@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import trustme
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from support.programs import free_port, spawn, stop, tool, wait_for_port
+from support.programs import free_port, spawn, stop, tool, wait_for, wait_for_port
 
 # What the reference cannot have: it knows no namespaces, and nobody serves its webhooks or its policies.
 _NO_ADMISSION = (
@@ -155,7 +156,7 @@ def running_kubernetes(folder: Path, etcd: str) -> Iterator[Kubernetes]:
     server = tool("kube-apiserver", made_by="kubernetes")
     ca_path, certificate_path = write_credentials(folder)
     signer = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+        Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()
     )
     key_path, port, log = folder / "service-accounts.key", free_port(), folder / "kube-apiserver.log"
     key_path.write_bytes(signer)
@@ -170,14 +171,27 @@ def running_kubernetes(folder: Path, etcd: str) -> Iterator[Kubernetes]:
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         f"--service-account-key-file={key_path}",
         f"--service-account-signing-key-file={key_path}",
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
         "--service-cluster-ip-range=10.96.0.0/16",
         "--disable-admission-plugins=ServiceAccount",
     ]
     with log.open("wb") as out:
         process = spawn(command, out)
         try:
-            wait_for_port(port, process, log)
+            url, tls = f"https://127.0.0.1:{port}", client_context(certificate_path)
+
+            def is_ready() -> bool:
+                # The namespaces are created some time after the server is ready.
+                paths = ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system")
+                with contextlib.suppress(OSError):
+                    for path in paths:
+                        urllib.request.urlopen(url + path, context=tls, timeout=5).close()  # noqa: S310
+                    return True
+                return False
+
+            wait_for(is_ready, process, log, what="become ready")
             kubeconfig = write_kubeconfig(folder, port, certificate_path)
-            yield Kubernetes(process.pid, f"https://127.0.0.1:{port}", kubeconfig)
+            yield Kubernetes(process.pid, url, kubeconfig)
         finally:
             stop(process)

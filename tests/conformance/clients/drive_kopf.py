@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import kopf
+
 from kubernetes import client, config
 
 seen: list[tuple[str, str]] = []

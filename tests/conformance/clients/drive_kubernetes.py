@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kubernetes import client, config, dynamic, watch
 from kubernetes.client.rest import ApiException
+
+from kubernetes import client, config, dynamic, watch
 
 GROUP = "cert-manager.io"
 

@@ -1,0 +1,13 @@
+// Kubernetes' own API server, made of its module, which `go install` refuses for its replace directives.
+package main
+
+import (
+	"os"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() {
+	os.Exit(cli.Run(app.NewAPIServerCommand()))
+}
