@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -91,19 +90,6 @@ class Recording:
         return [w for w in self.writes if w.by == by and "/events" in w.path]
 
 
-class _OnTheSpot(Executor):
-    """Does work at once, where it is asked for: `settle` cannot see what a thread is still doing."""
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Its result, which is there already."""
-        done: Future[T] = Future()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
-
 async def settle() -> None:
     """Run until nothing is left to do but wait for the clock.
 
@@ -125,8 +111,8 @@ class World:
 
     def __init__(self, store: Store, clock: TestClock) -> None:
         # No threads: what is large, or not compiled yet, is worked on beside the loop otherwise.
-        self._threads = offload._pool
-        setattr(offload, "_pool", _OnTheSpot)  # noqa: B010 - a name that mypy takes for a function's
+        self._threads = offload.executor
+        setattr(offload, "executor", Inline)  # noqa: B010 - a name that mypy takes for a function's
         self.store = store
         self.clock = clock
         self.server = ApiServer(
@@ -200,7 +186,7 @@ class World:
 
     async def close(self) -> None:
         """Stop everything."""
-        setattr(offload, "_pool", self._threads)  # noqa: B010 - see __init__
+        setattr(offload, "executor", self._threads)  # noqa: B010 - see __init__
         await self.stop_controllers()
         await self.server.close()
 

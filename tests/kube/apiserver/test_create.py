@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import itertools
 import re
+import threading
 from typing import Any
 
 import msgspec
 import pytest
 
-from certwright.kube.util.http_messages import Identity
+from certwright.kube.apiserver.builtin import make_registry
+from certwright.kube.apiserver.model import offload
+from certwright.kube.apiserver.model.backend import Call
+from certwright.kube.apiserver.model.negotiation import WHOLE
+from certwright.kube.apiserver.model.routes import Route
+from certwright.kube.util.http_messages import Identity, Request
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from kube.apiserver.callers import (
@@ -394,3 +401,36 @@ async def test_forms_of_integers_in_yaml_are_bounded_too(api: Api, text: str) ->
     response = await api.raw("POST", THINGS, body.encode(), content_type="application/yaml")
     assert response.status == 422
     assert NOT_AN_INTEGER in msgspec.json.decode(response.body)["message"]
+
+
+async def test_yaml_with_very_many_values_is_refused_and_json_is_not(api: Api) -> None:
+    keys = range(60_000)
+    text = "metadata: {name: a}\ndata:\n" + "".join(f"  k{key}: x\n" for key in keys)
+    answer = await api.raw("POST", CONFIG_MAPS, text.encode(), content_type="application/yaml")
+    assert answer.status == 400
+    assert b"too many values to be read as YAML; send it as JSON" in answer.body
+    await api.ok("POST", CONFIG_MAPS, {"metadata": {"name": "a"}, "data": {f"k{key}": "x" for key in keys}})
+
+
+async def test_users_take_turns_with_large_requests(api: Api) -> None:
+    def call(user: str) -> Call:
+        definition = make_registry(api.clock).find("", "v1", "secrets")
+        assert definition is not None
+        route = Route("", "v1", "default", "secrets", "a", "")
+        return Call(Request("GET", "/"), Identity(user), "get", definition, route, {}, WHOLE)
+
+    started, may_end = threading.Event(), threading.Event()
+
+    def long_work() -> None:
+        started.set()
+        may_end.wait()
+
+    accounts = [f"system:serviceaccount:tenant:{number}" for number in range(4)]
+    long = [asyncio.ensure_future(offload.run(call(account), long_work)) for account in accounts]
+    try:
+        await asyncio.to_thread(started.wait)
+        assert await offload.run(call("system:serviceaccount:other:a"), lambda: "done") == "done"
+        assert [task.done() for task in long] == [False] * 4
+    finally:
+        may_end.set()
+        await asyncio.gather(*long)

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.kube.api.yaml_reader import MAX_DEPTH, Repeat, YamlError, load, load_all
-from certwright.kube.api.yaml_scalars import may_exceed_int64, tidy
+from certwright.kube.api.yaml_reader import MAX_DEPTH, MAX_VALUES, Repeat, YamlError, load, load_all
+from certwright.kube.api.yaml_scalars import exceeds_int64, may_exceed_int64, tidy
 from certwright.kube.api.yaml_writer import write_yaml
 
 __all__ = ["Document", "DocumentError", "Repeat", "read_documents", "read_first", "read_value", "write_yaml"]
@@ -89,15 +89,15 @@ def read_first(text: bytes) -> tuple[Any, list[Repeat]]:
     if (value := _as_programs_write(text)) is not None:
         return value, []
     decoded, repeats = _decoded(text), list[Repeat]()
-    if decoded.lstrip()[:1] == "{" and not may_exceed_int64(text):
+    if decoded.lstrip()[:1] == "{":
         try:
             values = list(_json_values(decoded))
-            if len(values) == 1:
+            if len(values) == 1 and not exceeds_int64(values[0].content):
                 return values[0].content, repeats
         except (ValueError, RecursionError):
             # YAML reads JSON too, and finds the same keys.
             pass
-    return load(decoded, repeats), repeats
+    return load(decoded, repeats, most=MAX_VALUES), repeats
 
 
 def _as_programs_write(text: bytes) -> dict[str, Any] | None:
@@ -105,11 +105,13 @@ def _as_programs_write(text: bytes) -> dict[str, Any] | None:
 
     So no key is duplicate. None for any other text.
     """
-    if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH or may_exceed_int64(text):
+    if not text.startswith(b"{") or text.count(b"{") + text.count(b"[") > MAX_DEPTH:
         return None
     try:
         value: dict[str, Any] = _decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    if may_exceed_int64(text) and exceeds_int64(value):
         return None
     return value if _encode(value) == text else None
 

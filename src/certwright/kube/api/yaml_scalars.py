@@ -7,7 +7,7 @@ YAML 1.2 nor what PyYAML does. Tried against kubectl itself in `tests/resources/
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 _LITERALS: Final[dict[str, bool | None]] = (
     dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True)
@@ -83,6 +83,18 @@ _DIGITS_AS_ZERO: Final = bytes(ord("0") if chr(code) in "0123456789" else code f
 def may_exceed_int64(text: bytes) -> bool:
     """Whether a JSON text may have an integer beyond int64, which has 19 digits or more."""
     return b"0" * 19 in text.translate(_DIGITS_AS_ZERO)
+
+
+def exceeds_int64(value: Any) -> bool:
+    """Whether a JSON value has an integer beyond int64."""
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if type(item) is int and not -(2**63) <= item < 2**63:
+            return True
+        if type(item) is dict or type(item) is list:
+            waiting += item.values() if type(item) is dict else item
+    return False
 
 
 def is_plain_text(text: str) -> bool:

@@ -37,9 +37,9 @@ class Threads:
     demand. At exit the interpreter waits for running work.
     """
 
-    def __init__(self, workers: int | None = None) -> None:
+    def __init__(self, workers: int | None = None, *, name: str = "executor") -> None:
         self._most_per_flow = workers or os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self._most_per_flow + 1, thread_name_prefix="executor")
+        self._pool = ThreadPoolExecutor(self._most_per_flow + 1, thread_name_prefix=name)
         self._lock = threading.Lock()
         # The flow whose turn it is comes first.
         self._waiting: OrderedDict[Hashable, deque[_Job]] = OrderedDict()

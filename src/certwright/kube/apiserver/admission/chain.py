@@ -54,17 +54,17 @@ class AdmissionChain:
         """Raise `Invalid`, `Forbidden`, or the refusal of a webhook."""
         definition, backend = call.definition, self._backend
         if is_long:
-            await offload.run(admission.validate, definition, new, old)
+            await offload.run(call, admission.validate, definition, new, old)
         else:
             admission.validate(definition, new, old)
         call.warnings += admission.warnings(definition, new, old)
         if definition.is_crd:
-            call.warnings += await offload.run(rules.warnings, new, old)
+            call.warnings += await offload.run(call, rules.warnings, new, old)
         compare = privileges.to_compare(
             backend.authorizer, self._rbac, privileges.Write(call.user, definition, new, old)
         )
         if compare is not None:
-            await offload.run(compare)
+            await offload.run(call, compare)
         if csr_approvals.concerns(definition):
             part = call.route.subresource
             csr_approvals.check(backend.authorizer, call.user, part, new, old)

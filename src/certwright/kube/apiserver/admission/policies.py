@@ -216,12 +216,12 @@ class Policies:
             return [fault] if policy.fails_closed else []
         evaluator = enforced.evaluator
         if not evaluator.is_prepared:
-            await offload.run(evaluator.prepare)
+            await offload.run(None, evaluator.prepare)
         violations: list[Violation] = []
         for parameter in params:
             judge = partial(self._judge, evaluator, subject, parameter)
             if offload.is_long(subject.call) and not evaluator.uses_authorizer:
-                violations += await offload.run(judge, _ASIDE_S)
+                violations += await offload.run(subject.call, judge, _ASIDE_S)
             else:
                 violations += judge(_ON_LOOP_S)
         return violations

@@ -6,26 +6,27 @@ continue. A thread costs more than an ordinary request does: small ones stay on 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.store.contract import Row
+from certwright.kube.util.executor import Executor, Threads
 
 LARGE = 64 * 1024
 """From this size in bytes on, work is done in a thread."""
-_THREADS = 2  # more would only wait for each other, and delay the loop
+_PER_FLOW = 1
+"""Threads of one user. There is one thread more for all others; further ones would delay the loop."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 @cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="large-requests")
+def executor() -> Executor:
+    """The threads of all servers of the process, in which users take turns."""
+    return Threads(_PER_FLOW, name="large-requests")
 
 
 def is_long(call: Call, row: Row | None = None) -> bool:
@@ -41,6 +42,12 @@ def is_long(call: Call, row: Row | None = None) -> bool:
     return schema.is_expensive or (call.verb == "patch" and b'"copy"' in body)
 
 
-async def run(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work`, done in a thread; it may use neither the loop nor the store."""
-    return await asyncio.get_running_loop().run_in_executor(_pool(), partial(work, *args, **kwargs))
+async def run(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of `work`, done in a thread; it may use neither the loop nor the store.
+
+    `call`: whose user waits for it; None: the server itself. The ServiceAccounts of a namespace, which may be
+    one tenant's, count as one user.
+    """
+    user = call.user.name if call is not None else ""
+    flow = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
+    return await executor().run(partial(work, *args, **kwargs), flow)

@@ -88,7 +88,7 @@ class OpenApi:
         if (made := registry.made.get(key)) is not None:
             return made[0]
         before = registry.generation
-        packed = await offload.run(_pack, make, form)
+        packed = await offload.run(None, _pack, make, form)
         if registry.generation == before:
             registry.made[key] = (packed, "")
         return packed

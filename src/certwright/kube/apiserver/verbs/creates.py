@@ -43,7 +43,7 @@ async def create(backend: Backend, call: Call) -> Response:
     bodies.check_media(call)
     options.check(call)
     is_long = offload.is_long(call)
-    obj = await offload.run(_read, call) if is_long else _read(call)
+    obj = await offload.run(call, _read, call) if is_long else _read(call)
     row = await _create(backend, call, obj, is_long=is_long)
     return forms.object_response(call, row, backend.clock, code=201)
 
@@ -58,7 +58,7 @@ def _read(call: Call) -> Json:
 async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
     """Shape a new object, pass it through admission and store it. `is_long`: as in `offload`."""
     if is_long:
-        await offload.run(_decode_body, call, obj, [])
+        await offload.run(call, _decode_body, call, obj, [])
     else:
         _decode_body(call, obj, [])
     return await _create(backend, call, obj, is_long=is_long)
@@ -97,13 +97,13 @@ async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> 
     if definition.custom:
         # Fields that admission adds have no field manager, as in Kubernetes.
         if is_long:
-            await offload.run(managed.on_create, backend, call, obj)
+            await offload.run(call, managed.on_create, backend, call, obj)
         else:
             managed.on_create(backend, call, obj)
     if await backend.admission.mutate(call, obj, None, operation="CREATE"):
         meta = obj["metadata"]
         _place(call, meta)
-    generated = await offload.run(_shape, backend, call, obj) if is_long else _shape(backend, call, obj)
+    generated = await offload.run(call, _shape, backend, call, obj) if is_long else _shape(backend, call, obj)
     try:
         return await _store_new(backend, call, obj, is_long=is_long)
     except ApiError as error:
@@ -167,7 +167,7 @@ async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiErro
             taken = _taken(call.definition, meta, there)
             continue
         if is_long:
-            await offload.run(_rejudge, call, obj)
+            await offload.run(call, _rejudge, call, obj)
         else:
             _rejudge(call, obj)
         try:
@@ -221,7 +221,7 @@ async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) 
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
         # An apply that creates may name the revision of a deleted object.
         raise ApiError("resourceVersion should not be set on objects to be created")
-    columns = await offload.run(objects.columns, obj) if is_long else objects.columns(obj)
+    columns = await offload.run(call, objects.columns, obj) if is_long else objects.columns(obj)
     call.require_client()
     try:
         return await backend.put(call.definition, key, columns, previous=None)

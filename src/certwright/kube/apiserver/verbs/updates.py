@@ -87,7 +87,7 @@ class Wish(msgspec.Struct, frozen=True):
 async def update(backend: Backend, call: Call) -> Response:
     """PUT of an object or of its status: 200 with the object."""
     options.check(call)
-    sent = await offload.run(_sent_object, call) if offload.is_long(call) else _sent_object(call)
+    sent = await offload.run(call, _sent_object, call) if offload.is_long(call) else _sent_object(call)
     pinned = bool(sent["metadata"].get("resourceVersion"))
     # Each attempt shapes a separate object, so the body is read again for every attempt but the first.
     ready = [sent]
@@ -110,7 +110,7 @@ def _sent_object(call: Call) -> Json:
 async def patch(backend: Backend, call: Call) -> Response:
     """PATCH of an object or of its status: 200 with the object."""
     is_long = offload.is_long(call)
-    wish = await offload.run(patch_wish, backend, call) if is_long else patch_wish(backend, call)
+    wish = await offload.run(call, patch_wish, backend, call) if is_long else patch_wish(backend, call)
     return await modify(backend, call, wish)
 
 
@@ -288,7 +288,7 @@ async def _write_over(backend: Backend, call: Call, wish: Wish, row: Row) -> Row
     """Change a row and write it; the row as it is then. Raises `Changed`, `Missing`, `ApiError`."""
     is_long = offload.is_long(call, row)
     work = backend, call, wish, row
-    old, new = await offload.run(_changed, *work) if is_long else _changed(*work)
+    old, new = await offload.run(call, _changed, *work) if is_long else _changed(*work)
     if await backend.admission.mutate(call, new, old, operation="UPDATE"):
         new = shape_update(call, new, old, wish.refuse, admitted=True)
     await backend.admission.validate(call, new, old, operation="UPDATE", is_long=is_long)
@@ -339,7 +339,7 @@ async def _create_absent(backend: Backend, call: Call, wish: Wish) -> Response:
         raise not_found(definition, route.name)
     if wish.applied is not None:
         work = backend, call, wish.applied, None
-        new = await offload.run(apply.apply, *work) if is_long else apply.apply(*work)
+        new = await offload.run(call, apply.apply, *work) if is_long else apply.apply(*work)
         check_new(call, new)
         inner = call
     else:
@@ -364,7 +364,7 @@ async def _store_update(
     keep_times(new, old)
     if call.dry_run:
         return unstored(row.key, new)
-    columns, is_same = await offload.run(_laid_down, new, old) if is_long else _laid_down(new, old)
+    columns, is_same = await offload.run(call, _laid_down, new, old) if is_long else _laid_down(new, old)
     if is_same and objects.is_as_kept(definition, row, new):
         committed = await backend.store.get(row.key)
         # Uncommitted state must not be shown, so it is written again, and the commit awaited.

@@ -46,10 +46,10 @@ class Conditions:
         texts = [text for _name, text in hook.conditions]
         if not self._compiled.keys() >= set(texts):
             # Before the time is measured: the first compilation takes longer than an evaluation may.
-            await offload.run(self._prepare, texts)
+            await offload.run(None, self._prepare, texts)
         uses_authorizer = any("authorizer" in text for text in texts)
         if offload.is_long(call) and not uses_authorizer:
-            return await offload.run(self.hold, hook, call, request, _ASIDE_S)
+            return await offload.run(call, self.hold, hook, call, request, _ASIDE_S)
         return self.hold(hook, call, request, _ON_LOOP_S)
 
     def hold(self, hook: Hook, call: Call, request: Json, seconds: float) -> bool:
