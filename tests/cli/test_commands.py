@@ -105,6 +105,17 @@ def test_one_bad_document_does_not_keep_the_others_back(cli: Cli, namespace: str
         assert re.search(pattern, line), line
 
 
+def test_warnings_name_the_document_and_show_the_letters(cli: Cli, namespace: str, tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(CONFIG_MAP + "---" + CERTIFICATE.replace("web.example", "ехample"))
+    outcome = cli("apply", "-f", str(tmp_path / "a.yaml"), "-n", namespace)
+    assert outcome.status == 0
+    pattern = r'warning: .*/a\.yaml: .*Certificate web: spec\.dnsNames\[0\]: "ехample\.test" is not ASCII'
+    assert re.match(pattern, outcome.err), outcome.err
+    change = '{"spec":{"isCA":true,"commonName":"web"}}'
+    assert cli("patch", "certificate", "web", "--type", "merge", "-p", change, "-n", namespace).status == 0
+    assert "is a CA and gets a new key" in cli("renew", "web", "-n", namespace).err
+
+
 def test_a_name_that_yaml_takes_for_a_truth_value_is_told(cli: Cli, namespace: str) -> None:
     outcome = cli("apply", "-f", "-", "-n", namespace, stdin=CONFIG_MAP.replace("name: c", "name: no"))
     assert outcome.status == 1

@@ -81,6 +81,9 @@ def test_a_certificate_and_a_ca_need_no_yaml(cli: Cli, namespace: str) -> None:
         "certificate.cert-manager.io/internal-ca created",
         "issuer.cert-manager.io/internal created",
     ]
+    ca = msgspec.json.decode(cli("get", "certificate", "internal-ca", "-o", "json", *place).out)
+    assert ca["spec"]["privateKey"]["rotationPolicy"] == "Never"
+    assert cli("renew", "internal-ca", *place).err == ""
     web = ("create", "certificate", "web", "--dns", "web.example.test", "--issuer", "internal", *place)
     assert cli(*web, "--ip", "127.0.0.1", "--duration", "240h").out.endswith("/web created\n")
     assert "already exists; `certwright apply` changes objects" in cli(*web).err

@@ -146,8 +146,8 @@ def test_keytool_reads_the_java_key_store_and_gives_the_key_back(
     assert keystores.jks_fits(made, trust, contents, alias=alias)
     trusted = run(keytool, "-list", "-keystore", str(tmp_path / "t.jks"), "-storepass", "changeit")
     assert "trustedCertEntry" in trusted
-    source = ("-srckeystore", str(tmp_path / "k.jks"), "-srcstorepass", "changeit")
-    source += ("-srcalias", alias.lower())
+    store = ("-srckeystore", str(tmp_path / "k.jks"), "-srcstorepass", "changeit")
+    source = (*store, "-srcalias", alias.lower())
     target = (
         "-destkeystore",
         str(tmp_path / "k.p12"),

@@ -355,12 +355,21 @@ def expired(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest)
     )
 
 
+def precertificate(builder: x509.CertificateBuilder, _: x509.CertificateSigningRequest) -> Any:
+    """What a CA sends to logs."""
+    return builder.add_extension(x509.PrecertPoison(), critical=True)
+
+
 @pytest.mark.parametrize(
     ("tamper", "sentence"),
     [
         (another_key, "the server returned a certificate for another key"),
         (another_name, "the server returned a certificate without a.example.org"),
         (expired, "the server returned a certificate that has expired"),
+        (
+            precertificate,
+            "the server returned a certificate that no client accepts: the certificate is a pre",
+        ),
     ],
 )
 async def test_a_certificate_that_does_not_match_is_never_stored(

@@ -22,9 +22,10 @@ from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.pki import renewal
 from certwright.pki.ari import certificate_id
-from certwright.pki.certificates import CertificateFacts, read_certificate
+from certwright.pki.certificates import CertificateFacts, read_answer, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
+from certwright.pki.verify import verify
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
 from certwright.resources.order import Order, OrderSpec
@@ -61,7 +62,11 @@ class Refill:
             return None
         alike = [order for order in candidates if _is_alike(order.spec, spec)]
         current = await self._current_facts(certificate) if certificate is not None else None
-        fresh = [pair for pair in _read(alike) if self._may_have(pair[1], certificate, current)]
+        fresh = [
+            (order, facts)
+            for order, facts in _read(alike)
+            if self._may_have(facts, certificate, current) and self._is_sound(order)
+        ]
         return max(fresh, key=lambda pair: pair[1].not_after)[0] if fresh else None
 
     def _certificate_of(self, request: CertificateRequest) -> Certificate | None:
@@ -85,6 +90,11 @@ class Refill:
             return False
         # A Certificate that has it and is issued nevertheless is being renewed, for whatever reason.
         return current != facts
+
+    def _is_sound(self, order: Order) -> bool:
+        """Whether the chain has no fault: a wrong one that was refused would be returned for ever."""
+        result = verify(read_answer(order.status.certificate), (), self._now())
+        return not result.refusal and not result.faults
 
     async def _current_facts(self, certificate: Certificate) -> CertificateFacts | None:
         key = ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)
