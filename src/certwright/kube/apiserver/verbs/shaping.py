@@ -166,7 +166,7 @@ def check_new(call: Call, new: Json) -> None:
     meta = meta if type(meta) is dict else {}
     check_address(call, meta)
     if meta.get("resourceVersion"):
-        _check_revision(meta["resourceVersion"])
+        _check_revision(call, meta["resourceVersion"])
     if meta.get("uid"):
         detail = (
             f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
