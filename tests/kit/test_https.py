@@ -7,14 +7,16 @@ import os
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import trustme
 
+from certwright.kit import event_loop
 from certwright.kit.https import HttpsClient
-from certwright.kit.outgoing import ServerError, ServerTls, ServerUntrusted
+from certwright.kit.outgoing import ServerError, ServerTls, ServerUnreachable, ServerUntrusted
 from support.hostile import hostile, repeating
 
 AUTHORITY = trustme.CA()
@@ -55,6 +57,31 @@ async def test_the_fix_fits_the_reason(port: int, host: str, ca: trustme.CA, rea
         await client.close()
     assert reason in str(raised.value)
     assert fix in str(raised.value)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, event_loop.run], ids=["asyncio", "fastest"])
+@pytest.mark.parametrize(("names", "is_accepted"), [(10, True), (2000, False)])
+def test_a_server_whose_certificates_are_longer_than_any_usual_ones_is_refused(
+    run: Callable[[Coroutine[Any, Any, str]], str], names: int, is_accepted: bool
+) -> None:
+    """OpenSSL would verify 100 kB of them, in the event loop."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    AUTHORITY.issue_cert("localhost", *(f"{n:08}.example.com" for n in range(names))).configure_cert(context)
+
+    async def error() -> str:
+        server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+        client = HttpsClient(
+            ServerTls(ca_pem=AUTHORITY.cert_pem.bytes()), user_agent="test", trust_fix="put its CA there"
+        )
+        try:
+            with pytest.raises(ServerUnreachable) as raised:
+                await client.send("GET", f"https://localhost:{server.sockets[0].getsockname()[1]}/")
+        finally:
+            await client.close()
+            server.close()
+        return str(raised.value)
+
+    assert ("the handshake has more than 32768 bytes" in run(error())) is not is_accepted
 
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"

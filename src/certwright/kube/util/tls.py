@@ -4,12 +4,50 @@ from __future__ import annotations
 
 import os
 import ssl
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 
 class BadCredentials(ValueError):
     """A CA, certificate or key cannot be used. The text is one sentence without the key."""
+
+
+_LONGEST_HANDSHAKE = 32 * 1024
+"""Bytes from the server. OpenSSL accepts chains of 100 kB, in which a server whose CA the author of an object
+has named can put keys that take half a second to verify, in the event loop. Usual are 3 to 6 kB."""
+
+
+class _Handshake(ssl.SSLObject):
+    """A connection whose handshake has a limit in bytes."""
+
+    incoming: ssl.MemoryBIO
+    _received = 0
+
+    def do_handshake(self) -> None:
+        """See `SSLObject`. Raises `SSLError` beyond the limit."""
+        self._received += self.incoming.pending
+        if self._received > _LONGEST_HANDSHAKE:
+            raise ssl.SSLError(1, f"the handshake has more than {_LONGEST_HANDSHAKE} bytes")
+        super().do_handshake()
+
+
+class _ClientContext(ssl.SSLContext):
+    """A context whose connections are of `_Handshake`."""
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """See `SSLContext`."""
+        made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+        if isinstance(made, _Handshake):
+            made.incoming = incoming
+        return made
 
 
 def tls_context(
@@ -20,12 +58,19 @@ def tls_context(
 
     Raises `BadCredentials`.
     """
+    # Not `ssl.create_default_context`: from Python 3.13 it requires extensions that the CAs of many clusters
+    # lack; Go's TLS does not.
+    context = _ClientContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.sslobject_class = _Handshake
+    if sys.version_info >= (3, 13):
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
-        context = ssl.create_default_context(cadata=ca_pem.decode("ascii") if ca_pem else None)
+        if ca_pem:
+            context.load_verify_locations(cadata=ca_pem.decode("ascii"))
+        else:
+            context.load_default_certs()
     except (ssl.SSLError, ValueError) as error:
         raise BadCredentials(f"the CA certificate cannot be read: {error}") from None
-    # Python 3.13 requires extensions that the CAs of many clusters lack; Go's TLS does not.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
