@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -222,6 +223,35 @@ async def test_of_two_deliveries_to_one_path_the_older_has_it(tmp_path: Path) ->
         assert (tmp_path / "one" / "tls.crt").read_bytes() == (await world.secret("web")).data["tls.crt"]
         await world.client.delete(DELIVERIES, "web", "default")
         await reason(world, "Delivered", "api")
+
+
+@pytest.mark.parametrize(
+    ("never", "why"),
+    [
+        pytest.param({"hook": "none"}, "NotAllowed", id="a hook that the operator does not offer"),
+        pytest.param(
+            {"certificate_ref": LocalObjectReference(name="none")}, "NotFound", id="no such Certificate"
+        ),
+    ],
+)
+async def test_a_delivery_that_has_never_delivered_keeps_no_other_from_its_path(
+    tmp_path: Path, never: dict[str, Any], why: str
+) -> None:
+    async with delivering(tmp_path) as scene:
+        world = scene.world
+        await world.create(DELIVERIES, delivery("never", path="one", **never))
+        await reason(world, why, "never")
+        await world.advance(timedelta(seconds=1))
+        await world.create(DELIVERIES, delivery(path="one"))
+        await reason(world, "Delivered")
+        # Once it may deliver, the path belongs to the other one.
+        spec = {"hook": None, "certificateRef": {"name": "web"}}
+        headers = {"content-type": "application/merge-patch+json"}
+        path = "/apis/certwright.io/v1alpha1/namespaces/default/deliveries/never"
+        await world.client.raw("PATCH", path, body=json.dumps({"spec": spec}).encode(), headers=headers)
+        assert "Delivery web delivers to web:one" in await reason(world, "PathInUse", "never")
+        await world.client.delete(DELIVERIES, "web", "default")
+        await reason(world, "Delivered", "never")
 
 
 @pytest.mark.parametrize("place", ["web", "web/deep"])

@@ -47,7 +47,7 @@ class Shared:
         self.deliveries: Informer[Delivery] | None = None
         if table.DELIVERIES in self.enabled and settings.deliveries.roots:
             self.deliveries = follow_deliveries(
-                toolbox.client, clock, settings.namespace or "", settings.deliveries.roots
+                toolbox.client, clock, settings.namespace or "", settings.deliveries
             )
             self.caches.add((self.deliveries,))
         self.queues = Queues(clock, self.caches, mine)

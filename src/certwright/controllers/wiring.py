@@ -237,7 +237,7 @@ def _deliveries(parts: Parts) -> DeliveryReconciler:
 
 def _delivery_handlers(parts: Parts, reconciler: DeliveryReconciler, add: Add) -> None:
     assert parts.deliveries is not None
-    wake_deliveries(parts.deliveries, parts.caches, parts.settings.deliveries.roots, add)
+    wake_deliveries(parts.deliveries, parts.caches, parts.settings.deliveries, add)
     events.wake_with_secrets(parts.caches.secrets, add, reconciler.dependents)
 
 

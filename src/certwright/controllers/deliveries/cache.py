@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add
-from certwright.controllers.deliveries.options import Root
+from certwright.controllers.deliveries.options import DeliveryOptions
+from certwright.controllers.deliveries.permissions import check
+from certwright.controllers.deliveries.refusals import PATH_IN_USE, Refused
+from certwright.controllers.deliveries.statuses import DELIVERED
+from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
@@ -24,7 +27,7 @@ _BY_CERTIFICATE: Final = "certificate"
 
 
 def follow_deliveries(
-    client: Client, clock: Clock, namespace: str, roots: Mapping[str, Root]
+    client: Client, clock: Clock, namespace: str, options: DeliveryOptions
 ) -> Informer[Delivery]:
     """The informer; the kind need not be served."""
     return Informer(
@@ -34,15 +37,28 @@ def follow_deliveries(
         namespace=namespace,
         is_optional=True,
         indexers={
-            _BY_DIRECTORY: lambda delivery: filter(None, (directory_of(delivery, roots),)),
+            _BY_DIRECTORY: lambda delivery: filter(None, (directory_of(delivery, options),)),
             _BY_CERTIFICATE: lambda delivery: filter(None, (_certificate_of(delivery),)),
         },
     )
 
 
-def first_at(informer: Informer[Delivery], delivery: Delivery, roots: Mapping[str, Root]) -> Delivery:
-    """The oldest Delivery to the same directory, also by another root."""
-    return min(_at_directory_of(delivery, informer, roots), key=_seniority, default=delivery)
+def at_directory_of(
+    delivery: Delivery, informer: Informer[Delivery], options: DeliveryOptions
+) -> list[Delivery]:
+    """The Deliveries to the same directory, also by another root, the oldest first."""
+    return sorted(informer.cache.by_index(_BY_DIRECTORY, directory_of(delivery, options)), key=_seniority)
+
+
+def has_failed(delivery: Delivery) -> bool:
+    """Whether it has never delivered, and not because of another Delivery."""
+    condition = conditions.find(delivery.status.conditions, DELIVERED)
+    return (
+        delivery.status.current is None
+        and condition is not None
+        and condition.status == "False"
+        and condition.reason != PATH_IN_USE
+    )
 
 
 def path_of(delivery: Delivery) -> str:
@@ -50,26 +66,28 @@ def path_of(delivery: Delivery) -> str:
     return f"{delivery.spec.root}:{delivery.spec.path}"
 
 
-def directory_of(delivery: Delivery, roots: Mapping[str, Root]) -> str:
-    """Its directory, without links, because two roots may lead to it. Empty for a Delivery that may not write
-    there: it keeps no other from it."""
-    root = roots.get(delivery.spec.root)
-    if root is None or not root.is_for(delivery.metadata.namespace):
+def directory_of(delivery: Delivery, options: DeliveryOptions) -> str:
+    """Its directory, without links, because two roots may lead to it. Empty for a Delivery that its spec or
+    the operator's flags keep from writing: it keeps no other from it."""
+    root = options.roots.get(delivery.spec.root)
+    if root is None:
+        return ""
+    try:
+        check(delivery, root, options)
+    except Refused:
         return ""
     return f"{os.path.realpath(root.directory)}/{delivery.spec.path}"
 
 
-def wake_deliveries(
-    informer: Informer[Delivery], caches: Caches, roots: Mapping[str, Root], add: Add
-) -> None:
+def wake_deliveries(informer: Informer[Delivery], caches: Caches, options: DeliveryOptions, add: Add) -> None:
     """Enqueue Deliveries for their own events, for those of others to the same directory, and for those of
     their Certificate."""
 
     def changed(old: Delivery | None, new: Delivery | None) -> None:
         add(events.key_of(old, new))
-        if old is None or (new is not None and path_of(old) == path_of(new)):
+        if old is None or (new is not None and old.spec == new.spec and has_failed(old) == has_failed(new)):
             return
-        for rival in _at_directory_of(old, informer, roots):
+        for rival in at_directory_of(old, informer, options):
             add(rival.metadata.key)
 
     def certificate_changed(old: Certificate | None, new: Certificate | None) -> None:
@@ -80,12 +98,6 @@ def wake_deliveries(
 
     informer.add_handler(changed)
     caches.certificates.add_handler(certificate_changed)
-
-
-def _at_directory_of(
-    delivery: Delivery, informer: Informer[Delivery], roots: Mapping[str, Root]
-) -> list[Delivery]:
-    return informer.cache.by_index(_BY_DIRECTORY, directory_of(delivery, roots))
 
 
 def _seniority(delivery: Delivery) -> tuple[datetime, str]:

@@ -18,7 +18,7 @@ import msgspec
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.deliveries import refusals
-from certwright.controllers.deliveries.cache import directory_of, first_at, path_of
+from certwright.controllers.deliveries.cache import at_directory_of, directory_of, has_failed, path_of
 from certwright.controllers.deliveries.checks import OLD_SERVED, Probe, deployed
 from certwright.controllers.deliveries.hooks import Change
 from certwright.controllers.deliveries.options import DeliveryOptions
@@ -215,8 +215,16 @@ class DeliveryReconciler:
         return secret
 
     def _check_path(self, delivery: Delivery) -> None:
-        """The oldest Delivery to a path has it. Raises `Refused`."""
-        first = first_at(self._informer, delivery, self._options.roots)
+        """The first Delivery to a path has it: the oldest of those that have delivered, else the oldest that
+        may still do so. Raises `Refused`."""
+        others = [
+            other
+            for other in at_directory_of(delivery, self._informer, self._options)
+            if other.metadata.uid == delivery.metadata.uid
+            or self._has_delivered(other)
+            or not has_failed(other)
+        ]
+        first = min(others, key=lambda other: not self._has_delivered(other), default=delivery)
         if first.metadata.uid != delivery.metadata.uid:
             is_near = first.metadata.namespace == delivery.metadata.namespace
             which = f"Delivery {first.metadata.name}" if is_near else "an older Delivery"
@@ -224,6 +232,9 @@ class DeliveryReconciler:
                 refusals.PATH_IN_USE,
                 f"spec.path: {which} delivers to {path_of(delivery)}; choose another path",
             )
+
+    def _has_delivered(self, delivery: Delivery) -> bool:
+        return delivery.status.current is not None or delivery.metadata.key in self._known
 
     async def _deliver(self, job: _Job) -> None:
         """Write the files and run the hook, where needed. Raises `Refused`."""
@@ -233,7 +244,7 @@ class DeliveryReconciler:
             return
         outputs = outputs_of(job.delivery.spec, job.source)
         # Of a Delivery that has just been deleted, the files may still be written.
-        directory = directory_of(job.delivery, self._options.roots)
+        directory = directory_of(job.delivery, self._options)
         async with self._turns.setdefault(directory, asyncio.Lock()):
             self._check_path(job.delivery)
             written = await self._write(job, outputs)
