@@ -9,6 +9,7 @@ from conformance.peers import Caller
 from conformance.servers import until_gone, until_judged, until_served
 from conformance.stories import story
 from conformance.story_apply import lay, owneds
+from conformance.story_reads import PARTIAL, TABLE, TABLE_BETA
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -239,7 +240,10 @@ async def replicas_are_shared_with_the_scale(c: Caller) -> None:
     target = f"{owneds(c)}/a"
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "a"}}
     await lay(c, "a", "fieldManager=ann", spec={"text": "x", "replicas": 2})
-    await c.get(f"{target}/scale")
+    for accept in ("application/json", TABLE, TABLE_BETA, PARTIAL):
+        await c.get(f"{target}/scale", accept=accept)
+        await c.patch(f"{target}/scale?dryRun=All", {"spec": {"replicas": 3}}, accept=accept)
+    await c.get(f"{target}/scale?includeObject=Object", accept=TABLE)
     await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 2}}, "apply")
     await c.patch(f"{target}/scale?fieldManager=hpa", {**scale, "spec": {"replicas": 3}}, "apply")
     # An apply that changes the number ends in a 500 of the reference, which cannot convert its own Scale:

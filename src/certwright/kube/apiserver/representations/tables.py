@@ -55,13 +55,13 @@ def printer_columns(given: Iterable[Mapping[str, Any]]) -> tuple[Column, ...]:
     """
     columns = [NAME]
     try:
-        columns += map(_printer_column, list(given) or [_DEFAULT_AGE])
+        columns += map(_printer_column, list(given) or [DEFAULT_AGE])
     except ValueError:
         pass
     return tuple(columns)
 
 
-_DEFAULT_AGE = {
+DEFAULT_AGE = {
     "name": "Age",
     "type": "date",
     "jsonPath": ".metadata.creationTimestamp",

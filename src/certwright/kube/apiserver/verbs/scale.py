@@ -34,7 +34,9 @@ from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition, Subresource
-from certwright.kube.apiserver.model.negotiation import WHOLE, content_type, unsupported
+from certwright.kube.apiserver.model.negotiation import WHOLE, Shape, content_type, unsupported
+from certwright.kube.apiserver.representations import tables
+from certwright.kube.apiserver.representations.tables import DEFAULT_AGE, printer_columns
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.requests.patch import APPLY, JSON_PATCH, MERGE, STRATEGIC
 from certwright.kube.apiserver.verbs import scale_owners
@@ -147,7 +149,15 @@ def _put(obj: Json, keys: list[str], value: Any) -> None:
 def definition() -> ResourceDefinition:
     """The definition of the kind Scale."""
     group, version, kind = KIND
-    return native_kind(f"{group}/{version}", kind, "scales")
+    replicas = (
+        {"name": name, "type": "integer", "jsonPath": f".{part}.replicas", "description": text}
+        for name, part, text in (
+            ("Desired", "spec", "Number of desired replicas"),
+            ("Available", "status", "Number of actual replicas"),
+        )
+    )
+    columns = printer_columns((*replicas, DEFAULT_AGE))
+    return native_kind(f"{group}/{version}", kind, "scales", columns=columns)
 
 
 async def get(backend: Backend, call: Call) -> Response:
@@ -161,7 +171,7 @@ async def get(backend: Backend, call: Call) -> Response:
         text = f'the spec replicas field "{path}" does not exist'
         details = Details(causes=(Cause(message=text),))
         raise InternalError(f"Internal error occurred: {text}", details=details)
-    return _answer(call, scale)
+    return _answer(backend, call, scale)
 
 
 async def update(backend: Backend, call: Call) -> Response:
@@ -209,7 +219,7 @@ VERBS = {"get": get, "update": update, "patch": patch}
 async def _write(backend: Backend, call: Call, change: Callable[[Json], Json], *, pinned: bool) -> Response:
     full_call = replace(call, form=WHOLE)
     answer = await verbs.modify(backend, full_call, verbs.Wish(change, pinned, refuse_patch, owned=True))
-    return _answer(call, shown(call, objects.decode_json(bytes(answer.body))))
+    return _answer(backend, call, shown(call, objects.decode_json(bytes(answer.body))))
 
 
 def _shown_as(call: Call, body: bytes) -> Call:
@@ -268,5 +278,18 @@ def shown(call: Call, obj: Json) -> Json:
     }
 
 
-def _answer(call: Call, scale: Json) -> Response:
-    return Response(200, forms.headers(call), objects.encode_json(scale))
+def _answer(backend: Backend, call: Call, scale: Json) -> Response:
+    body, form = objects.encode_json(scale), call.form
+    if form.shape is Shape.TABLE:
+        meta = scale["metadata"]
+        body = tables.render(
+            definition(),
+            (body,),
+            now=backend.clock.now(),
+            include=call.query.get("includeObject") or "Metadata",
+            metadata=objects.encode_json({n: meta[n] for n in ("resourceVersion",) if n in meta}),
+            version=form.version,
+        )
+    elif form.shape is Shape.PARTIAL:
+        body = objects.splice(forms.partial_prefix(form), objects.encode_json(scale["metadata"]), b"")
+    return Response(200, forms.headers(call), body)
