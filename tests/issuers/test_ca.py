@@ -343,7 +343,7 @@ async def test_signatures_that_take_long_are_work_of_the_namespace_and_a_secret_
 
 
 async def test_why_a_pair_is_unusable_is_remembered(ca_setup: MakeSetup, root: Authority) -> None:
-    bad_key = b"-----BEGIN PRIVATE KEY-----\n" * 40_000
+    bad_key = b"-----BEGIN PRIVATE KEY-----\n" * 18_000
     setup, recorder = ca_setup(root.secret() | {"tls.key": bad_key}), Recorder()
     tools = replace(setup.tools, executor=recorder)
     for _ in range(3):

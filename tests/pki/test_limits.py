@@ -8,11 +8,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from certwright.pki import der, limits, spki
+from certwright.pki import chain, der, limits, spki
 from certwright.pki import keys as k
 from certwright.pki.certificates import read_chain, read_der
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
-from certwright.pki.errors import BadCertificate, BadCsr, BadKey
+from certwright.pki.errors import BadCertificate, BadCsr, BadKey, PkiError
 from certwright.pki.keys import KeyPlan, PrivateKey
 from certwright.pki.pem import blocks, join
 from certwright.pki.signing import self_sign
@@ -83,10 +83,10 @@ def test_a_certificate_of_another_ca_may_have_a_smaller_or_larger_key_than_ours(
         pytest.param(rsa_pem(2048, 2**2046 + 1), "exponent", id="an exponent as long as the modulus"),
         pytest.param(rsa_pem(2048, algorithm=RSA_PSS), "RSASSA-PSS", id="an RSASSA-PSS key"),
         pytest.param(join([(b"PRIVATE KEY", bytes(40_000))]), "16384 bytes", id="a block of 40 kB"),
-        pytest.param(b"-----BEGIN PRIVATE KEY-----\n" * 40_000, "expected is PEM", id="40,000 beginnings"),
-        pytest.param(b"-----BEGIN PRIVATE KEY-----" * 40_000, "expected is PEM", id="no line in 1 MB"),
-        pytest.param(b"-----END PRIVATE KEY-----\n" * 40_000, "expected is PEM", id="40,000 ends"),
-        pytest.param(b"-" * 1_000_000, "expected is PEM", id="a million dashes"),
+        pytest.param(b"-----BEGIN PRIVATE KEY-----\n" * 18_000, "expected is PEM", id="18,000 beginnings"),
+        pytest.param(b"-----BEGIN PRIVATE KEY-----" * 18_000, "expected is PEM", id="no line in 500 kB"),
+        pytest.param(b"-----END PRIVATE KEY-----\n" * 18_000, "expected is PEM", id="18,000 ends"),
+        pytest.param(b"-" * 500_000, "expected is PEM", id="500,000 dashes"),
     ],
 )
 def test_a_private_key_that_would_take_long_is_refused(pem: bytes, sentence: str) -> None:
@@ -137,6 +137,24 @@ def _with_slow_key(pem: bytes) -> bytes:
     """The text with an exponent of 32 bits; the lengths around it and the signature no longer fit."""
     [(label, content)] = blocks(pem)
     return join([(label, content.replace(der.integer(F4), der.element(der.INTEGER, b"\x80\0\1")))])
+
+
+def test_a_text_of_a_megabyte_is_refused_whatever_is_in_it(keys: Callable[[str], PrivateKey]) -> None:
+    """Caches have texts as their keys."""
+    key, junk = keys("ECDSA 256"), b"x" * 1_000_000
+    csr = build_csr(CsrPlan(common_name="web", is_ca=True), key)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    certificate = self_sign(csr, key=key, duration=timedelta(days=1), is_ca=True, usages=(), now=now)
+    for read, text in (
+        (read_chain, certificate),
+        (read_csr, csr),
+        (k.load_private_key, k.encode_private_key(key)),
+    ):
+        read(b"a comment\n" + text)
+        with pytest.raises(PkiError, match="has more than"):
+            read(junk + text)
+    assert chain.authority(junk + certificate, b"") == chain.authority(b"", junk) == ()
+    assert chain.end_of(certificate, junk + certificate) == now + timedelta(days=1)
 
 
 def test_a_plan_exists_for_each_size_in_the_table() -> None:

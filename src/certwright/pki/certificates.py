@@ -192,6 +192,8 @@ def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
             raise BadCertificate(
                 f"certificates of {size} bytes in one PEM are too large (limit {MAX_CHAIN_BYTES})"
             )
+        if len(pem) > limits.MAX_TEXT_BYTES:
+            raise BadCertificate(f"the PEM has more than {limits.MAX_TEXT_BYTES} bytes")
         # CA certificates are the same for all certificates that one CA issues.
         return tuple(_facts_above(der) if number else _facts(der) for number, der in enumerate(encoded))
 

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
-from certwright.pki import der
+from certwright.pki import der, limits
 from certwright.pki.certificates import MAX_CHAIN, REMEMBERED, CertificateFacts, known_chain, read_chain
 from certwright.pki.errors import BadCertificate, BadChain, border
 
@@ -205,7 +205,6 @@ def pem_of(certificates: Iterable[CertificateFacts]) -> bytes:
     return b"".join(certificate.pem for certificate in certificates)
 
 
-@lru_cache(maxsize=REMEMBERED)
 def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
     """When the first certificate of `chain_pem` can no longer be verified with the rest of the chain and the
     CAs of `ca_pem`: at its own expiry or at that of a CA above it, whichever is first.
@@ -213,8 +212,16 @@ def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
     CAs that signed nothing in the chain do not count; of several that did, the last to expire does. None
     without a certificate; `chain_pem` MUST be readable.
     """
-    if not chain_pem:
-        return None
+    return _end_of(chain_pem, _limited(ca_pem)) if chain_pem else None
+
+
+def _limited(pem: bytes) -> bytes:
+    """Nothing for a text that `readable` reads nothing of, so that no cache has it as a key."""
+    return pem if len(pem) <= limits.MAX_TEXT_BYTES else b""
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
     chain, bundle = known_chain(chain_pem), readable(ca_pem)
     end = chain[0].not_after
     if all(above.not_after >= end for above in (*chain[1:], *bundle)):
@@ -227,10 +234,14 @@ def end_of(chain_pem: bytes, ca_pem: bytes) -> datetime | None:
     return min(*(certificate.not_after for certificate in chain), max(anchors, default=end))
 
 
-@lru_cache(maxsize=256)
 def authority(chain_pem: bytes, ca_pem: bytes) -> tuple[CertificateFacts, ...]:
     """A CA's certificate and the known ones above it (the last one becomes `ca.crt`), from the `tls.crt` and
     `ca.crt` of its Secret; empty if they are unreadable."""
+    return _authority(_limited(chain_pem), _limited(ca_pem))
+
+
+@lru_cache(maxsize=256)
+def _authority(chain_pem: bytes, ca_pem: bytes) -> tuple[CertificateFacts, ...]:
     try:
         return extended(in_order(read_chain(chain_pem)), readable(ca_pem))
     except BadCertificate:

@@ -185,6 +185,8 @@ def _signature(der: bytes) -> _Signature:
 
 @lru_cache(maxsize=1024)
 def _block(pem: bytes) -> bytes:
+    if len(pem) > limits.MAX_TEXT_BYTES:
+        raise BadCsr(f"the certificate request has more than {limits.MAX_TEXT_BYTES} bytes")
     match blocks(pem):
         case [(b"CERTIFICATE REQUEST", der)]:
             return der

@@ -50,6 +50,9 @@ browsers verify."""
 
 MAX_KEY_BYTES: Final = 16 * 1024
 """Of the DER of a private key: an RSA key of 8192 bits has 4.7 kB, an ML-DSA-87 key with both forms 5 kB."""
+MAX_TEXT_BYTES: Final = 512 * 1024
+"""Of a PEM text with everything in it: 50 certificates, each with the text of `openssl x509 -text`. Caches
+have texts as their keys."""
 MAX_STORE_BYTES: Final = 256 * 1024
 """Of a PKCS#12 or JKS file: two chains of `certificates.MAX_CHAIN_BYTES`, and a key."""
 MAX_PASSWORD: Final = 1024
@@ -115,6 +118,8 @@ def private_key(text: bytes) -> bytes:
 
     Raises `BadKey` for one that is encrypted, too large, restricted to RSASSA-PSS, unreadable or missing.
     """
+    if len(text) > MAX_TEXT_BYTES:
+        raise BadKey(f"the text with the private key has more than {MAX_TEXT_BYTES} bytes")
     label, body = next(
         ((name, body) for name, body in sections(text) if name.endswith(b"PRIVATE KEY")), (b"", b"")
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 from typing import NamedTuple
 
 from certwright.controllers.cache.transforms import NeedsFullSecret, UnsignedRequest, WithheldKey
@@ -84,17 +85,19 @@ class Facts:
     """
 
     def __init__(self) -> None:
+        # By the digest of the PEM: a Secret of a megabyte must not stay in memory for each of its changes.
         self._keys: Lru[bytes, KeyFacts | str] = Lru(_REMEMBERED)
         self.compared: Lru[bytes, Compared] = Lru(_REMEMBERED)
-        self._verified: Lru[tuple[bytes, bytes], Verification | str] = Lru(_REMEMBERED)
+        self._verified: Lru[tuple[bytes, ...], Verification | str] = Lru(_REMEMBERED)
         self._no_certificate = _read_certificate(b"")
 
     def key(self, pem: bytes) -> KeyFacts | str:
         """The private key in `pem`, or why there is none."""
         if isinstance(pem, WithheldKey):
             return _withheld(pem)
-        cached = self._keys.get(pem)
-        return self._keys.put(pem, _read_key(pem)) if cached is None else cached
+        digest = sha256(pem).digest()
+        cached = self._keys.get(digest)
+        return self._keys.put(digest, _read_key(pem)) if cached is None else cached
 
     def certificate(self, pem: bytes, key_pem: bytes = b"") -> CertificateFacts | str:
         """The first certificate in `pem`, or why there is none. `key_pem` is what is cached for its key."""
@@ -105,7 +108,7 @@ class Facts:
 
     def verification(self, chain_pem: bytes, ca_pem: bytes) -> Verification | str:
         """What clients say of an issuer's answer, or why it cannot be read. Raises `NeedsVerification`."""
-        if (known := self._verified.get((chain_pem, ca_pem))) is None:
+        if (known := self._verified.get(_digests(chain_pem, ca_pem))) is None:
             raise NeedsVerification(chain_pem, ca_pem)
         return known
 
@@ -120,7 +123,7 @@ class Facts:
             except PkiError as error:
                 return str(error)
 
-        self._verified.put((needed.chain_pem, needed.ca_pem), await executor.run(work, flow))
+        self._verified.put(_digests(needed.chain_pem, needed.ca_pem), await executor.run(work, flow))
 
     def csr(self, pem: bytes) -> CsrFacts | None:
         """The signing request in `pem`, or None where there is none."""
@@ -131,13 +134,17 @@ class Facts:
 
     def forget_key(self, pem: bytes) -> None:
         """Evict the private key in `pem` from the cache."""
-        self._keys.drop(pem)
+        self._keys.drop(sha256(pem).digest())
 
     def encode(self, key: KeyFacts, encoding: str) -> bytes:
         """The key as PEM (`PKCS1` or `PKCS8`); it need not be parsed when it is read back."""
         pem = keys.encode_private_key(key.key, encoding)
-        self._keys.put(pem, key)
+        self._keys.put(sha256(pem).digest(), key)
         return pem
+
+
+def _digests(*texts: bytes) -> tuple[bytes, ...]:
+    return tuple(sha256(text).digest() for text in texts)
 
 
 def _withheld(key: WithheldKey) -> KeyFacts:
