@@ -322,7 +322,7 @@ def _wished(call: Call, wish: Wish, row: Row, old: Json) -> tuple[Json, bool]:
     definition = call.definition
     if wish.shares:
         new = wish.change(old)
-        if definition.schema.is_accepted(new):
+        if type(new.get("metadata")) is dict and definition.schema.is_accepted(new):
             new["metadata"] = dict(new["metadata"])
             return new, True
     return wish.change(objects.to_object(definition, row)), False
