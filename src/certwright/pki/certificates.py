@@ -148,6 +148,8 @@ def read_certificate(pem: bytes) -> CertificateFacts:
 
 def read_der(der: bytes) -> CertificateFacts:
     """Parse one certificate in DER. Raises `BadCertificate`."""
+    if len(der) > MAX_CHAIN_BYTES:
+        raise BadCertificate(f"a certificate of {len(der)} bytes is too large (limit {MAX_CHAIN_BYTES})")
     with border(BadCertificate, "not a certificate that can be read (expected is DER)", detail=True):
         facts = _facts(bytes(der))
     _check_keys([facts])

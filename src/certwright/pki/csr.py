@@ -97,6 +97,9 @@ class CsrFacts(Identity):
 
 def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
     """Build a PEM request for `plan`, signed with `key`. Raises `BadName`, `BadUsage`, `BadKey`."""
+    # Before the names are encoded, which takes milliseconds for each thousand.
+    listed = (plan.dns_names, plan.ip_addresses, plan.uris, plan.email_addresses)
+    _check_size(sum(len(name) for kind in listed for name in kind))
     subject = names.subject_name(plan.subject, plan.common_name, plan.literal_subject)
     extensions = _extensions(plan, subject, plan_of(key))
     x509_extensions = [x509.Extension(value.oid, critical, value) for value, critical in extensions]
@@ -105,13 +108,15 @@ def build_csr(plan: CsrPlan, key: PrivateKey) -> bytes:
     with border(BadName, "the request cannot be encoded", detail=True):
         pem = builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
     der = _block(pem)
-    if len(der) > MAX_BYTES:
-        raise BadName(
-            f"the request would have {len(der)} bytes, and may have {MAX_BYTES}; ask for fewer names"
-        )
+    _check_size(len(der))
     # Verifying our own signature takes longer than signing.
     _signature(der).is_valid = True
     return pem
+
+
+def _check_size(size: int) -> None:
+    if size > MAX_BYTES:
+        raise BadName(f"the request would have {size} bytes, and may have {MAX_BYTES}; ask for fewer names")
 
 
 def _extensions(
