@@ -167,3 +167,10 @@ async def test_a_definition_that_is_being_deleted_says_so_and_takes_nothing_new(
     await foos.ok("PATCH", f"{BASE}/x", {"metadata": {"finalizers": None}}, content_type=MERGE)
     await foos.settle()
     assert (await foos.call("GET", f"{CRDS}/foos.example.com")).status == 404
+
+
+async def test_a_patch_that_takes_the_metadata_is_a_bad_request(foos: Api) -> None:
+    """Also once the fast check of the kind exists, which takes some objects."""
+    for _ in range(40):
+        answer = await foos.call("PATCH", f"{BASE}/x", {"metadata": None}, content_type=MERGE)
+        assert (answer.status, "name must be provided" in answer.message) == (400, True)

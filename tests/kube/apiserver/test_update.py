@@ -256,16 +256,6 @@ async def test_a_revision_that_is_no_number_is_a_bad_request(api: Api) -> None:
     assert (answer.status, "expected a whole number" in answer.message) == (400, True)
 
 
-async def test_a_patch_that_takes_the_metadata_is_a_bad_request(api: Api) -> None:
-    """Also once the kind is checked by the fast check, which is made for the third object."""
-    path = "/apis/cert-manager.io/v1/namespaces/default/issuers"
-    about = {"apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": {"name": "i"}}
-    await api.ok("POST", path, {**about, "spec": {"selfSigned": {}}})
-    for _ in range(5):
-        answer = await api.call("PATCH", f"{path}/i", {"metadata": None}, content_type=MERGE)
-        assert (answer.status, "name must be provided" in answer.message) == (400, True)
-
-
 async def test_an_immutable_secret_stays(api: Api) -> None:
     await api.ok("POST", SECRETS, {"metadata": {"name": "a"}, "immutable": True, "data": {"x": "eQ=="}})
     answer = await api.call("PATCH", f"{SECRETS}/a", {"data": {"x": "eg=="}}, content_type=MERGE)
