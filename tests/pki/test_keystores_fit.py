@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -48,6 +50,29 @@ def test_a_pkcs12_file_fits_what_it_was_made_for(profile: Profile, algorithm: Ke
     assert not any(
         keystores.pkcs12_fits(made, trust, contents_of(algorithm), profile=other) for other in others
     )
+
+
+@pytest.mark.parametrize(
+    ("profile", "arguments"),
+    [
+        ("Modern2023", "-keypbe AES-256-CBC -certpbe AES-256-CBC -macalg sha256 -iter 2048"),
+        ("LegacyRC2", "-legacy -keypbe PBE-SHA1-3DES -certpbe PBE-SHA1-RC2-40 -macalg sha1 -iter 2048"),
+        (
+            "LegacyDES",
+            "-legacy -keypbe PBE-SHA1-3DES -certpbe PBE-SHA1-3DES -macalg sha1 -nomaciter",
+        ),
+    ],
+)
+def test_a_pkcs12_file_of_another_program_fits(
+    profile: str, arguments: str, openssl: Callable[..., str], tmp_path: Path
+) -> None:
+    contents = contents_of(KeyAlgorithm.ECDSA)
+    names = ("-inkey", "key", "-in", "chain", "-certfile", "ca", "-out", str(tmp_path / "store"))
+    password = ("-passout", f"pass:{PASSWORD}")
+    files = {"key": contents.key_pem, "chain": contents.chain_pem, "ca": contents.ca_pem}
+    openssl("pkcs12", "-export", *names, *password, *arguments.split(), **files)
+    trust = keystores.pkcs12_files(contents, profile=profile)[1]
+    assert keystores.pkcs12_fits((tmp_path / "store").read_bytes(), trust, contents, profile=profile)
 
 
 @pytest.mark.parametrize("changed", cases())
