@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Final
 
+from msgspec import field
+
 from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import Condition, ObjectMeta, Struct
 from certwright.resources.references import LocalObjectReference, SecretKeySelector
@@ -81,7 +83,7 @@ class ServedAt(Struct, frozen=True, kw_only=True):
             "The protocol in which TLS begins after a command; empty: TLS from the first byte.",
             enum=("", "smtp", "imap", "postgres"),
         ),
-    ] = ""
+    ] = field(default="", name="startTLS")
 
 
 DEFAULT_OUTPUTS: Final = (
