@@ -144,6 +144,10 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         known(Facts(issuer=ISSUER, problem="foreign")),
         Refuse("foreign"),
     ),
+    "one that this process has worked on has another issuer or Order now": (
+        known(Facts(issuer=ISSUER, problem="Refused: spec.solver differs"), work(SHOWING)),
+        Refuse("Given up, because the issuer or the Order has changed: spec.solver differs", has_worked=True),
+    ),
     "one that is refused stays as it is": (
         known(Facts(issuer=ISSUER, problem="foreign", refused="foreign")),
         Settle(reason="foreign"),

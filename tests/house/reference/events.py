@@ -140,6 +140,10 @@ EVENTS: tuple[tuple[str, About], ...] = (
     ("Complete", About("Order", "Normal", "The certificate was downloaded.")),
     ("PresentError", About("Challenge", "Warning", "The solver could not present the proof.")),
     ("Refused", About("Challenge", "Warning", "The challenge may not be solved by this process.")),
+    (
+        "Superseded",
+        About("Challenge", "Normal", "The issuer or the Order has changed; another challenge takes over."),
+    ),
     ("Failed", About("Challenge", "Warning", "The CA did not accept the proof.")),
     (
         "PodTemplateIgnored",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -187,6 +188,9 @@ def _pace(ledger: Json, key: str) -> Rate:
     return Rate(1, timedelta(seconds=max(1, int(ledger.get("paces", {}).get(key, 1)))))
 
 
+_UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
 class _Named:
     """The Orders at a server, for naming them and for counting those that wait."""
 
@@ -205,7 +209,7 @@ class _Named:
 
     def name_of(self, whose: str) -> str:
         """The Order of that UID by its name; anything else as it is."""
-        return self._names.get(whose, whose)
+        return self._names.get(whose, "a deleted Order" if _UID.fullmatch(whose) else whose)
 
     def waiting(self, limit: str, whose: str) -> int:
         """How many Orders of that account are not placed yet, for a limit that concerns all of them; one for

@@ -112,7 +112,12 @@ def next_step(known: Snapshot) -> Step:
 def _with_issuer(known: Snapshot) -> Step:
     facts, work = known.facts, known.memory.work
     if problem := facts.refused or facts.problem:
-        return _stopped(known, problem) if facts.refused else Refuse(problem)
+        if facts.refused:
+            return _stopped(known, problem)
+        if work is None:
+            return Refuse(problem)
+        changed = "Given up, because the issuer or the Order has changed"
+        return Refuse(f"{changed}: {problem.removeprefix('Refused: ')}", has_worked=True)
     if not facts.is_admitted:
         pause = work.pause if work is not None else None
         if pause is not None and known.now < pause.until and not facts.is_hurried:

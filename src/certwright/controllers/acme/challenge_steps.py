@@ -125,9 +125,11 @@ class Fail(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """Report that the Challenge is not acted on until its Order changes."""
+    """Report that the Challenge is not acted on until its Order changes. `has_worked`: this process has, so
+    that the issuer or the Order has changed since."""
 
     problem: str
+    has_worked: bool = False
 
 
 class CheckAuthor(msgspec.Struct, frozen=True):

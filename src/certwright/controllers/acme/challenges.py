@@ -243,9 +243,11 @@ class ChallengeReconciler:
                 return replace(facts, has_slot=self.slots.acquire(slot_request(challenge)))
             case steps.Fail(error=error):
                 return replace(facts, error=error)
-            case steps.Refuse(problem=problem):
+            case steps.Refuse(problem=problem, has_worked=has_worked):
                 self.refused.add(key)
-                if challenge.status.reason != problem:
+                if challenge.status.reason != problem and has_worked:
+                    self._recorder.event(CHALLENGES, challenge, "Normal", "Superseded", problem)
+                elif challenge.status.reason != problem:
                     self._recorder.event(CHALLENGES, challenge, "Warning", "Refused", problem)
                 return replace(facts, refused=problem)
             case steps.CheckAuthor():
