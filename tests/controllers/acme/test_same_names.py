@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from certwright.acme.protocol.messages import Action
+from certwright.acme.ratelimits.published import CaLimits, Limit
+from certwright.kit.rate_limit import Rate
 from certwright.resources.table import CERTIFICATES
-from controllers.acme.fake_world import FakeWorld
+from controllers.acme.fake_world import FakeWorld, fake_world
 
 COPIES = ("one", "two", "three", "four", "five")
 SECONDS = timedelta(seconds=30)
@@ -96,3 +98,17 @@ async def test_the_end_of_the_first_one_is_not_needed(fake: FakeWorld) -> None:
         fake.ca.decide(authorization)
     await fake.world.advance(SECONDS)
     await are_ready_without_failure(fake, *COPIES[1:])
+
+
+@pytest.mark.parametrize(("allowed", "ready"), [(5, 5), (3, 3)])
+async def test_copies_wait_for_each_other_within_the_cas_limits(allowed: int, ready: int) -> None:
+    limits = {
+        "newOrders": Limit(Rate(300, timedelta(hours=3))),
+        "certificatesPerSet": Limit(Rate(allowed, timedelta(days=7))),
+    }
+    async with fake_world(limits={"ca.example": CaLimits(name="the CA", limits=limits)}) as fake:
+        await fake.issuer()
+        for name in COPIES:
+            await fake.issue(name)
+        await fake.world.advance(SECONDS)
+        assert sum([await fake.world.is_ready(name) for name in COPIES]) == ready

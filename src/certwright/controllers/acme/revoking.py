@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from certwright.acme.protocol.client import AcmeClient
-from certwright.acme.protocol.errors import AcmeError
+from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.revocation import RevocationReason
@@ -102,7 +102,9 @@ async def revoke(
     try:
         await server.run(revocation, facts, reason=REASONS[reason], key=key)
     except AcmeError as error:
-        raise CannotRevoke(f"{issuer.server} has not revoked it: {error}") from error
+        is_signer_refused = isinstance(error, Refused) and error.status in (401, 403)
+        hint = "; this server may accept the account's key only" if is_signer_refused else ""
+        raise CannotRevoke(f"{issuer.server} has not revoked it: {error}{hint}") from error
     finally:
         await server.close()
     return Revoked(f"{facts.serial_number:x}", issuer.server)
