@@ -309,7 +309,7 @@ def test_the_documentation_uses_the_terms_of_the_field() -> None:
 
 def test_every_thread_of_our_own_is_on_the_page_of_processes() -> None:
     page = (ROOT / "docs" / "processes.md").read_text()
-    makers = re.compile(r"(?<![\w.])(?:threading\.)?(?:Thread|SideLoop|SideListener|ThreadPoolExecutor)\(")
+    makers = re.compile(r"(?<![\w.])(?:threading\.)?(?:Threads?|SideLoop|SideListener|ThreadPoolExecutor)\(")
     owners = [path for path in MODULES if makers.search(path.read_text())]
     named = re.compile(r'(?:name=f?|thread_name_prefix=|Side(?:Loop|Listener)\()"([\w-]+)')
     names = {name for path in owners for name in named.findall(path.read_text())}

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from typing import Any
+
+import re2
 
 _GO_ERRORS = {
     "no argument for repetition operator": "missing argument to repetition operator",
@@ -27,7 +28,6 @@ _ESCAPE = re.compile(r"\\Q.*?(?:\\E|\Z)|\\(.)", re.DOTALL)
 
 def _compile(pattern: str, *, never_capture: bool = False) -> Any:
     """Raises `ValueError` in Go's words, also for a pattern of which RE2 would need more than 8 MiB."""
-    re2 = import_module("re2")  # it has no types
     options = re2.Options()
     options.log_errors, options.never_capture = False, never_capture
     if any(match[1] == "C" for match in _ESCAPE.finditer(pattern)):
