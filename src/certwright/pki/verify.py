@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -106,11 +106,14 @@ def verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], no
     """Verify the first certificate of `chain` with the rest of it and the CAs of `ca` (may be empty).
 
     The top of the chain need not be known: a chain may end below its root (RFC 8446 §4.4.2), and then the
-    signature of its last certificate is not verified. Takes 150 µs for each signature that this process has
-    not verified yet. Raises `BadCertificate`.
+    signature of its last certificate is not verified. Takes 0.3 ms, and 0.2 ms for each signature that this
+    process has not verified yet.
     """
-    with border(BadCertificate, "the chain cannot be verified", detail=True):
-        return _verify(chain, ca, now)
+    try:
+        with border(BadCertificate, "the chain cannot be verified", detail=True):
+            return _verify(chain, ca, now)
+    except BadCertificate as error:
+        return Verification(chain=tuple(chain), refusal=str(error))
 
 
 def _verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], now: datetime) -> Verification:
@@ -357,18 +360,27 @@ def _violations(link: _Link, below: Sequence[_Link]) -> Iterator[str]:
     if len(names) * (len(list(permitted)) + len(list(excluded))) > MAX_COMPARISONS:
         yield f"{link.name} has more name constraints than clients compare with {len(names)} names"
         return
-    for name in names:
-        kind = type(name)
-        if kind not in _MATCHES:
-            if any(isinstance(base, kind) for base in (*permitted, *excluded)):
-                yield f"{link.name} constrains names of the type {kind.__name__}, which few clients compare"
+    for kind in {type(name) for name in names}:
+        allowed, forbidden = _of_type(kind, permitted), _of_type(kind, excluded)
+        if not allowed and not forbidden:
             continue
-        bases = [base for base in permitted if isinstance(base, kind)]
-        if bases and not any(_MATCHES[kind](name.value, base.value) for base in bases):
-            yield f"{link.name} permits only {_listed(bases)}, and not {_shown(name)}"
-        for base in excluded:
-            if isinstance(base, kind) and _is_excluded(name, base):
-                yield f"{link.name} excludes {_shown(base)}, and so {_shown(name)}"
+        if kind not in _TYPES:
+            yield f"{link.name} constrains names of the type {kind.__name__}, which few clients compare"
+            continue
+        comparison = _TYPES[kind]
+        for name in (name for name in names if isinstance(name, kind)):
+            value = comparison.of_name(name.value)
+            if allowed and not any(comparison.is_within(value, base) for base in allowed.values()):
+                yield f"{link.name} permits only {_listed(tuple(allowed))}, and not {_shown(name)}"
+            for shown, base in forbidden.items():
+                if comparison.is_within(value, base) or comparison.is_excluded(value, base):
+                    yield f"{link.name} excludes {_shown(shown)}, and so {_shown(name)}"
+
+
+def _of_type(kind: type[x509.GeneralName], bases: Iterable[x509.GeneralName]) -> dict[x509.GeneralName, Any]:
+    """The bases of that type, in the form in which they are compared."""
+    of_base = _TYPES[kind].of_base if kind in _TYPES else str
+    return {base: of_base(base.value) for base in bases if isinstance(base, kind)}
 
 
 def _names_of(link: _Link) -> Iterator[x509.GeneralName]:
@@ -392,41 +404,43 @@ def _names_of(link: _Link) -> Iterator[x509.GeneralName]:
                 yield x509.DNSName(attribute.value)
 
 
-def _is_excluded(name: x509.GeneralName, base: x509.GeneralName) -> bool:
-    if isinstance(name, x509.DNSName) and name.value.startswith("*."):
-        # Not of RFC 5280; Go refuses a wildcard that covers an excluded name (CVE-2025-61727).
-        covered = base.value.lower().removeprefix(".").removesuffix(".")
-        if covered.partition(".")[2] == name.value[2:].lower().removesuffix("."):
-            return True
-    # "If a constraint is applied to the uniformResourceIdentifier field […] and a certificate includes [one
-    # without a host that is a domain name], then the application MUST reject the certificate."
-    if isinstance(name, x509.UniformResourceIdentifier) and not _host_of(name.value):
-        return True
-    return _MATCHES[type(name)](name.value, base.value)
+class _Comparison(NamedTuple):
+    """How names of one type are compared with bases: `of_name` and `of_base` give what is compared."""
+
+    of_name: Callable[[Any], Any]
+    of_base: Callable[[Any], Any]
+    is_within: Callable[[Any, Any], bool]
+    is_excluded: Callable[[Any, Any], bool] = lambda _name, _base: False
+    """Whether a name counts as within an excluded base besides."""
 
 
-def _dns(name: str, base: str) -> bool:
-    name, base = name.lower().removesuffix("."), base.lower().removesuffix(".")
+def _dns_text(value: str) -> str:
+    return value.lower().removesuffix(".")
+
+
+def _is_dns_within(name: str, base: str) -> bool:
     # "Any DNS name that can be constructed by simply adding zero or more labels to the left-hand side"; with
     # a leading dot, which is not of RFC 5280, OpenSSL and Go want at least one.
     return not base or name == base or name.endswith(base if base.startswith(".") else f".{base}")
 
 
+def _covers(name: str, base: str) -> bool:
+    """Whether a wildcard covers an excluded name. Not of RFC 5280; Go refuses it (CVE-2025-61727)."""
+    return name.startswith("*.") and base.removeprefix(".").partition(".")[2] == name[2:]
+
+
 def _is_host_within(host: str, base: str) -> bool:
     """A base means that host, and with a leading dot all hosts below it."""
-    host, base = host.lower(), base.lower()
     return host.endswith(base) if base.startswith(".") else host == base
 
 
-def _email(name: str, base: str) -> bool:
-    local, _, host = name.rpartition("@")
-    base_local, _, base_host = base.rpartition("@")
-    return _is_host_within(host, base_host) and (not base_local or local == base_local)
+def _mailbox(value: str) -> tuple[str, str]:
+    local, _, host = value.rpartition("@")
+    return local, host.lower()
 
 
-def _uri(name: str, base: str) -> bool:
-    host = _host_of(name)
-    return bool(host) and _is_host_within(host, base)
+def _is_mailbox_within(name: tuple[str, str], base: tuple[str, str]) -> bool:
+    return _is_host_within(name[1], base[1]) and (not base[0] or name[0] == base[0])
 
 
 def _host_of(uri: str) -> str:
@@ -435,21 +449,20 @@ def _host_of(uri: str) -> str:
         host = urlsplit(uri).hostname or ""
     except ValueError:
         return ""
-    return "" if ":" in host or host.replace(".", "").isdigit() else host
+    return "" if ":" in host or host.replace(".", "").isdigit() else host.lower()
 
 
-_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+def _address(value: Any) -> Any:
+    return value
 
 
-def _ip(name: _Address | _Network, base: _Address | _Network) -> bool:
-    return isinstance(base, _Network) and isinstance(name, _Address) and name in base
+def _is_address_within(name: Any, base: Any) -> bool:
+    networks = (ipaddress.IPv4Network, ipaddress.IPv6Network)
+    return isinstance(base, networks) and not isinstance(name, networks) and name in base
 
 
-def _directory(name: x509.Name, base: x509.Name) -> bool:
-    rdns = [_folded(rdn) for rdn in name.rdns]
-    bases = [_folded(rdn) for rdn in base.rdns]
-    return rdns[: len(bases)] == bases
+def _directory_name(value: x509.Name) -> list[frozenset[tuple[str, str | bytes]]]:
+    return [_folded(rdn) for rdn in value.rdns]
 
 
 def _folded(rdn: x509.RelativeDistinguishedName) -> frozenset[tuple[str, str | bytes]]:
@@ -465,12 +478,21 @@ def _folded(rdn: x509.RelativeDistinguishedName) -> frozenset[tuple[str, str | b
     )
 
 
-_MATCHES: Final[dict[type[x509.GeneralName], Callable[[Any, Any], bool]]] = {
-    x509.DNSName: _dns,
-    x509.RFC822Name: _email,
-    x509.UniformResourceIdentifier: _uri,
-    x509.IPAddress: _ip,
-    x509.DirectoryName: _directory,
+_TYPES: Final[dict[type[x509.GeneralName], _Comparison]] = {
+    x509.DNSName: _Comparison(_dns_text, _dns_text, _is_dns_within, _covers),
+    x509.RFC822Name: _Comparison(_mailbox, _mailbox, _is_mailbox_within),
+    # "If a constraint is applied to the uniformResourceIdentifier field […] and a certificate includes [one
+    # without a host that is a domain name], then the application MUST reject the certificate."
+    x509.UniformResourceIdentifier: _Comparison(
+        _host_of,
+        str.lower,
+        lambda host, base: bool(host) and _is_host_within(host, base),
+        lambda host, _base: not host,
+    ),
+    x509.IPAddress: _Comparison(_address, _address, _is_address_within),
+    x509.DirectoryName: _Comparison(
+        _directory_name, _directory_name, lambda rdns, base: rdns[: len(base)] == base
+    ),
 }
 _LISTED: Final = 3
 

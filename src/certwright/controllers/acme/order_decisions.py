@@ -15,7 +15,6 @@ deciding twice on one snapshot gives the same step. The steps of an Order that m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -77,7 +76,6 @@ from certwright.kube.util.backoff import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
-from certwright.pki.verify import verify
 from certwright.resources import migration, names
 from certwright.resources.order import ACMEAuthorization, OrderStatus
 from certwright.resources.retry import rfc3339, with_not_before
@@ -290,7 +288,11 @@ def _poll_later(known: Snapshot, current: ServerOrder, before: Finalizing) -> St
 
 
 def _downloaded(known: Snapshot, preferred: str, downloaded: Downloaded, csr: CsrFacts) -> Step:
-    if wrong := wrong_certificate(downloaded.chain, csr, known.now):
+    wrong = wrong_certificate(downloaded.chain[0], csr, known.now)
+    result = known.facts.verification
+    if not wrong and result is not None and result.refusal:
+        wrong = f"the server returned a certificate that no client accepts: {result.refusal}"
+    if wrong:
         stage, fails = known.memory.stage, Fail("errored", wrong)
         is_contested = isinstance(stage, Finalizing) and stage.is_contested
         return _order_again(known, fails, at_most=_MOST_CONTESTED) if is_contested else fails
@@ -303,9 +305,8 @@ def _downloaded(known: Snapshot, preferred: str, downloaded: Downloaded, csr: Cs
     return Store(downloaded, event)
 
 
-def wrong_certificate(chain: Sequence[CertificateFacts], csr: CsrFacts, now: datetime) -> str:
+def wrong_certificate(certificate: CertificateFacts, csr: CsrFacts, now: datetime) -> str:
     """Why the certificate must not be used, as a sentence; empty: it may."""
-    certificate = chain[0]
     if certificate.public_key_der != csr.public_key_der:
         return "the server returned a certificate for another key"
     missing = names_of_identity(csr) - names_of_identity(certificate)
@@ -314,8 +315,6 @@ def wrong_certificate(chain: Sequence[CertificateFacts], csr: CsrFacts, now: dat
         return f"the server returned a certificate without {listed}"
     if certificate.not_after <= now:
         return "the server returned a certificate that has expired"
-    if refusal := verify(chain, (), now).refusal:
-        return f"the server returned a certificate that no client accepts: {refusal}"
     return ""
 
 

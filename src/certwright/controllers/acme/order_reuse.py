@@ -20,6 +20,7 @@ from certwright.controllers.cache.indexes import owner_value
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.kube.util.executor import Executor
 from certwright.pki import renewal
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts, read_answer, read_certificate
@@ -45,11 +46,13 @@ class Refill:
         orders_with: OrdersWith,
         get_certificate: Callable[[ObjectKey], Certificate | None],
         get_secret: Callable[[ObjectKey], Awaitable[Secret | None]],
+        executor: Executor,
         now: Callable[[], datetime],
     ) -> None:
         self._orders_with = orders_with
         self._get_certificate = get_certificate
         self._get_secret = get_secret
+        self._executor = executor
         self._now = now
 
     async def find(self, request: CertificateRequest, spec: OrderSpec) -> Order | None:
@@ -62,12 +65,11 @@ class Refill:
             return None
         alike = [order for order in candidates if _is_alike(order.spec, spec)]
         current = await self._current_facts(certificate) if certificate is not None else None
-        fresh = [
-            (order, facts)
-            for order, facts in _read(alike)
-            if self._may_have(facts, certificate, current) and self._is_sound(order)
-        ]
-        return max(fresh, key=lambda pair: pair[1].not_after)[0] if fresh else None
+        fresh = [pair for pair in _read(alike) if self._may_have(pair[1], certificate, current)]
+        for order, _ in sorted(fresh, key=lambda pair: pair[1].not_after, reverse=True):
+            if await self._is_sound(order):
+                return order
+        return None
 
     def _certificate_of(self, request: CertificateRequest) -> Certificate | None:
         owner = controller_of(request.metadata)
@@ -91,10 +93,18 @@ class Refill:
         # A Certificate that has it and is issued nevertheless is being renewed, for whatever reason.
         return current != facts
 
-    def _is_sound(self, order: Order) -> bool:
+    async def _is_sound(self, order: Order) -> bool:
         """Whether the chain has no fault: a wrong one that was refused would be returned for ever."""
-        result = verify(read_answer(order.status.certificate), (), self._now())
-        return not result.refusal and not result.faults
+        pem, now = order.status.certificate, self._now()
+
+        def work() -> bool:
+            try:
+                result = verify(read_answer(pem), (), now)
+            except PkiError:
+                return False
+            return not result.refusal and not result.faults
+
+        return await self._executor.run(work, order.metadata.namespace)
 
     async def _current_facts(self, certificate: Certificate) -> CertificateFacts | None:
         key = ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)

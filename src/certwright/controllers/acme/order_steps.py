@@ -21,6 +21,7 @@ from certwright.controllers.requests.departures import Departure
 from certwright.kube.api.meta import ObjectKey
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
+from certwright.pki.verify import Verification
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
 
@@ -40,7 +41,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `no_solver`: no solver of the issuer fits. `challenges`: those that it needs, `unproven`: the ones without
     proof. `authorizations`: those of now. `current`: the CA's order, as polled. `finalized`: the same as it
     answered the signing request `csr`, or another one, because of which it has given this `refusal`.
-    `downloaded`: the certificate.
+    `downloaded`: the certificate, `verification`: what clients say of it.
 
     `error`: why a request failed. `is_distrusted`: the account may be the cause, and is checked.
     `concerns_others`: the CA's limit applies to other names too. `recorded`: the failure was recorded, and
@@ -71,6 +72,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refused | None = None
     csr: CsrFacts | None = None
     downloaded: Downloaded | None = None
+    verification: Verification | None = None
     error: AcmeError | NotOrdered | PkiError | None = None
     is_distrusted: bool = False
     concerns_others: bool | None = None

@@ -45,6 +45,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
+from certwright.pki.verify import verify
 from certwright.resources.challenge import Challenge
 from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
 from certwright.resources.table import ORDERS
@@ -90,6 +91,7 @@ class OrderReconciler:
         self._tools = tools
         self._status = toolbox.status_of(orders)
         self._client = toolbox.client
+        self._executor = toolbox.executor
         self._recorder = toolbox.recorder
         self._now = toolbox.now
         self._began_at = toolbox.now()
@@ -190,7 +192,9 @@ class OrderReconciler:
                 csr = facts.csr or order_requests.csr_of(order.spec)
                 await places.enter_async_context(self._endings[client.directory_url])
                 downloaded = await order_requests.download(client, url, issuer.spec.preferred_chain)
-                return order, replace(facts, downloaded=downloaded, csr=csr)
+                chain, now = downloaded.chain, self._now()
+                result = await self._executor.run(lambda: verify(chain, (), now), order.metadata.namespace)
+                return order, replace(facts, downloaded=downloaded, verification=result, csr=csr)
             case _:
                 assert_never(step)
 

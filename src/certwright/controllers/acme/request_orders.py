@@ -33,6 +33,7 @@ from certwright.kube.api.meta import (
     is_controlled_by,
 )
 from certwright.kube.client.rest import Client
+from certwright.kube.util.executor import Executor
 from certwright.resources import names
 from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
@@ -53,6 +54,7 @@ class RequestOrders:
         issuer_of: FindIssuer,
         provenance: Provenance,
         *,
+        executor: Executor,
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
@@ -63,6 +65,7 @@ class RequestOrders:
             orders_with=caches.orders_with,
             get_certificate=caches.certificates.cache.get,
             get_secret=caches.secrets.look,
+            executor=executor,
             now=now,
         )
 

@@ -81,7 +81,12 @@ class Acme:
         self.renewals = RenewalOffice(find_client, partial(shared.queues.add, "certificates"), now=now)
         self._provenance = Provenance(caches)
         self._request_orders = RequestOrders(
-            shared.toolbox.client, caches, shared.issuers.of_request, self._provenance, now=now
+            shared.toolbox.client,
+            caches,
+            shared.issuers.of_request,
+            self._provenance,
+            executor=shared.toolbox.executor,
+            now=now,
         )
         self._gate = CircuitGate(
             shared.gate,
