@@ -88,7 +88,7 @@ def check(
     for name, fields in _OF_REQUEST.items():
         if unknown := sorted(compiled.fields_of(name) - set(fields)):
             return [invalid(path, text, f"compilation failed: undefined field '{unknown[0]}'")]
-    typed = role.has_variables or any(compiled.fields_of(name) for name in _TYPED)
+    typed = role.has_variables or any(compiled.fields_of(name) - {"options"} for name in _TYPED)
     unsure = compiled.gives == "dyn" and typed
     if role.gives and compiled.gives not in role.gives and not unsure:
         expected = role.gives[0] if len(role.gives) == 1 else f"one of [{' '.join(role.gives)}]"

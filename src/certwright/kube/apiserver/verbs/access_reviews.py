@@ -20,6 +20,7 @@ from certwright.kube.api.errors import (
     invalid_object,
     required,
 )
+from certwright.kube.api.naming import label_key_problems
 from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, ask
 from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
 from certwright.kube.apiserver.auth.rbac import ALL, Rule
@@ -222,7 +223,7 @@ def _selector_errors(path: str, selector: Json) -> list[FieldError]:
         errors.append(required(f"{path}.requirements", text))
     for index, requirement in enumerate(requirements):
         where, operator, values = f"{path}.requirements[{index}]", requirement["operator"], "values"
-        if not requirement["key"]:
+        if not requirement["key"] and path.endswith("fieldSelector"):
             errors.append(required(f"{where}.key", "must be specified"))
         if operator in ("In", "NotIn") and not requirement.get(values):
             text = "must be specified when `operator` is 'In' or 'NotIn'"
@@ -230,6 +231,9 @@ def _selector_errors(path: str, selector: Json) -> list[FieldError]:
         if operator in ("Exists", "DoesNotExist") and requirement.get(values):
             text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
             errors.append(forbidden(f"{where}.{values}", text))
+        if path.endswith("labelSelector"):
+            key = requirement["key"]
+            errors += [invalid(f"{where}.key", key, problem) for problem in label_key_problems(key)]
     return errors
 
 
