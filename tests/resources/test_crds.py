@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from certwright.kube.api.kinds import AnyKind
 from certwright.resources.crds import custom_resource_definitions, object_schema
 from certwright.resources.key_algorithms import KEY_ALGORITHMS
+from certwright.resources.pod import QUANTITY_PATTERN
 from certwright.resources.table import CERTIFICATES, OUR_KINDS
 
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in custom_resource_definitions()}
@@ -239,3 +241,14 @@ def test_numbers_of_clients_with_32_bits_are_bounded(kind: str) -> None:
     for path, (low, high) in integers.items():
         is_int32 = path.rpartition(".")[2] in GO_INT32
         assert (low >= -(2**31) and high < 2**31) == is_int32, path
+
+
+@pytest.mark.parametrize(
+    ("quantity", "is_valid"),
+    [
+        *((text, True) for text in ("1.5", "+.5Mi", "1e-9", "1E99")),
+        *((text, False) for text in ("1e1.5", "1e400", "1e2147483648", "1e")),
+    ],
+)
+def test_go_decodes_every_quantity(quantity: str, is_valid: bool) -> None:
+    assert bool(re.fullmatch(QUANTITY_PATTERN, quantity)) == is_valid

@@ -16,8 +16,10 @@ from certwright.kube.api.meta import Struct
 
 QUANTITY_PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
-    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]{1,2}))?$"
 )
+"""Kubernetes' own pattern accepts exponents with a point, which its decoder refuses, and those of ten digits,
+which keep it busy: one such object would stop every list of a Go client."""
 
 
 class TemplateMeta(Struct, frozen=True, kw_only=True):

@@ -393,7 +393,7 @@ async def test_a_number_is_stored_only_if_go_decodes_it(
 
 
 @pytest.mark.parametrize(
-    "text", ["0xFFFFFFFFFFFFFFFF", "0o1777777777777777777777", "18_446_744_073_709_551_615"]
+    "text", ["0xFFFFFFFFFFFFFFFF", "0o1777777777777777777777", "18_446_744_073_709_551_615", "1e19"]
 )
 async def test_forms_of_integers_in_yaml_are_bounded_too(api: Api, text: str) -> None:
     await _with_numbers(api)
@@ -401,6 +401,15 @@ async def test_forms_of_integers_in_yaml_are_bounded_too(api: Api, text: str) ->
     response = await api.raw("POST", THINGS, body.encode(), content_type="application/yaml")
     assert response.status == 422
     assert NOT_AN_INTEGER in msgspec.json.decode(response.body)["message"]
+
+
+async def test_a_number_of_very_many_digits_is_text_in_yaml(api: Api) -> None:
+    await _with_numbers(api)
+    body = (
+        f"apiVersion: test.dev/v1\nkind: Thing\nmetadata: {{name: a}}\nspec: {{free: {{a: {'9' * 5000}}}}}\n"
+    )
+    response = await api.raw("POST", THINGS, body.encode(), content_type="application/yaml")
+    assert msgspec.json.decode(response.body)["spec"]["free"] == {"a": digits}
 
 
 async def test_yaml_with_very_many_values_is_refused_and_json_is_not(api: Api) -> None:

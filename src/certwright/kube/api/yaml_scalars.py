@@ -21,6 +21,7 @@ _INFINITE: Final = frozenset(
 _NUMBERLIKE: Final = frozenset("+-0123456789.")
 _INT: Final = re.compile(r"([-+]?)(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)", re.ASCII)
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+_MAX_DIGITS: Final = 1100
 _LIKE_A_NUMBER: Final = re.compile(r"[-+0-9.,:_eETZtz ]+|[-+]?0[xXoObB][0-9a-fA-F_]*")
 
 Scalar = str | int | float | bool | None
@@ -46,7 +47,8 @@ def resolve(text: str) -> Scalar:
 
 
 def _number(digits: str, text: str) -> Scalar:
-    if match := _INT.fullmatch(digits):
+    # More digits than float64 has; Python takes quadratic time for very many.
+    if len(digits) <= _MAX_DIGITS and (match := _INT.fullmatch(digits)):
         value = _integer(match[2])
         value = -value if match[1] == "-" else value
         if -(2**63) <= value < 2**63:
