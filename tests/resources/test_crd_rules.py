@@ -106,9 +106,9 @@ CASES: dict[str, tuple[str, Json, Json | None]] = {
         for kind in ("Issuer", "ClusterIssuer")
         for spec in ({}, {"selfSigned": {}, "ca": {"secretName": "a"}})
     },
-    "an order without its request": (
+    "an order with another request": (
         "Order",
-        {"spec": {name: value for name, value in ORDER.items() if name != "request"} | {"request": ""}},
+        {"spec": {**ORDER, "request": "YQ=="}},
         {"spec": ORDER},
     ),
     "an order of other names": (
