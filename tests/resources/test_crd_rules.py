@@ -108,7 +108,7 @@ CASES: dict[str, tuple[str, Json, Json | None]] = {
     },
     "an order with another request": (
         "Order",
-        {"spec": {**ORDER, "request": "YQ=="}},
+        {"spec": {**ORDER, "request": "YWI="}},
         {"spec": ORDER},
     ),
     "an order of other names": (
