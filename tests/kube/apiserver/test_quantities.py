@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from certwright.kube.apiserver.cel import numbers
 from certwright.kube.apiserver.kinds.quantities import canonical
 from kube.apiserver.callers import Api
 
@@ -42,6 +43,13 @@ def test_a_quantity_is_written_as_go_writes_it(given: str, written: str) -> None
 @pytest.mark.parametrize("text", ["", "x", "1 ", "1Kii", "1ki", "1_000", "1e", "--1", "1.2.3"])
 def test_what_is_no_quantity_is_told(text: str) -> None:
     assert canonical(text) is None
+
+
+@pytest.mark.parametrize("text", [digit * 10**6 + end for digit in "1." for end in ("", "0!")])
+def test_a_text_of_a_million_digits_is_no_quantity(text: str) -> None:
+    """A backtracking pattern would take hours."""
+    assert canonical(text) is None
+    assert not numbers._is_quantity(text)
 
 
 async def test_quantities_of_built_in_kinds_are_written_anew(api: Api) -> None:

@@ -13,7 +13,11 @@ from certwright.kube.apiserver.cel.overloads import Function, Raw, member, plain
 
 # --- quantities -------------------------------------------------------------------------------------------
 
-_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE])([+-]?\d+)|([KMGTPE]i|[numkMGTPE])?)", re.ASCII)
+# Possessive, because a text may have a million digits.
+_QUANTITY = re.compile(
+    r"([+-]?(?:\d++\.?\d*+|\.\d++))(?:([eE])([+-]?\d++)|([KMGTPE]i|[numkMGTPE])?)", re.ASCII
+)
+_LONGEST = 4_000  # Integers of more digits take quadratic time.
 _BINARY = {
     unit: Decimal(1024) ** (power + 1) for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
 }
@@ -22,7 +26,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 def _parse(text: str) -> Decimal:
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or (match[3] and abs(int(match[3])) > 18):
         raise ValueError(
             "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"

@@ -12,8 +12,9 @@ import re
 
 from certwright.kube.util.memo import remembering
 
+# Possessive, because a text may have a million digits.
 _FORM = re.compile(
-    r"(?P<sign>[+-]?)0*(?P<whole>\d*)(?:\.(?P<part>\d*))?"
+    r"(?P<sign>[+-]?)0*+(?P<whole>\d*+)(?:\.(?P<part>\d*+))?"
     r"(?:[eE](?P<exponent>[+-]?\d{1,9})|(?P<suffix>[numkMGTPE]|[KMGTPE]i)?)",
     re.ASCII,
 )
