@@ -184,7 +184,7 @@ class Ledger:
 
 class Webhook:
     """Changes what the controllers send of one kind before the API server stores it, as an admission webhook
-    does."""
+    does. Secrets are those of next keys; `secrets/web` is the target."""
 
     def __init__(self, world: World, plural: str, change: Callable[[dict[str, Any]], object]) -> None:
         self._handler = world.recording.handler
@@ -199,7 +199,8 @@ class Webhook:
         if request.user != CONTROLLER or f"/{self._plural}" not in path or not request.body:
             return await self._handler(request)
         self.writes += request.method != "DELETE"
-        if "secrets/web" not in path and request.method in ("POST", "PATCH"):
+        is_target = path.endswith("/secrets/web")
+        if is_target is (self._plural == "secrets/web") and request.method in ("POST", "PATCH"):
             self.created += request.method == "POST"
             body = json.loads(request.body)
             self.change(body)

@@ -30,6 +30,7 @@ from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATES
 from controllers.crashes import Guillotine, Webhook
 from controllers.scene import Scene, make_certificate
+from controllers.things import mark
 from support.world import CONTROLLER
 
 KEEP = PrivateKeySpec(algorithm="ECDSA", rotation_policy="Never")
@@ -261,3 +262,31 @@ async def test_an_object_that_a_webhook_makes_useless_is_made_again_at_growing_i
     assert await scene.world.is_ready("web")
     assert await own_secrets(scene) == {"web"}
     assert len(await scene.requests()) == 1
+
+
+async def test_a_target_that_is_stored_without_its_annotations_is_written_at_growing_intervals(
+    scene: Scene,
+) -> None:
+    webhook = Webhook(scene.world, "secrets/web", without_annotations)
+    await scene.issue()
+    await scene.world.advance(timedelta(hours=2))
+    assert webhook.writes == 7
+    issuing = conditions.find((await scene.world.certificate("web")).status.conditions, "Issuing")
+    assert issuing is not None
+    assert 'the annotation cert-manager.io/certificate-name of Secret "web"' in issuing.message
+    webhook.change = lambda _: None
+    await scene.world.advance(timedelta(hours=1))
+    assert await scene.world.is_ready("web")
+    assert len(await scene.requests()) == 1
+
+
+async def test_annotations_that_a_certificate_may_not_have_are_not_written_in_a_loop(scene: Scene) -> None:
+    await scene.world.start_controllers(enabled="*,-certificaterequests-approver")
+    webhook = Webhook(scene.world, "certificates", without_annotations)
+    await scene.issue()
+    await mark(scene.world, "web-1", "Denied", reason="policy.example")
+    before = webhook.writes
+    await scene.world.advance(timedelta(minutes=55))
+    assert webhook.writes - before < 5
+    status = (await scene.world.certificate("web")).status
+    assert status.failed_issuance_attempts == 1

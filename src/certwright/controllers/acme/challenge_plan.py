@@ -29,6 +29,10 @@ class NoSolver(Exception):
     """No solver of the issuer fits a name; the text is one sentence with the fix."""
 
 
+class ChallengeChanged(NoSolver):
+    """An admission webhook has made a new Challenge useless, so that it was deleted."""
+
+
 class _Choice(msgspec.Struct, frozen=True):
     solver: Solver
     url: str

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from certwright.controllers.acme import order_requests
-from certwright.controllers.acme.challenge_plan import claim_same, needed_challenges
+from certwright.controllers.acme.challenge_plan import ChallengeChanged, claim_same, needed_challenges
 from certwright.controllers.acme.order_state import Ensured, FollowFrom
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
 from certwright.kube.api.errors import AlreadyExists, NotFound
+from certwright.kube.api.meta import CONTROLLER_REFERENCE, changed_by_admission, removed_metadata
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.resources.challenge import Challenge
@@ -68,6 +69,12 @@ class OrderChallenges:
             made = await self._client.create(CHALLENGES, challenge)
         except AlreadyExists:
             made = await self._client.get(CHALLENGES, meta.name, meta.namespace)
+        else:
+            if CONTROLLER_REFERENCE in removed_metadata(meta, made.metadata):
+                await self._delete(made)
+                raise ChallengeChanged(
+                    changed_by_admission(f'Challenge "{meta.name}"', (CONTROLLER_REFERENCE,))
+                )
         self._challenges.put(made)
         return made
 

@@ -190,7 +190,7 @@ def _placed(known: Snapshot, issuer: ResolvedIssuer) -> Step:
     ):
         return ReadAuthorizations(status)
     if facts.no_solver:
-        return _wait(known, Wait(facts.no_solver), event=facts.no_solver)
+        return _wait(known, Wait(facts.no_solver, facts.no_solver_until), event=facts.no_solver)
     if facts.challenges is None:
         return EnsureChallenges()
     if any(challenge.status.is_final and challenge.status.state != "valid" for challenge in facts.challenges):

@@ -38,10 +38,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     the certificate that it replaces. `limit`: why the new order must wait, `is_admitted`: that it need not.
     `asked_at`: when the attempt to place it began. `placed`: the new order. `is_described`: the
     authorizations were read in this pass.
-    `no_solver`: no solver of the issuer fits. `challenges`: those that it needs, `unproven`: the ones without
-    proof. `authorizations`: those of now. `current`: the CA's order, as polled. `finalized`: the same as it
-    answered the signing request `csr`, or another one, because of which it has given this `refusal`.
-    `downloaded`: the certificate, `verification`: what clients say of it.
+    `no_solver`: no solver of the issuer fits; until `no_solver_until` (None: until something changes).
+    `challenges`: those that it needs, `unproven`: the ones without proof. `authorizations`: those of now.
+    `current`: the CA's order, as polled. `finalized`: the same as it answered the signing request `csr`, or
+    another one, because of which it has given this `refusal`. `downloaded`: the certificate,
+    `verification`: what clients say of it.
 
     `error`: why a request failed. `is_distrusted`: the account may be the cause, and is checked.
     `concerns_others`: the CA's limit applies to other names too. `recorded`: the failure was recorded, and
@@ -64,6 +65,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     placed: ServerOrder | None = None
     is_described: bool = False
     no_solver: str = ""
+    no_solver_until: datetime | None = None
     authorizations: tuple[ACMEAuthorization, ...] | None = None
     challenges: tuple[Challenge, ...] | None = None
     unproven: tuple[Challenge, ...] = ()

@@ -16,7 +16,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 import msgspec
@@ -27,7 +27,7 @@ from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.controllers.acme import order_requests
 from certwright.controllers.acme import order_steps as steps
-from certwright.controllers.acme.challenge_plan import NoSolver
+from certwright.controllers.acme.challenge_plan import ChallengeChanged, NoSolver
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.identifiers import names_of_spec
 from certwright.controllers.acme.order_challenges import OrderChallenges
@@ -54,6 +54,7 @@ COMPLETE = "Order completed successfully"
 # Orders that a CA has yet to process go before those it has finished: of each CA, certificates are downloaded
 # and stored a few at a time. Where there is nothing else to do, that is hundreds in a second.
 _END_AT_ONCE = 6
+_CHANGED_CHALLENGE_RETRY = timedelta(minutes=10)
 
 
 class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
@@ -319,7 +320,8 @@ class OrderReconciler:
         try:
             challenges, ensured = await self._tools.challenges.ensure(order, issuer, memory.ensured)
         except NoSolver as error:
-            return replace(known.facts, no_solver=str(error))
+            until = self._now() + _CHANGED_CHALLENGE_RETRY if isinstance(error, ChallengeChanged) else None
+            return replace(known.facts, no_solver=str(error), no_solver_until=until)
         self._memories.keep(order, replace(memory, ensured=ensured))
         unproven = tuple(challenge for challenge in challenges if not self._tools.is_proven(challenge))
         return replace(known.facts, challenges=challenges, unproven=unproven)

@@ -124,6 +124,9 @@ class Effects:
         meta = certificate.metadata
         patch = {"metadata": {"resourceVersion": meta.resource_version, "annotations": annotations}}
         written = await self._client.patch(CERTIFICATES, meta.name, meta.namespace, patch)
+        if written.metadata.resource_version == meta.resource_version:
+            # An admission webhook has removed them: another round would only repeat the request.
+            return certificate
         self._caches.certificates.put(written)
         return written
 

@@ -26,7 +26,7 @@ from certwright.controllers.certificates import (
     trust,
 )
 from certwright.controllers.certificates.draft import Blocked, Draft, Rejected
-from certwright.controllers.certificates.effects import Did, Effects
+from certwright.controllers.certificates.effects import CHANGED, Did, Effects
 from certwright.controllers.certificates.rules import secret_is_not_ours
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
@@ -35,6 +35,7 @@ from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference
+from certwright.kube.api.meta import changed_by_admission
 from certwright.pki import renewal
 from certwright.pki.certificates import CertificateFacts, rewritten
 from certwright.pki.verify import Verification
@@ -160,9 +161,11 @@ class Issuing:
             owner=controller_reference(CERTIFICATES, certificate.metadata) if self._owns_secrets else None,
         )
         try:
-            await effects.apply_secret(certificate, snapshot.secret, content)
+            stored = await effects.apply_secret(certificate, snapshot.secret, content)
         except (Invalid, Forbidden) as refused:
             raise Rejected(target.REFUSED, target.refusal(snapshot, refused)) from refused
+        if changed := target.needed(content, stored):
+            raise Rejected(CHANGED, changed_by_admission(f'Secret "{stored.metadata.name}"', changed))
 
 
 def _pair_of(request: CertificateRequest, snapshot: Snapshot, effects: Effects) -> Pair:

@@ -111,13 +111,13 @@ class _Rejections:
     def __init__(self) -> None:
         self._of: Lru[str, _Rejection] = Lru(_REMEMBERED)
 
-    def count(self, snapshot: Snapshot) -> None:
-        """Record that a write was rejected."""
-        uid, of = snapshot.certificate.metadata.uid, self._cause(snapshot)
-        former = self._of.get(uid)
-        failures = former.failures + 1 if former is not None and former.of == of else 1
+    def count(self, before: Snapshot, after: Snapshot) -> None:
+        """Record that a write was rejected. `after` has the target Secret as this may have left it."""
+        uid, former = before.certificate.metadata.uid, self._of.get(before.certificate.metadata.uid)
+        is_same = former is not None and former.of == self._cause(before)
+        failures = former.failures + 1 if former is not None and is_same else 1
         wait = doubled(SHORTEST_REJECTION, failures, cap=LONGEST_REJECTION)
-        self._of.put(uid, _Rejection(of, failures, snapshot.now + wait))
+        self._of.put(uid, _Rejection(self._cause(after), failures, before.now + wait))
 
     def retry_at(self, snapshot: Snapshot) -> datetime | None:
         """Until when the issuance in progress waits; None: it does not."""
@@ -238,7 +238,9 @@ class CertificateReconciler:
                 raise
             rejection = Rejected(refused.reason, refused.message)
         if isinstance(rejection, Rejected):
-            self._rejections.count(seen)
+            before, around = seen, await self._surroundings(seen.certificate)
+            seen = self._snapshot(before.certificate, around)
+            self._rejections.count(before, seen)
         # The owner of the Certificate should read why.
         await self._report(rejection, seen)
         return seen

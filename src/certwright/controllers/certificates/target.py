@@ -81,6 +81,16 @@ def holds(snapshot: Snapshot, request: CertificateRequest) -> bool:
     )
 
 
+def needed(content: Content, stored: Secret) -> list[str]:
+    """The parts that were not stored and without which `holds` is never true."""
+    data = (names.TLS_CERT_KEY, names.TLS_PRIVATE_KEY_KEY, names.CA_CERT_KEY)
+    parts = [name for name in data if name in content.data and stored.data.get(name) != content.data[name]]
+    key = names.CERTIFICATE_NAME
+    if stored.metadata.annotations.get(key) != content.annotations.get(key):
+        parts.append(f"the annotation {key}")
+    return parts
+
+
 def stored_pair(secret: Secret) -> Pair:
     """The content of the Secret, sound or not."""
     data = secret.data
