@@ -148,7 +148,8 @@ async def test_all_shards_together_get_as_many_certificates_as_a_domain_may_have
 async def test_all_shards_together_get_as_many_certificates_as_a_set_of_names_may_have(count: int) -> None:
     async with replicas(count, certificatesPerSet=Limit(Rate(LIMIT, HOUR, refills=False))) as made:
         await made.issue_all(*["www.example.org"] * MANY)
-        assert made.orders_placed == LIMIT
+        # The CA answers some requests with an order that exists.
+        assert len(made.fake.ca.orders) == LIMIT
 
 
 async def test_a_name_that_failed_too_often_in_any_shard_is_left_alone_by_all(count: int) -> None:
