@@ -19,6 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ZERO_TIME = -62_135_596_800  # the first second of year 1, which Go takes for no time at all
 _LAST_TIME = 253_402_300_799  # the last one of year 9999
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,9})?")
+_LONGEST_DURATION = 200
 _DURATION_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _NANOSECONDS = {
     "ns": 1,
@@ -203,7 +204,8 @@ def _nanoseconds(text: str) -> int:
     rest = text.removeprefix("-")
     if rest == "0":
         return 0
-    parts = _DURATION_PART.findall(rest)
+    # Searching a text of digits only takes quadratic time.
+    parts = _DURATION_PART.findall(rest) if len(rest) <= _LONGEST_DURATION else []
     if not parts or "".join(number + unit for number, unit in parts) != rest:
         raise ValueError("no duration")
     total = sum(_scaled(number, _NANOSECONDS[unit]) for number, unit in parts)
