@@ -15,6 +15,7 @@ import msgspec
 from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.errors import FieldError, invalid
 from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.util.decoders import convert
 from certwright.pki import match, names, sans, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.pki.errors import PkiError
@@ -60,7 +61,7 @@ def check(new: Json, old: Json | None) -> list[FieldError]:
     spec = new["spec"]
     if old is not None and all(spec.get(name) == (old.get("spec") or {}).get(name) for name in _ENCODED):
         return []
-    wanted = msgspec.convert(spec, CertificateSpec, strict=False)
+    wanted = convert(spec, CertificateSpec)
     # The issuer gets the usages beside a request that does not state them.
     plan = msgspec.structs.replace(csr_plan(wanted), signature_algorithm="", encode_usages=True)
     try:
