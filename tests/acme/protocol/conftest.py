@@ -14,8 +14,9 @@ from support.pebble import Pebble, running_pebble
 
 @pytest.fixture(scope="package")
 def pebble() -> Iterator[Pebble]:
-    """One that offers alternate chains, and refuses a third of the nonces."""
-    environment = {"PEBBLE_WFE_NONCEREJECT": "33", "PEBBLE_ALTERNATE_ROOTS": "2", "PEBBLE_CHAIN_LENGTH": "2"}
+    """One that offers alternate chains, and refuses a tenth of the nonces: five in a row, which
+    end a request, are then one in 100,000."""
+    environment = {"PEBBLE_WFE_NONCEREJECT": "10", "PEBBLE_ALTERNATE_ROOTS": "2", "PEBBLE_CHAIN_LENGTH": "2"}
     with running_pebble(environment=environment) as running:
         yield running
 

@@ -88,6 +88,10 @@ def test_what_is_said_of_each_name_is_in_the_sentence() -> None:
     assert parsed.sentence == (
         "Some of the identifiers requested were rejected (_a: Bad _; b.org: CAA) [malformed]"
     )
+    assert parsed.sentence_with_urn == (
+        "Some of the identifiers requested were rejected (_a: Bad _; b.org: CAA) "
+        "[403 urn:ietf:params:acme:error:malformed]"
+    )
     assert [sub.name for sub in parsed.subproblems] == ["dns", "caa"]
 
 

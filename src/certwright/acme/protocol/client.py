@@ -143,12 +143,12 @@ class AcmeClient:
             try:
                 return await self.drive(flow(session, *args, **kwargs))
             except AccountTrouble as error:
-                self.is_lost = self.is_lost or error.problem.name == "accountDoesNotExist"
-                if error.problem.name == "userActionRequired":
+                self.is_lost = self.is_lost or error.problem.is_of_unknown_account
+                if error.problem.demands_action:
                     self.refusal = error.problem, self._now()
                 raise
             except Refused as error:
-                if error.problem.name == "unauthorized" and session.kid and await self._is_closed(session):
+                if error.problem.may_be_of_signer and session.kid and await self._is_closed(session):
                     self.is_lost = True
                     raise AccountTrouble(error.problem, status=error.status, url=error.url) from error
                 raise
@@ -160,7 +160,7 @@ class AcmeClient:
         try:
             return not (await self.drive(account.fetch(session))).is_usable
         except Refused as refused:
-            return refused.problem.name in ("unauthorized", "accountDoesNotExist")
+            return refused.problem.may_be_of_signer
 
     async def drive(self, flow: Flow[T]) -> T:
         """Run the flow and return its result. Raises `AcmeError`."""

@@ -148,14 +148,40 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         return Reaction.WAIT if waits else Reaction.ORDER_FAILS
 
     @property
+    def is_of_unknown_account(self) -> bool:
+        """Whether the server does not know the account, or not any more."""
+        return self.name == "accountDoesNotExist"
+
+    @property
+    def demands_action(self) -> bool:
+        """Whether the server demands something of the account's owner before it accepts another order."""
+        return self.name == "userActionRequired"
+
+    @property
+    def may_be_of_signer(self) -> bool:
+        """Whether the server may refuse the account or key that has signed: `unauthorized` may as well be
+        about a name."""
+        return self.is_of_unknown_account or self.name == "unauthorized"
+
+    @property
     def sentence(self) -> str:
         """One line: the server's words, then the problem of each identifier, then the type."""
+        return self._words(self.name)
+
+    @property
+    def sentence_with_urn(self) -> str:
+        """`sentence` with the HTTP status and the whole type, "[400 urn:ietf:params:acme:error:badCSR]":
+        scripts written for cert-manager look for it."""
+        return self._words(f"{self.status or ''} {self.type}".strip())
+
+    def _words(self, kind: str) -> str:
         text = self.detail or self.title or "the server gives no reason"
         parts = [part for sub in self.subproblems if (part := sub._of_name()) and part not in text]
         if parts:
             text = f"{text.rstrip('.')} ({'; '.join(parts)})"
-        text = f"{text} [{self.name}]" if self.name != "about:blank" else text
-        return quote(text, _MAX_TEXT)
+        # A long text must not cut the type off.
+        end = f" [{quote(kind)}]" if self.name != "about:blank" else ""
+        return quote(text, _MAX_TEXT - len(end)) + end
 
     def _of_name(self) -> str:
         text = self.detail or self.title or self.name
