@@ -552,10 +552,6 @@ def test_good_issuers_are_accepted(spec: dict[str, Any]) -> None:
         ({"vault": VAULT | {"path": "pki/../sys"}}, "spec.vault.path"),
         ({"vault": VAULT | {"auth": {}}}, "spec.vault.auth"),
         ({"vault": VAULT | {"clientKeySecretRef": KEY}}, "spec.vault.clientCertSecretRef"),
-        (
-            {"vault": VAULT | {"caBundle": BUNDLE, "caBundleSecretRef": {"name": "a"}}},
-            "spec.vault.caBundleSecretRef",
-        ),
         ({"vault": VAULT | {"auth": {"kubernetes": {"role": "r"}}}}, "spec.vault.auth.kubernetes"),
         (
             {"vault": VAULT | {"auth": {"aws": {"role": "r", "serviceAccountRef": {"name": "s"}}}}},
@@ -567,6 +563,16 @@ def test_good_issuers_are_accepted(spec: dict[str, Any]) -> None:
 )
 def test_each_wrong_field_of_an_issuer_is_named(spec: dict[str, Any], field: str) -> None:
     assert [error.field for error in validate("Issuer", GROUP, {"spec": spec}, None)] == [field]
+
+
+def test_two_bundles_are_refused_in_cert_managers_words() -> None:
+    spec = {"vault": VAULT | {"caBundle": BUNDLE, "caBundleSecretRef": {"name": "a"}}}
+    assert _errors("Issuer", {"spec": spec}, None) == [
+        'spec.vault.caBundle: Invalid value: "<snip>": '
+        "specified caBundle and caBundleSecretRef cannot be used together",
+        'spec.vault.caBundleSecretRef: Invalid value: "a": '
+        "specified caBundleSecretRef and caBundle cannot be used together",
+    ]
 
 
 def _order(**status: Any) -> dict[str, Any]:

@@ -213,7 +213,7 @@ async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
         wrong = await profiles.missing(client, spec.profile)
     except AcmeError:
         return ""
-    return f"; but {wrong}" if wrong else ""
+    return f"; but the {wrong}" if wrong else ""
 
 
 async def _persistent_record(spec: ACMEIssuer, client: AcmeClient) -> PersistentRecord | None:

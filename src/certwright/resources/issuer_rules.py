@@ -110,7 +110,12 @@ def _vault(issuer: VaultIssuer) -> list[FieldError]:
 
 def _trust(bundle: bytes, ref: SecretKeySelector | None, path: str) -> list[FieldError]:
     if bundle and ref is not None:
-        return [forbidden(f"{path}.caBundleSecretRef", "not with caBundle; keep one of them")]
+        # The words of cert-manager; the bundle itself would make the message unreadable.
+        own, other, rule = f"{path}.caBundle", f"{path}.caBundleSecretRef", "cannot be used together"
+        return [
+            invalid(own, "<snip>", f"specified caBundle and caBundleSecretRef {rule}"),
+            invalid(other, ref.name, f"specified caBundleSecretRef and caBundle {rule}"),
+        ]
     errors = checks.check_ca_bundle(bundle, f"{path}.caBundle")
     return errors + checks.check_secret_key(ref, f"{path}.caBundleSecretRef", key=False)
 

@@ -96,19 +96,15 @@ async def test_a_profile_is_taken_where_it_is_offered_and_told_where_it_is_not(w
     offered = (await directory_of(world)).profiles
     await world.issuer("profile", profile="shortlived")
     if not offered:
-        expected = (
-            'the server offers no profile "shortlived" (it has none); change or remove spec.acme.profile'
-        )
         status, message = await verdict(world, "profile")
-        assert (status, message.endswith(f"; but {expected}")) == ("True", True)
+        assert (status, "a profile with name shortlived (it has none)" in message) == ("True", True)
         return
     await world.certificate("profile", "profile.example.org", issuer="profile")
     leaf = (await world.chain_of("profile"))[0]
     assert (leaf.not_after - leaf.not_before).days in (5, 6)
     await world.issuer("unknown", profile="longlived")
-    expected = 'no profile "longlived" (it has default, shortlived); change or remove spec.acme.profile'
     status, message = await verdict(world, "unknown")
-    assert (status, expected in message) == ("True", True)
+    assert (status, "a profile with name longlived (it has default, shortlived)" in message) == ("True", True)
 
 
 async def test_a_renewal_has_another_key_and_another_order(world: AcmeWorld) -> None:
@@ -133,7 +129,7 @@ async def test_what_the_ca_refuses_is_told(world: AcmeWorld) -> None:
     failed = await world.until(CERTIFICATES, "blocked", lambda c: bool(c.status.failed_issuance_attempts))
     issuing = conditions.find(failed.status.conditions, "Issuing")
     assert issuing is not None
-    assert "[rejectedIdentifier]" in issuing.message
+    assert "urn:ietf:params:acme:error:rejectedIdentifier]" in issuing.message
 
 
 async def test_an_account_is_found_again_by_its_key(world: AcmeWorld) -> None:

@@ -321,15 +321,22 @@ async def test_an_issuer_stays_ready_though_its_profile_is_not_offered_and_its_r
     async with fake_world() as fake:
         fake.ca.meta = {"profiles": {"classic": "for servers"}}
         await fake.issuer(profile="longlived")
-        why = 'the server offers no profile "longlived" (it has classic); change or remove spec.acme.profile'
+        why = (
+            "certificate authority does not advertise a profile with name longlived (it has classic); "
+            "change or remove spec.acme.profile"
+        )
         status, reason, message = await fake.ready_of()
         assert (status, reason) == ("True", "ACMEAccountRegistered")
-        assert message == f"The ACME account was registered with the ACME server; but {why}"
+        assert message == f"The ACME account was registered with the ACME server; but the {why}"
         await fake.issue("web")
         await fake.world.advance(timedelta(minutes=1))
         (order,) = await fake.orders()
-        assert (order.status.state, order.status.reason) == ("errored", why)
-        assert why in await fake.message_of()
+        # In cert-manager's words.
+        assert (order.status.state, order.status.reason) == (
+            "errored",
+            f"Failed to create Order: acme: {why}",
+        )
+        assert order.status.reason in await fake.message_of()
         assert fake.ca.counted()[Action.NEW_ORDER] == 0
         # The CA offers it by now.
         fake.ca.meta = {"profiles": {"classic": "for servers", "longlived": "for others"}}

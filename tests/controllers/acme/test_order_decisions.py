@@ -164,9 +164,12 @@ def challenge(name: str, state: str = "", reason: str = "") -> Challenge:
     return Challenge(spec=spec, status=ChallengeStatus(state=state, reason=reason))
 
 
+URN = "urn:ietf:params:acme:error:"
+
+
 def refused(problem: str, *, status: int = 400, retry_after: datetime | None = None) -> Refused:
     """The CA's refusal with a problem of that type."""
-    document = Problem(type=f"urn:ietf:params:acme:error:{problem}", detail="no", status=status)
+    document = Problem(type=URN + problem, detail="no", status=status)
     return Refused(document, status=status, retry_after=retry_after)
 
 
@@ -373,7 +376,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "it is refused at the end": (
         placed(replace(PROVEN, finalized=at_ca("invalid", error=LIMIT.problem)), Placed(is_ready=True)),
-        Fail("invalid", "no [rateLimited]"),
+        Fail("invalid", f"no [429 {URN}rateLimited]"),
     ),
     # Finalizing.
     "it is polled": (placed(RESUMED, POLLED), PollOrder()),
@@ -409,7 +412,7 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
         placed(failing(refused("malformed", status=404))),
         Fail(
             "errored",
-            "no [malformed]; another Order takes its place",
+            f"no [404 {URN}malformed]; another Order takes its place",
             {names.ACME_PROBLEM: "malformed", **SUPERSEDED},
             True,
         ),
@@ -465,7 +468,12 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "a name that the CA refuses ends it": (
         known(failing(refused("rejectedIdentifier"))),
-        Fail("errored", "no [rejectedIdentifier]", {names.ACME_PROBLEM: "rejectedIdentifier"}, True),
+        Fail(
+            "errored",
+            f"no [400 {URN}rejectedIdentifier]",
+            {names.ACME_PROBLEM: "rejectedIdentifier"},
+            True,
+        ),
     ),
     **{
         f"{problem}: the predecessor is not named": (
@@ -493,11 +501,21 @@ CASES: dict[str, tuple[Snapshot, Step]] = {
     ),
     "a new order is unauthorized": (
         known(failing(refused("unauthorized"))),
-        Fail("errored", "no [unauthorized]", {names.ACME_PROBLEM: "unauthorized"}, True),
+        Fail(
+            "errored",
+            f"no [400 {URN}unauthorized]",
+            {names.ACME_PROBLEM: "unauthorized"},
+            True,
+        ),
     ),
     "the CA does not finalize it": (
         placed(failing(refused("unauthorized", status=403)), Placed(is_ready=True)),
-        Fail("errored", "no [unauthorized]", {names.ACME_PROBLEM: "unauthorized"}, True),
+        Fail(
+            "errored",
+            f"no [403 {URN}unauthorized]",
+            {names.ACME_PROBLEM: "unauthorized"},
+            True,
+        ),
     ),
     "a limit for new orders is reported": (known(failing(LIMIT)), ReportLimit(LIMIT)),
     "after a failure, another member of the set signs": (

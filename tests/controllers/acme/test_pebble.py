@@ -131,7 +131,7 @@ async def test_a_failure_is_told_in_one_sentence_all_the_way_up(world: AcmeWorld
     request = await world.client.get(CERTIFICATE_REQUESTS, "blocked-1", "default")
     ready = conditions.find(request.status.conditions, "Ready")
     assert ready is not None
-    assert "[rejectedIdentifier]" in order.status.reason
+    assert "[400 urn:ietf:params:acme:error:rejectedIdentifier]" in order.status.reason
     assert order.status.reason in ready.message
     assert order.status.reason in condition.message
 

@@ -20,5 +20,9 @@ async def missing(client: AcmeClient, profile: str) -> str:
     offered = (await client.directory(fresh=True)).profiles
     if profile in offered:
         return ""
+    # The words of cert-manager, which its users' scripts look for, as far as the name.
     names = quote(", ".join(sorted(offered))) or "none"
-    return f'the server offers no profile "{profile}" (it has {names}); change or remove spec.acme.profile'
+    return (
+        f"certificate authority does not advertise a profile with name {profile} (it has {names}); "
+        "change or remove spec.acme.profile"
+    )

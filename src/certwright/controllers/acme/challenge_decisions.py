@@ -266,7 +266,7 @@ def _judged(known: Snapshot, authorization: Authorization) -> Step:
     if state == "valid":
         reason = VALID
     elif authorization.error is not None:
-        reason = f"Error accepting authorization: {authorization.error.sentence}"
+        reason = f"Error accepting authorization: {authorization.error.sentence_with_urn}"
     else:
         reason = f"the authorization is {quote(authorization.status, 40)}"
     if state == "valid" and is_removed and known.notifies_order and is_blank(known.challenge):

@@ -376,7 +376,8 @@ def _refused(known: Snapshot, error: Refused) -> Step:
     if reaction is Reaction.ACCOUNT and not facts.is_distrusted:
         return DoubtAccount()
     if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
-        fails = Fail("errored", str(error), {names.ACME_PROBLEM: error.problem.name}, is_answered=True)
+        why, mark = error.problem.sentence_with_urn, {names.ACME_PROBLEM: error.problem.name}
+        fails = Fail("errored", why, mark, is_answered=True)
         is_lost = not is_unplaced and error.is_gone
         return _order_again(known, fails, at_most=1) if is_lost else fails
     if is_unplaced and error.is_limit and facts.concerns_others is None:
@@ -423,5 +424,5 @@ def _announce(known: Snapshot, announced: Announced, until: datetime | None, *, 
 
 def _words(current: ServerOrder) -> str:
     if current.error is not None:
-        return current.error.sentence
+        return current.error.sentence_with_urn
     return f"the server calls the order {current.status}"

@@ -48,7 +48,7 @@ async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetim
     Raises `AcmeError`, `NotOrdered`.
     """
     if wrong := await profiles.missing(client, spec.profile):
-        raise NotOrdered(wrong)
+        raise NotOrdered(f"Failed to create Order: acme: {wrong}")
     not_after = now + parse_duration(spec.duration) if spec.duration else None
     identifiers = identifiers_of(spec)
     return await client.run(
