@@ -163,6 +163,9 @@ class FakeCa:
         self.lowers_names = True
         """Whether names are written in small letters, each once, as Boulder does; Pebble keeps them."""
         self.lifetime = timedelta(days=90)
+        self.refuses_certificate_keys = ""
+        """The type by which it refuses a revocation that the certificate's key has signed, as acme2certifier
+        does; empty: it accepts it."""
         self.path = ""
         """Where the URLs in its directory are, below `base`; it knows no former ones."""
         self.is_away = False
@@ -256,6 +259,10 @@ class FakeCa:
             raise Refusal("unauthorized", "signed for another URL", status=403)
         if request.action is Action.NEW_ACCOUNT:
             return self._new_account(request, header, payload)
+        if request.action is Action.REVOKE_CERT and "jwk" in header and not self.refuses_certificate_keys:
+            return self._ok(request, {})
+        if request.action is Action.REVOKE_CERT and "jwk" in header:
+            raise Refusal(self.refuses_certificate_keys, "signed by no account", status=403)
         account = self._account(header)
         if self.before is not None:
             self.before(request.action, payload)
@@ -285,6 +292,8 @@ class FakeCa:
             case Action.CERTIFICATE:
                 order = self.orders[request.url.replace("/certificate/", "/order/")]
                 return self._ok(request, order.certificate)
+            case Action.REVOKE_CERT:
+                return self._ok(request, {})
             case _:
                 raise Refusal("malformed", f"{request.action} is not served", status=404)
 

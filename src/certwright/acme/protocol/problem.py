@@ -164,6 +164,11 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.is_of_unknown_account or self.name == "unauthorized"
 
     @property
+    def may_be_of_key(self) -> bool:
+        """Whether the server may refuse that a request is signed by a certificate's key (RFC 8555 §7.6)."""
+        return self.may_be_of_signer or self.name == "malformed"
+
+    @property
     def sentence(self) -> str:
         """One line: the server's words, then the problem of each identifier, then the type."""
         return self._words(self.name)

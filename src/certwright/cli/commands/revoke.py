@@ -32,15 +32,30 @@ _REASONS = (
     help="Why: unspecified, keyCompromise (the key has leaked), affiliationChanged, superseded, "
     "cessationOfOperation or privilegeWithdrawn (RFC 5280 §5.3.1).",
 )
+@click.option(
+    "--cluster-resource-namespace",
+    metavar="NS",
+    default="kube-system",
+    show_default=True,
+    help="Namespace of the Secrets of ClusterIssuers, for servers that accept the account's key only.",
+)
 @policy_flags.ALLOW_HTTP_SERVERS
 @namespaced_server_options
 @asynchronous
-async def command(*, server: ServerOptions, name: str, reason: str, allow_http_servers: bool) -> None:
+async def command(
+    *,
+    server: ServerOptions,
+    name: str,
+    reason: str,
+    cluster_resource_namespace: str,
+    allow_http_servers: bool,
+) -> None:
     """Have the ACME server revoke the certificate in a Secret.
 
     The request is signed with the certificate's own key, so you only need the right to read the Secret and
-    the issuer. No object is changed: re-issue the certificate with `certwright renew`; after keyCompromise
-    make sure that the key is replaced (privateKey.rotationPolicy).
+    the issuer. Where the server refuses that key, the request is repeated with the account's key, if you
+    may read the issuer's Secret. No object is changed: re-issue the certificate with `certwright renew`;
+    after keyCompromise make sure that the key is replaced (privateKey.rotationPolicy).
 
     \b
     Examples:
@@ -57,6 +72,7 @@ async def command(*, server: ServerOptions, name: str, reason: str, allow_http_s
                 lazy.revocation.Holder(here.namespace, plain, is_secret=kind == "secret"),
                 reason=reason,
                 user_agent=USER_AGENT,
+                cluster_resource_namespace=cluster_resource_namespace,
                 rules=lazy.app.ServerRules(allow_http=allow_http_servers),
             )
         except lazy.revocation.CannotRevoke as error:

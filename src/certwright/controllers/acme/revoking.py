@@ -1,4 +1,5 @@
-"""Revocation with the certificate's own key: no account is needed for it (RFC 8555 §7.6).
+"""Revocation with the certificate's own key: no account is needed for it (RFC 8555 §7.6). Where the server
+refuses that, the account's key signs.
 
 No controller revokes by itself; a command requests it. Renewal follows by renewal information (RFC 9773), or
 by `certwright renew`.
@@ -11,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from certwright.acme.protocol.client import AcmeClient
+from certwright.acme.protocol import account
+from certwright.acme.protocol.client import AcmeClient, MakeTransport
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
@@ -19,9 +21,10 @@ from certwright.acme.protocol.revocation import RevocationReason
 from certwright.acme.protocol.revocation import revoke as revocation
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.controllers.cache.signers import recorded_signer
+from certwright.issuers import acme_account_key
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.core_kinds import SECRETS
-from certwright.kube.api.errors import NotFound
+from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
@@ -61,12 +64,20 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 async def revoke(
-    client: Client, holder: Holder, *, reason: str, user_agent: str, rules: ServerRules = HTTPS_ONLY
+    client: Client,
+    holder: Holder,
+    *,
+    reason: str,
+    user_agent: str,
+    rules: ServerRules = HTTPS_ONLY,
+    cluster_resource_namespace: str = "kube-system",
+    make_transport: MakeTransport | None = None,
 ) -> Revoked:
     """Revoke the holder's certificate.
 
     `reason` is one of `REASONS`; the server is asked where the `rules` allow. That it was revoked before is a
-    success. Raises `CannotRevoke`, `ApiError`."""
+    success. Where the server refuses the certificate's key, the account's key signs, if it can be read.
+    Raises `CannotRevoke`, `ApiError`."""
     namespace, secret_name, reference = holder.namespace, holder.name, IssuerReference(name="")
     if not holder.is_secret:
         certificate = await client.get(CERTIFICATES, holder.name, namespace)
@@ -97,17 +108,47 @@ async def revoke(
         return datetime.now(UTC)
 
     tls = TlsOptions(issuer.ca_bundle, skip_verify=issuer.skip_tls_verify)
-    transport = HttpTransport(tls, user_agent=user_agent, now=now, rules=rules)
+    transport = (
+        HttpTransport(tls, user_agent=user_agent, now=now, rules=rules)
+        if make_transport is None
+        else make_transport(tls)
+    )
     server = AcmeClient(issuer.server, key, transport, now=now)
     try:
         await server.run(revocation, facts, reason=REASONS[reason], key=key)
     except AcmeError as error:
-        is_signer_refused = isinstance(error, Refused) and error.status in (401, 403)
-        hint = "; this server may accept the account's key only" if is_signer_refused else ""
-        raise CannotRevoke(f"{issuer.server} has not revoked it: {error}{hint}") from error
+        why = f"{issuer.server} has not revoked it: {error}"
+        if not (isinstance(error, Refused) and error.problem.may_be_of_key):
+            raise CannotRevoke(why) from error
+        # RFC 8555 §7.6 has a server accept either key; some accept the account's only.
+        is_cluster = reference.kind_or_default == CLUSTER_ISSUERS.kind
+        secrets_in = cluster_resource_namespace if is_cluster else namespace
+        try:
+            server.key = await _account_key(client, issuer, secrets_in)
+            await server.run(account.find)
+            await server.run(revocation, facts, reason=REASONS[reason])
+        except _NoAccountKey as missing:
+            raise CannotRevoke(f"{why}; it may want the account's key, but {missing}") from error
+        except AcmeError as second:
+            raise CannotRevoke(f"{why}; nor by the account's key: {second}") from second
     finally:
         await server.close()
     return Revoked(f"{facts.serial_number:x}", issuer.server)
+
+
+class _NoAccountKey(Exception):
+    """The account's key cannot be read; the text is a clause."""
+
+
+async def _account_key(client: Client, issuer: ACMEIssuer, namespace: str) -> AccountKey:
+    try:
+        secret = await client.get(SECRETS, issuer.private_key_secret_ref.name, namespace)
+    except ApiError as error:
+        raise _NoAccountKey(f"{error} (namespace {namespace})") from error
+    key = acme_account_key.account_key(issuer, secret.data)
+    if key is None:
+        raise _NoAccountKey(acme_account_key.missing_key(issuer))
+    return key
 
 
 async def _acme_issuer(client: Client, reference: IssuerReference, namespace: str) -> ACMEIssuer:
