@@ -24,6 +24,7 @@ from controllers.acme.fake_world import FakeWorld, fake_world
 # What a refusal of newOrder or finalize leads to:
 # - "goes on": tried again, and that ends well; the Certificate has not failed
 # - "fails":   the Order is final, the Certificate has failed once, with the server's words
+URN = "urn:ietf:params:acme:error:"
 _AFTER_REFUSAL = {
     Reaction.AT_ONCE: "goes on",
     Reaction.WAIT: "goes on",
@@ -96,7 +97,7 @@ async def attempt(shared: FakeWorld, request: pytest.FixtureRequest) -> AsyncIte
 async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.NEW_ORDER, name, "it is so and so")
     await attempt.make(name)
-    await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [{name}]")
+    await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [400 {URN}{name}]")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -104,7 +105,7 @@ async def test_a_new_order_is_refused(attempt: Attempt, name: str) -> None:
 async def test_finalizing_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.FINALIZE, name, "it is so and so")
     await attempt.make(name)
-    await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [{name}]")
+    await attempt.check(_AFTER_REFUSAL[PROBLEM_TYPES[name].reaction], f"it is so and so [400 {URN}{name}]")
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -113,7 +114,7 @@ async def test_a_challenge_is_refused(attempt: Attempt, name: str) -> None:
     attempt.fake.ca.refuse(Action.CHALLENGE, name, "it is so and so")
     await attempt.make(name)
     waits = PROBLEM_TYPES[name].reaction in (Reaction.AT_ONCE, Reaction.WAIT, Reaction.ACCOUNT)
-    expected = f"{attempt.name}.example.org: it is so and so [{name}]"
+    expected = f"{attempt.name}.example.org: it is so and so [400 {URN}{name}]"
     await attempt.check("goes on" if waits else "fails", expected, state="invalid")
 
 
@@ -123,7 +124,7 @@ async def test_a_proof_is_not_accepted(attempt: Attempt, name: str) -> None:
     host = f"{attempt.name}.example.org"
     attempt.fake.ca.verdicts[host] = Refusal(name, "we have looked")
     await attempt.make()
-    expected = f"Error accepting authorization: we have looked [{name}]"
+    expected = f"Error accepting authorization: we have looked [400 {URN}{name}]"
     (challenge,) = [c for c in await attempt.fake.challenges() if c.spec.dns_name == host]
     assert (challenge.status.state, challenge.status.reason) == ("invalid", expected)
     await attempt.check("fails", f"{host}: {expected}", state="invalid")

@@ -28,6 +28,11 @@ class AcmeError(Exception):
         """How to react to the error."""
         return Reaction.WAIT
 
+    @property
+    def in_full(self) -> str:
+        """The text for an object that fails by the error."""
+        return str(self)
+
 
 class Unreachable(AcmeError):
     """No response arrived, and the request may have had no effect: retry later."""
@@ -73,6 +78,11 @@ class Refused(AcmeError):
     def reaction(self) -> Reaction:
         """How to react to the error."""
         return self.problem.reaction
+
+    @property
+    def in_full(self) -> str:
+        """With the HTTP status and the URN of the problem type."""
+        return self.problem.sentence_with_urn
 
     @property
     def is_gone(self) -> bool:

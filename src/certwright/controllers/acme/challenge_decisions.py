@@ -304,11 +304,11 @@ def _failed(known: Snapshot, error: AcmeError | SolverError) -> Step:
         is_lost = isinstance(error, Refused) and error.is_gone
         return Settle(
             state="expired" if is_lost else "errored",
-            reason=str(error),
+            reason=error.in_full,
             is_presented=known.facts.is_removed is False,
             retry_at=until if known.facts.is_removed is False else None,
             forgets=False,
-            event=str(error),
+            event=error.in_full,
         )
     announced = announcing.announced_retry(now, str(error), until)
     named = error.retry_after if isinstance(error, Refused) else None

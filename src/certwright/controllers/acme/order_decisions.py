@@ -376,8 +376,7 @@ def _refused(known: Snapshot, error: Refused) -> Step:
     if reaction is Reaction.ACCOUNT and not facts.is_distrusted:
         return DoubtAccount()
     if reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
-        why, mark = error.problem.sentence_with_urn, {names.ACME_PROBLEM: error.problem.name}
-        fails = Fail("errored", why, mark, is_answered=True)
+        fails = Fail("errored", error.in_full, {names.ACME_PROBLEM: error.problem.name}, is_answered=True)
         is_lost = not is_unplaced and error.is_gone
         return _order_again(known, fails, at_most=1) if is_lost else fails
     if is_unplaced and error.is_limit and facts.concerns_others is None:
