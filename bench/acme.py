@@ -89,9 +89,7 @@ class Measurement(NamedTuple):
 
 _AS_SHIPPED = (
     Measurement("http-01", "http", 10),
-    Measurement("http-01", "http", 50),
     Measurement("dns-01", "dns", 10),
-    Measurement("dns-01", "dns", 50),
     Measurement("http-01", "large", 10, LARGE, NAMES_EACH),
 )
 MEASUREMENTS = (*_AS_SHIPPED, *(measurement._replace(waits=SHORT) for measurement in _AS_SHIPPED))
