@@ -70,6 +70,7 @@ def _certificate(name: str, issuer: str, *, is_ca: bool = False, duration: str =
         private_key=PrivateKeySpec(algorithm="ECDSA"),
         issuer_ref=IssuerReference(name=issuer),
         is_ca=is_ca,
+        common_name=name if is_ca else "",  # the issuer of a certificate has a name (RFC 5280 §4.1.2.4)
         duration=duration,
     )
     return Certificate(metadata=_meta(name), spec=spec)

@@ -88,7 +88,8 @@ def test_a_half_edited_secret_replaces_no_files_and_is_an_event(start: Start, tm
     certificate, key = server_pair("localhost")
     certificate_yaml = (
         "{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: web}, "
-        "spec: {dnsNames: [localhost], secretName: web, issuerRef: {name: none}}}"
+        "spec: {dnsNames: [localhost], secretName: web, privateKey: {encoding: PKCS8}, "
+        "issuerRef: {name: none}}}"
     )
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "web"}, "type": "kubernetes.io/tls"}
     data = {"tls.crt": certificate, "tls.key": key}

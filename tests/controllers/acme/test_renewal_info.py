@@ -180,6 +180,24 @@ async def test_a_server_that_has_counted_the_replacement_already_is_asked_withou
     assert replaced(fake) == ["", ""]
 
 
+async def test_a_server_that_fails_at_the_replaced_certificate_is_asked_without(fake: FakeWorld) -> None:
+    begin = fake.world.clock.now() + 20 * DAY
+    suggest(fake, window(begin))
+    await fake.issuer()
+    await fake.issue()
+    await fake.world.advance_to(begin - timedelta(minutes=1))
+
+    def fail_at_replaces(action: Action, payload: dict[str, Any]) -> None:
+        if action is Action.NEW_ORDER and "replaces" in payload:
+            raise Refusal("serverInternal", "could not find an order for the given certificate", status=500)
+
+    fake.ca.before = fail_at_replaces
+    await fake.world.advance(timedelta(hours=3))
+    certificate = await fake.certificate()
+    assert certificate.status.revision == 2
+    assert certificate.status.failed_issuance_attempts is None
+
+
 async def other_ca(fake: FakeWorld) -> FakeCa:
     """A CA with renewal information of its own certificates, and an issuer there."""
     second = fake.second_ca()

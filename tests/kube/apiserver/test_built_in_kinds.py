@@ -333,7 +333,7 @@ def ingress(older: str | None = None, **spec: Any) -> Json:
         ),
         (SLICES, address_slice("IPv4", "a.b"), ["endpoints[0].addresses[0]: Invalid value"]),
         (SLICES, address_slice("IPv4", "2001:db8::1"), ["endpoints[0].addresses: Invalid value"]),
-        (SLICES, address_slice("IPv6", "::1"), ["endpoints[0].addresses[0]: Invalid value"]),
+        (SLICES, address_slice("IPv6", "fe80::1"), ["endpoints[0].addresses[0]: Invalid value"]),
         (SLICES, address_slice("FQDN", "localhost"), ["endpoints[0].addresses[0]: Invalid value"]),
         (
             SLICES,
@@ -388,7 +388,7 @@ def ingress(older: str | None = None, **spec: Any) -> Json:
         "a target port with a name that is too long",
         "an IPv4 slice with a host name",
         "an IPv4 slice with an IPv6 address",
-        "a slice with a loopback address",
+        "a slice with a link-local address",
         "a host name of one label",
         "a slice with two unnamed ports",
         "Endpoints without an address",

@@ -363,9 +363,11 @@ def _refused(known: Snapshot, error: Refused) -> Step:
     facts, memory, reaction = known.facts, known.memory, error.reaction
     stage, is_unplaced = memory.stage, not known.order.status.url
     is_about_content = 400 <= error.status < 500 and reaction not in (Reaction.WAIT, Reaction.ACCOUNT)
+    # Pebble's answer about a certificate whose order it does not find is a serverInternal.
+    fails_repeatedly = error.status >= 500 and memory.failures > 0
     if (
         facts.may_replace
-        and is_about_content
+        and (is_about_content or fails_repeatedly)
         and not error.is_limit
         and isinstance(stage, Unplaced)
         and not stage.replaces_nothing

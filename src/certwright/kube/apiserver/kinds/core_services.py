@@ -145,7 +145,11 @@ def port_number_errors(path: str, port: int) -> list[FieldError]:
 
 
 def endpoint_address_errors(path: str, text: str, *, version: str = "") -> list[FieldError]:
-    """The errors of an address that requests are sent to. `version`: IPv4, IPv6; empty: any."""
+    """The errors of an address that requests are sent to. `version`: IPv4, IPv6; empty: any.
+
+    Loopback addresses are allowed, unlike in Kubernetes: on one host without a cluster, the programs that
+    Ingresses lead to, certwright's HTTP-01 listener among them, listen there.
+    """
     # Go's parser accepts leading zeros.
     plain = re.sub(r"\b0+(?=\d)", "", text) if ":" not in text else text
     try:
@@ -159,8 +163,6 @@ def endpoint_address_errors(path: str, text: str, *, version: str = "") -> list[
         errors.append(invalid(path.rpartition("[")[0], text, f"must be an {version} address"))
     if address.is_unspecified:
         errors.append(invalid(path, text, f"may not be unspecified ({text})"))
-    if address.is_loopback:
-        errors.append(invalid(path, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"))
     if address.is_link_local:
         errors.append(invalid(path, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"))
     if any(address.version == range.version and address in range for range in _LINK_LOCAL_MULTICAST):
