@@ -40,12 +40,18 @@ def _compile(pattern: str, *, never_capture: bool = False) -> Any:
         raise ValueError(f"error parsing regexp: {_GO_ERRORS.get(kind, kind)}: `{where}`") from None
 
 
+def check_pattern(pattern: str) -> None:
+    """Raises `ValueError` in Go's words for an invalid pattern, or one that needs backtracking."""
+    _compile(pattern)
+
+
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
     """Whether a text has a match of `pattern`, found in linear time whatever the pattern.
 
     Raises `ValueError` in Go's words for an invalid pattern, or one that needs backtracking.
     """
-    _compile(pattern)  # finds duplicate names of groups, too
+    if "(?" in pattern:
+        check_pattern(pattern)  # RE2 finds duplicate names of groups only if it captures.
     search = _compile(pattern, never_capture=True).search
     # In bytes, because offsets in characters take longer than the match.
     return lambda text: search(text.encode(errors="replace")) is not None

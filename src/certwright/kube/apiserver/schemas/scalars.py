@@ -16,7 +16,7 @@ from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base import field_errors as words
 from certwright.kube.apiserver.base.field_errors import Path
 from certwright.kube.apiserver.base.string_formats import check_for
-from certwright.kube.util.patterns import compile_pattern
+from certwright.kube.util.patterns import check_pattern, compile_pattern
 
 Check = Callable[[Any, Path, list[FieldError]], None]
 """Appends the errors of the value."""
@@ -213,7 +213,7 @@ def pattern_problem(pattern: str) -> str | None:
     if len(pattern) > _MAX_PATTERN:
         return f"error parsing regexp: it is longer than {_MAX_PATTERN} characters"
     try:
-        compile_pattern(pattern)
+        check_pattern(pattern)
     except ValueError as error:
         return str(error)
     return None
