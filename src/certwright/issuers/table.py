@@ -26,7 +26,7 @@ from certwright.issuers.selfsigned import SelfSigned
 from certwright.pki.certificates import read_answer
 from certwright.pki.chain import pem_of
 from certwright.pki.errors import BadCertificate
-from certwright.pki.verify import Verification, verify
+from certwright.pki.verify import QUICK_BYTES, Verification, verify
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.reasons import INVALID_CERTIFICATE
 
@@ -107,7 +107,9 @@ async def verified(outcome: Outcome, signing: SigningRequest, tools: Tools) -> O
         return verify(read_answer(outcome.chain_pem), ca, now)
 
     try:
-        result = await tools.executor.run(work, signing.request.metadata.namespace)
+        is_quick = len(outcome.chain_pem) + len(outcome.ca_pem) <= QUICK_BYTES
+        namespace = signing.request.metadata.namespace
+        result = work() if is_quick else await tools.executor.run(work, namespace)
     except BadCertificate as error:
         return Failed(
             INVALID_CERTIFICATE, f"The issuer returned something that is not a certificate: {error}"

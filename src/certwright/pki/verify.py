@@ -34,6 +34,10 @@ from certwright.pki.usages import names_of
 MAX_COMPARISONS: Final = 250_000
 """Of names with name constraints, as in Go's `crypto/x509`; OpenSSL allows 2^20."""
 
+QUICK_BYTES: Final = 12 * 1024
+"""Of the PEM texts of chain and CA: as much is verified in half a millisecond, and at worst in some ten, so
+handing the work to a thread would take longer."""
+
 _CURVES: Final = tuple(curve.kind for curve in limits.CURVES.values())
 _OBSOLETE: Final = frozenset({"md5", "sha1"})
 _ANY: Final = ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE

@@ -18,7 +18,7 @@ from certwright.pki import keys, spki
 from certwright.pki.certificates import CertificateFacts, known_certificate, read_answer, read_certificate
 from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
-from certwright.pki.verify import Verification, verify
+from certwright.pki.verify import QUICK_BYTES, Verification, verify
 from certwright.resources.certificate import CertificateSpec
 from certwright.resources.issuer_ref import IssuerReference
 
@@ -123,7 +123,9 @@ class Facts:
             except PkiError as error:
                 return str(error)
 
-        self._verified.put(_digests(needed.chain_pem, needed.ca_pem), await executor.run(work, flow))
+        is_quick = len(needed.chain_pem) + len(needed.ca_pem) <= QUICK_BYTES
+        result = work() if is_quick else await executor.run(work, flow)
+        self._verified.put(_digests(needed.chain_pem, needed.ca_pem), result)
 
     def csr(self, pem: bytes) -> CsrFacts | None:
         """The signing request in `pem`, or None where there is none."""
