@@ -23,10 +23,9 @@ from certwright.issuers.contract import (
     Tools,
 )
 from certwright.issuers.selfsigned import SelfSigned
-from certwright.pki.certificates import read_answer
 from certwright.pki.chain import pem_of
 from certwright.pki.errors import BadCertificate
-from certwright.pki.verify import QUICK_BYTES, Verification, verify
+from certwright.pki.verify import is_quick, verify_answer
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.reasons import INVALID_CERTIFICATE
 
@@ -100,16 +99,11 @@ async def verified(outcome: Outcome, signing: SigningRequest, tools: Tools) -> O
     """
     if not isinstance(outcome, Signed):
         return outcome
-    now = tools.now()
-
-    def work() -> Verification:
-        ca = read_answer(outcome.ca_pem) if outcome.ca_pem else ()
-        return verify(read_answer(outcome.chain_pem), ca, now)
-
+    work = partial(verify_answer, outcome.chain_pem, outcome.ca_pem, tools.now())
+    namespace = signing.request.metadata.namespace
     try:
-        is_quick = len(outcome.chain_pem) + len(outcome.ca_pem) <= QUICK_BYTES
-        namespace = signing.request.metadata.namespace
-        result = work() if is_quick else await tools.executor.run(work, namespace)
+        quick = is_quick(outcome.chain_pem, outcome.ca_pem)
+        result = work() if quick else await tools.executor.run(work, namespace)
     except BadCertificate as error:
         return Failed(
             INVALID_CERTIFICATE, f"The issuer returned something that is not a certificate: {error}"

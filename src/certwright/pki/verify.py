@@ -25,7 +25,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certwright.kube.util.encoding import one_line
 from certwright.pki import limits
-from certwright.pki.certificates import REMEMBERED, CertificateFacts, read_der
+from certwright.pki.certificates import REMEMBERED, CertificateFacts, read_answer, read_der
 from certwright.pki.chain import is_signed_by
 from certwright.pki.errors import BadCertificate, border
 from certwright.pki.facts import Extensions, extensions_of, value_of
@@ -34,7 +34,7 @@ from certwright.pki.usages import names_of
 MAX_COMPARISONS: Final = 250_000
 """Of names with name constraints, as in Go's `crypto/x509`; OpenSSL allows 2^20."""
 
-QUICK_BYTES: Final = 12 * 1024
+_QUICK_BYTES: Final = 12 * 1024
 """Of the PEM texts of chain and CA: as much is verified in half a millisecond, and at worst in some ten, so
 handing the work to a thread would take longer."""
 
@@ -118,6 +118,16 @@ def verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], no
             return _verify(chain, ca, now)
     except BadCertificate as error:
         return Verification(chain=tuple(chain), refusal=str(error))
+
+
+def verify_answer(chain_pem: bytes, ca_pem: bytes, now: datetime) -> Verification:
+    """Verify what an issuer returned; `ca_pem` may be blank. Raises `BadCertificate`."""
+    return verify(read_answer(chain_pem), read_answer(ca_pem) if ca_pem.strip() else (), now)
+
+
+def is_quick(chain_pem: bytes, ca_pem: bytes) -> bool:
+    """Whether `verify_answer` takes less time than handing it to a thread."""
+    return len(chain_pem) + len(ca_pem) <= _QUICK_BYTES
 
 
 def _verify(chain: Sequence[CertificateFacts], ca: Sequence[CertificateFacts], now: datetime) -> Verification:

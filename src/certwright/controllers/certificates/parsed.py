@@ -15,10 +15,10 @@ from certwright.controllers.cache.transforms import NeedsFullSecret, UnsignedReq
 from certwright.kube.util.executor import Executor
 from certwright.kube.util.lru import Lru
 from certwright.pki import keys, spki
-from certwright.pki.certificates import CertificateFacts, known_certificate, read_answer, read_certificate
+from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
 from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
-from certwright.pki.verify import QUICK_BYTES, Verification, verify
+from certwright.pki.verify import Verification, is_quick, verify_answer
 from certwright.resources.certificate import CertificateSpec
 from certwright.resources.issuer_ref import IssuerReference
 
@@ -117,14 +117,12 @@ class Facts:
 
         def work() -> Verification | str:
             try:
-                # An issuer of another group may write blanks for no CA.
-                ca = read_answer(needed.ca_pem) if needed.ca_pem.strip() else ()
-                return verify(read_answer(needed.chain_pem), ca, now)
+                return verify_answer(needed.chain_pem, needed.ca_pem, now)
             except PkiError as error:
                 return str(error)
 
-        is_quick = len(needed.chain_pem) + len(needed.ca_pem) <= QUICK_BYTES
-        result = work() if is_quick else await executor.run(work, flow)
+        quick = is_quick(needed.chain_pem, needed.ca_pem)
+        result = work() if quick else await executor.run(work, flow)
         self._verified.put(_digests(needed.chain_pem, needed.ca_pem), result)
 
     def csr(self, pem: bytes) -> CsrFacts | None:
