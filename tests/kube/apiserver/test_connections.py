@@ -106,6 +106,7 @@ def test_a_new_flow_displaces_the_newest_connection_of_the_largest_one() -> None
             "system:serviceaccount:cert-manager:cert-manager",
             "system:serviceaccount:cert-manager:cert-manager",
         ),
+        ("system:serviceaccount:certwright-users:jane", "system:serviceaccount:certwright-users:jane"),
         ("system:serviceaccount:", "system:serviceaccount:"),
     ],
 )

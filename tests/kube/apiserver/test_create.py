@@ -421,10 +421,10 @@ async def test_yaml_with_very_many_values_is_refused_and_json_is_not(api: Api) -
 
 
 async def test_users_take_turns_with_large_requests(api: Api) -> None:
-    def call(user: str) -> Call:
+    def call(user: str, namespace: str = "default") -> Call:
         definition = make_registry(api.clock).find("", "v1", "secrets")
         assert definition is not None
-        route = Route("", "v1", "default", "secrets", "a", "")
+        route = Route("", "v1", namespace, "secrets", "a", "")
         return Call(Request("GET", "/"), Identity(user), "get", definition, route, {}, WHOLE)
 
     started, may_end = threading.Event(), threading.Event()
@@ -438,6 +438,8 @@ async def test_users_take_turns_with_large_requests(api: Api) -> None:
     try:
         await asyncio.to_thread(started.wait)
         assert await offload.run(call("system:serviceaccount:other:a"), lambda: "done") == "done"
+        # People whom `certwright user create` made work in namespaces of their own.
+        assert await offload.run(call(accounts[0], "another"), lambda: "done") == "done"
         assert [task.done() for task in long] == [False] * 4
     finally:
         may_end.set()

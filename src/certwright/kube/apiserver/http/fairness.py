@@ -46,6 +46,8 @@ _PRIVILEGED = frozenset(
     (MASTERS, "system:serviceaccounts:kube-system", "system:serviceaccounts:cert-manager")
 )
 """Groups whose connections may use the reserve: tenants have no ServiceAccounts in these namespaces."""
+_USERS = "certwright-users"
+"""The namespace of the ServiceAccounts that `certwright user create` makes, one for each person."""
 _FREE = ("healthz", "livez", "readyz", "metrics")
 _CLASSES = {"get": "get", "list": "list", "watch": "watch"}
 _MUTATING = "mutating"
@@ -118,9 +120,9 @@ def too_many() -> TooManyRequests:
 
 
 def flow_of(user: Identity) -> str:
-    """The name of the user's flow."""
+    """The name of the user's flow. The ServiceAccounts of a namespace share one, since they cost nothing."""
     account = service_account(user.name)
-    if account is None or not _PRIVILEGED.isdisjoint(user.groups):
+    if account is None or account[0] == _USERS or not _PRIVILEGED.isdisjoint(user.groups):
         return user.name
     return f"system:serviceaccounts:{account[0]}"
 

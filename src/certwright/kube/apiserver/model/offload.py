@@ -45,9 +45,13 @@ def is_long(call: Call, row: Row | None = None) -> bool:
 async def run(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of `work`, done in a thread; it may use neither the loop nor the store.
 
-    `call`: whose user waits for it; None: the server itself. The ServiceAccounts of a namespace, which may be
-    one tenant's, count as one user.
+    `call`: whose user waits for it; None: the server itself. A user takes turns in each namespace of its own:
+    a tenant, who may write to one, has one turn, and so have the ServiceAccounts that it may create there.
     """
-    user = call.user.name if call is not None else ""
-    flow = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
-    return await executor().run(partial(work, *args, **kwargs), flow)
+    return await executor().run(partial(work, *args, **kwargs), _flow(call) if call is not None else "")
+
+
+def _flow(call: Call) -> tuple[str, str]:
+    user = call.user.name
+    owner = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
+    return owner, call.route.namespace
