@@ -15,7 +15,7 @@ from certwright.controllers.settings import Settings
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
-from certwright.kube.apiserver.model.authorization import Action
+from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Inline

@@ -47,7 +47,7 @@ LIMITS = {
     ("kube/apiserver/http/https.py", "load_verify_locations"): OPERATOR,
     ("kube/apiserver/kinds/signing_requests.py", "load_pem_x509_csr"): "at most 128 KiB",
     ("kube/apiserver/kinds/signing_requests.py", "is_signature_valid"): "RSA keys are limited one line above",
-    ("kube/apiserver/verbs/csr_approvals.py", "load_pem_x509_csr"): "as admitted by signing_requests.py",
+    ("kube/apiserver/auth/privileges.py", "load_pem_x509_csr"): "as admitted by signing_requests.py",
     ("kube/apiserver/webhooks/client.py", "create_default_context"): PARSE,
     ("kube/client/dial.py", "create_default_context"): "without certificates of its own",
     ("kube/store/etcd/tls.py", "create_default_context"): OPERATOR,

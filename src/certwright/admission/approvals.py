@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 from certwright.kube.api.errors import DENIED, Details, Forbidden
-from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.apiserver.model.definitions import Access
+from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.names import GROUP
 

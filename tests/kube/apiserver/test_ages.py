@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.kube.apiserver.representations.ages import age, human_duration
+from certwright.kube.apiserver.representations.tables import age, human_duration
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.kube.apiserver.auth.escalation import count_pieces, missing
+from certwright.kube.apiserver.auth.privileges import count_pieces, missing
 from certwright.kube.apiserver.auth.rbac import Rule
 
 _VERBS, _GROUPS = ("get", "list", "*"), ("", "apps", "*")

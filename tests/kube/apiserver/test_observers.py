@@ -7,9 +7,8 @@ from collections.abc import Collection
 import pytest
 
 from certwright.kube.apiserver.builtin import make_registry
-from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.backend import Backend, Namespaces
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import Namespaces
 from certwright.kube.store.contract import Encode, Key, Row
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util import ids

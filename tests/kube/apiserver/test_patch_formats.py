@@ -9,8 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from certwright.kube.apiserver.requests.patch import PatchFailed, PatchMalformed, json_patch, merge_patch
-from certwright.kube.apiserver.verbs.strategic import strategic_merge
+from certwright.kube.apiserver.requests.patch import (
+    PatchFailed,
+    PatchMalformed,
+    json_patch,
+    merge_patch,
+    strategic_merge,
+)
 
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text("ab/~", max_size=2),

@@ -10,7 +10,7 @@ import pytest
 
 from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
 from certwright.kube.apiserver.auth.rbac import GROUP, Rbac
-from certwright.kube.apiserver.model.authorization import Action
+from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.util.http_messages import Identity
 from kube.apiserver.callers import ADMIN, SECRETS, Api, StartApi
 

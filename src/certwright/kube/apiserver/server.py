@@ -54,16 +54,14 @@ from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.http import fairness
 from certwright.kube.apiserver.http.fairness import Fairness, InFlight
 from certwright.kube.apiserver.metrics import Metrics, Source, Track
-from certwright.kube.apiserver.model.authorization import Action
-from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.backend import BOOTSTRAP, Backend, Call, Namespaces
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import BOOTSTRAP, Namespaces
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
-from certwright.kube.apiserver.model.routes import Line, Route, read_line
+from certwright.kube.apiserver.model.routes import Action, Line, Route, read_line
 from certwright.kube.apiserver.paths import Paths
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
 from certwright.kube.apiserver.requests import forms
-from certwright.kube.apiserver.requests.options import check_timeout
+from certwright.kube.apiserver.requests.bodies import check_timeout
 from certwright.kube.apiserver.verbs import deletes
 from certwright.kube.apiserver.verbs.access_reviews import Reviews
 from certwright.kube.apiserver.verbs.watch import Watches

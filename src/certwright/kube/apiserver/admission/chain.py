@@ -20,7 +20,7 @@ from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import Access, ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.validation import rules as admission
-from certwright.kube.apiserver.verbs import csr_approvals, scale
+from certwright.kube.apiserver.verbs import scale
 from certwright.kube.store.contract import Row
 
 
@@ -65,9 +65,9 @@ class AdmissionChain:
         )
         if compare is not None:
             await offload.run(call, compare)
-        if csr_approvals.concerns(definition):
+        if privileges.concerns(definition):
             part = call.route.subresource
-            csr_approvals.check(backend.authorizer, call.user, part, new, old)
+            privileges.check(backend.authorizer, call.user, part, new, old)
         if definition.extension is not None and definition.extension.authorize is not None:
             access = Access(backend.authorizer, backend.registry.by_kind)
             definition.extension.authorize(access, call.user, new, old)

@@ -23,9 +23,8 @@ from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.crds.conversion import Conversions
 from certwright.kube.apiserver.model import objects, offload
-from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
 from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.policies.config import (
     Binding,

@@ -13,7 +13,7 @@ from certwright.kube.api.errors import InternalError
 from certwright.kube.apiserver.auth.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
 from certwright.kube.apiserver.auth.rbac import SERVICE_ACCOUNT
 from certwright.kube.apiserver.base import object_names
-from certwright.kube.apiserver.model.authorization import Action, Authorizer
+from certwright.kube.apiserver.model.routes import Action, Authorizer
 from certwright.kube.util.http_messages import Identity
 
 _PREFIX = "impersonate-"

@@ -1,17 +1,20 @@
 """ServiceAccounts as users: issues their tokens (subresource `token`), and authenticates them.
 
-A token becomes invalid when it expires, and with its ServiceAccount, and with the object that it is bound to,
-or in which it is stored (`secret_tokens.py`).
+A token becomes invalid when it expires, and with its ServiceAccount, and with the object that it is bound to.
+A token stored in a Secret (type `kubernetes.io/service-account-token`) does not expire: it is valid while its
+Secret contains it, and its ServiceAccount exists.
 
-Source: Kubernetes documentation, "Managing Service Accounts", bound tokens; API reference, TokenRequest
-v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`.
+Source: Kubernetes documentation, "Managing Service Accounts", bound tokens, long-lived API tokens; API
+reference, TokenRequest v1 authentication.k8s.io; `pkg/serviceaccount/claims.go`, `legacy.go`.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
 import math
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,24 +27,99 @@ from certwright.kube.api.errors import (
     invalid,
     invalid_object,
 )
-from certwright.kube.apiserver.auth import secret_tokens
 from certwright.kube.apiserver.auth.auth import authenticated, bearer_token, digest
 from certwright.kube.apiserver.auth.impersonation import service_account_groups
 from certwright.kube.apiserver.auth.rbac import SERVICE_ACCOUNT
-from certwright.kube.apiserver.auth.secret_tokens import ACCOUNTS, SECRETS
-from certwright.kube.apiserver.auth.tokens import TokenIssuer
+from certwright.kube.apiserver.auth.tokens import LEGACY_ISSUER, TokenIssuer
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
-from certwright.kube.apiserver.model.backend import Backend, Call, not_found
+from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME, TOKEN_TYPE
+from certwright.kube.apiserver.model.backend import Backend, Call, is_terminating, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import is_terminating
-from certwright.kube.apiserver.model.objects import encode_json, uid_of
+from certwright.kube.apiserver.model.objects import Json, encode_json, uid_of
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.store.contract import Key, Row
 from certwright.kube.util import ids
-from certwright.kube.util.decoders import convert
+from certwright.kube.util.decoders import convert, json_decoder
 from certwright.kube.util.http_messages import Identity, Request, Response
 
-Json = dict[str, Any]
+ACCOUNTS, SECRETS = "serviceaccounts", "secrets"
+ACCOUNT_UID = "kubernetes.io/service-account.uid"
+TOKEN, ROOT_CA, NAMESPACE = "token", "ca.crt", "namespace"
+"""The keys of a Secret with a token."""
+_MARK = f'"{ACCOUNT_NAME}"'.encode()
+_CLAIM = "kubernetes.io/serviceaccount/"
+
+
+class SecretClaims(msgspec.Struct, frozen=True):
+    """The claims of a token that is stored in a Secret."""
+
+    sub: str
+    namespace: str = msgspec.field(name=f"{_CLAIM}namespace")
+    secret: str = msgspec.field(name=f"{_CLAIM}secret.name")
+    account: str = msgspec.field(name=f"{_CLAIM}service-account.name")
+    uid: str = msgspec.field(name=f"{_CLAIM}service-account.uid")
+
+    @property
+    def account_key(self) -> Key:
+        """Key of its ServiceAccount."""
+        return Key(ACCOUNTS, self.namespace, self.account)
+
+    @property
+    def secret_key(self) -> Key:
+        """Key of its Secret."""
+        return Key(SECRETS, self.namespace, self.secret)
+
+
+class _Meta(msgspec.Struct):
+    annotations: dict[str, str] | None = None
+
+
+class _Body(msgspec.Struct):
+    type: str = ""
+    data: dict[str, str] | None = None
+
+
+_annotations = json_decoder(_Meta).decode
+_content = json_decoder(_Body).decode
+
+
+def claims(account: Row, secret: str) -> Json:
+    """The claims to sign for the token of `account` in the Secret of that name."""
+    namespace, name = account.key.namespace, account.key.name
+    said = SecretClaims(f"{SERVICE_ACCOUNT}{namespace}:{name}", namespace, secret, name, uid_of(account.meta))
+    return {"iss": LEGACY_ISSUER, **msgspec.to_builtins(said)}
+
+
+def read_claims(payload: Json) -> SecretClaims | None:
+    """The claims of a token of this kind, None for other claims."""
+    try:
+        said = convert(payload, SecretClaims)
+    except msgspec.ValidationError:
+        return None
+    return said if said.sub == f"{SERVICE_ACCOUNT}{said.namespace}:{said.account}" else None
+
+
+def account_of(secret: Row) -> str:
+    """The ServiceAccount that a Secret names, empty for most; the row may be without its body."""
+    return annotations_of(secret).get(ACCOUNT_NAME, "") if _MARK in secret.meta else ""
+
+
+def annotations_of(row: Row) -> dict[str, str]:
+    """Only the annotations."""
+    return _annotations(row.meta).annotations or {}
+
+
+def entries(secret: Row) -> dict[str, str] | None:
+    """The data of a token Secret, in base64; None for a Secret of another type."""
+    content = _content(b"{%b}" % secret.body)
+    return (content.data or {}) if content.type == TOKEN_TYPE else None
+
+
+def holds(secret: Row, token: str) -> bool:
+    """Whether the Secret contains exactly this token."""
+    kept = base64.b64decode((entries(secret) or {}).get(TOKEN, ""))
+    return hmac.compare_digest(kept, token.encode(errors="surrogateescape"))
+
 
 API_VERSION, KIND = "authentication.k8s.io/v1", "TokenRequest"
 _BINDABLE = {"Pod": "pods", "Secret": SECRETS}
@@ -162,7 +240,7 @@ class ServiceAccounts:
                 return False
             if verified.is_kept and is_terminating(row):
                 return False
-            if verified.is_kept and needed.bucket == SECRETS and not secret_tokens.holds(row, token):
+            if verified.is_kept and needed.bucket == SECRETS and not holds(row, token):
                 return False
         return True
 
@@ -170,7 +248,7 @@ class ServiceAccounts:
         """The verified claims of one of our tokens; None for other claims."""
         if _ABOUT in claims:
             return _read_claims(claims)
-        said = secret_tokens.read_claims(claims)
+        said = read_claims(claims)
         if said is None:
             return None
         identity = Identity(said.sub, uid=said.uid, groups=service_account_groups(said.sub))

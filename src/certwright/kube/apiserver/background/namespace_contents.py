@@ -18,10 +18,8 @@ from contextlib import suppress
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
-from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
-from certwright.kube.apiserver.model.namespaces import is_terminating
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
 from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError

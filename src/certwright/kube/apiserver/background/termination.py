@@ -19,11 +19,9 @@ from certwright.kube.apiserver.crds import controllers
 from certwright.kube.apiserver.crds import status as crd_status
 from certwright.kube.apiserver.crds.kind import CLEANUP_FINALIZER
 from certwright.kube.apiserver.model import objects
-from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
-from certwright.kube.apiserver.model.namespaces import is_terminating
-from certwright.kube.apiserver.model.outline import lightly, outline
+from certwright.kube.apiserver.model.objects import lightly, outline
 from certwright.kube.apiserver.verbs.deletes import BACKGROUND, every_row, remove
 from certwright.kube.apiserver.verbs.shaping import is_released
 from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import msgspec
 
 from certwright.kube.api.errors import ApiError, from_response
-from certwright.kube.apiserver.auth import secret_tokens
-from certwright.kube.apiserver.auth.secret_tokens import (
+from certwright.kube.apiserver.auth import service_accounts
+from certwright.kube.apiserver.auth.service_accounts import (
     ACCOUNT_UID,
     ACCOUNTS,
     NAMESPACE,
@@ -29,9 +29,8 @@ from certwright.kube.apiserver.auth.secret_tokens import (
 )
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
 from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME
-from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.backend import Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import is_terminating
 from certwright.kube.apiserver.model.objects import Json, encode_json, uid_of
 from certwright.kube.apiserver.requests.patch import MERGE
 from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError
@@ -97,12 +96,12 @@ class TokenSecrets:
         """Enqueue the Secrets of a deleted account, and an account that may list a deleted Secret."""
         if definition.bucket != SECRETS:
             self._enqueue_secrets(row.key)
-        elif secret_tokens.account_of(row) and secret_tokens.entries(row) is not None:
+        elif service_accounts.account_of(row) and service_accounts.entries(row) is not None:
             self.enqueue(row)
 
     def enqueue(self, row: Row) -> None:
         """Enqueue a Secret, which may be given without its body. Other objects are ignored."""
-        if row.key.bucket == SECRETS and (name := secret_tokens.account_of(row)):
+        if row.key.bucket == SECRETS and (name := service_accounts.account_of(row)):
             account = Key(ACCOUNTS, row.key.namespace, name)
             self._naming.setdefault(account, set()).add(row.key)
             self._waiting.put_nowait(_Named(row.key, account))
@@ -154,8 +153,8 @@ class TokenSecrets:
             if account is not None:
                 await self._drop_reference(named, account)
             return
-        stored = secret_tokens.entries(secret)
-        if stored is None or secret_tokens.account_of(secret) != named.account.name:
+        stored = service_accounts.entries(secret)
+        if stored is None or service_accounts.account_of(secret) != named.account.name:
             self._leave(named)
         elif not is_terminating(secret):
             await self._settle(named, secret, stored, account)
@@ -168,7 +167,7 @@ class TokenSecrets:
 
     async def _settle(self, named: _Named, secret: Row, stored: dict[str, str], account: Row | None) -> None:
         """Add the missing entries to the Secret, or delete it."""
-        uid = secret_tokens.annotations_of(secret).get(ACCOUNT_UID)
+        uid = service_accounts.annotations_of(secret).get(ACCOUNT_UID)
         if account is None or (uid and uid != uid_of(account.meta)):
             await self._send("DELETE", named, secret, {"preconditions": {"uid": uid_of(secret.meta)}})
             return
@@ -186,7 +185,7 @@ class TokenSecrets:
         if not stored.get(NAMESPACE):
             missing[NAMESPACE] = base64.b64encode(secret.key.namespace.encode()).decode()
         if not stored.get(TOKEN):
-            token = self._issuer.sign(secret_tokens.claims(account, secret.key.name))
+            token = self._issuer.sign(service_accounts.claims(account, secret.key.name))
             missing[TOKEN] = base64.b64encode(token.encode()).decode()
         return missing
 

@@ -20,7 +20,7 @@ from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE
-from certwright.kube.apiserver.model.outline import outline
+from certwright.kube.apiserver.model.objects import outline
 from certwright.kube.apiserver.model.routes import Route
 from certwright.kube.store.contract import Changed, Missing, Row
 from certwright.kube.util.decoders import json_decoder

@@ -29,7 +29,7 @@ from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import Conversion, Json, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape
 from certwright.kube.apiserver.representations import tables
-from certwright.kube.apiserver.verbs.watch_lines import failure_line
+from certwright.kube.apiserver.verbs.watch import failure_line
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.store.contract import Damages, Encode, Key, ListOptions, Page, Row, Store, Watch
 from certwright.kube.util import ids

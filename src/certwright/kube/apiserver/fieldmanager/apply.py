@@ -48,7 +48,7 @@ from certwright.kube.apiserver.fieldmanager.versions import (
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
 from certwright.kube.apiserver.model.routes import is_true
-from certwright.kube.apiserver.requests import bodies, options
+from certwright.kube.apiserver.requests import bodies
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_FIRST_APPLY = "before-first-apply"
@@ -75,7 +75,7 @@ Owners = dict[tuple[str, str, str, str], _Owned]
 
 def check_options(call: Call) -> None:
     """Raise `Invalid` for options that an apply does not have, and without a field manager."""
-    options.check(call, applies=True)
+    bodies.check(call, applies=True)
 
 
 class Configuration(NamedTuple):

@@ -17,7 +17,7 @@ from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError, read, union_of
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
-from certwright.kube.apiserver.requests.options import check_manager
+from certwright.kube.apiserver.requests.bodies import check_manager
 from certwright.kube.util.decoders import json_decoder
 
 MAX_UPDATERS: Final = 10

@@ -39,7 +39,7 @@ from certwright.kube.apiserver.fieldmanager.versions import Change, type_in_vers
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json
-from certwright.kube.apiserver.requests.options import check_manager
+from certwright.kube.apiserver.requests.bodies import check_manager
 
 MAX_MANAGER_LENGTH: Final = 128
 

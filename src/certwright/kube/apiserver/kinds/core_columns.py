@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from certwright.kube.apiserver.kinds.events import OLD_NAMES
 from certwright.kube.apiserver.model.definitions import Column, Json
-from certwright.kube.apiserver.representations import ages
+from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.representations.tables import AGE, NAME, name_cell
 
 
@@ -43,15 +43,15 @@ def created_at(obj: Json, _: float) -> Any:
 
 
 def _first_seen(obj: Json, now: float) -> Any:
-    return ages.age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
+    return tables.age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
 
 
 def _last_seen(obj: Json, now: float) -> Any:
     series = obj.get("series")
     if series:
-        return ages.age(series.get("lastObservedTime"), now)
+        return tables.age(series.get("lastObservedTime"), now)
     last = obj.get("lastTimestamp")
-    return ages.age(last, now) if last else _first_seen(obj, now)
+    return tables.age(last, now) if last else _first_seen(obj, now)
 
 
 def _count(obj: Json, _: float) -> Any:

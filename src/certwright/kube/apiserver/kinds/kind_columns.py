@@ -10,7 +10,7 @@ from typing import Any
 
 from certwright.kube.apiserver.kinds.core_columns import created_at
 from certwright.kube.apiserver.model.definitions import Column, Json
-from certwright.kube.apiserver.representations import ages
+from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.representations.tables import AGE, NAME
 
 _NONE = "<none>"
@@ -254,7 +254,7 @@ BINDING = (
 
 def _requested(obj: Json) -> str:
     seconds = _spec(obj).get("expirationSeconds")
-    return ages.human_duration(seconds) if seconds else _NONE
+    return tables.human_duration(seconds) if seconds else _NONE
 
 
 def _condition(obj: Json) -> str:

@@ -1,4 +1,4 @@
-"""Backend of the verbs: store, registry, observers, the parsed request, and common errors."""
+"""Backend of the verbs: store, registry, observers, namespaces, the parsed request, and common errors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
+import msgspec
+
 from certwright.kube.api.errors import (
     AlreadyExists,
     ApiError,
+    Cause,
     Conflict,
     Details,
+    Forbidden,
     MethodNotAllowed,
     NotFound,
     Unavailable,
@@ -22,15 +26,14 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.errors import not_supported as unsupported_value
 from certwright.kube.apiserver.base.features import FeatureGates
-from certwright.kube.apiserver.model.authorization import Authorizer
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import Namespaces
 from certwright.kube.apiserver.model.negotiation import Form
 from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.model.registry import Registry
-from certwright.kube.apiserver.model.routes import Route
+from certwright.kube.apiserver.model.routes import Authorizer, Route
 from certwright.kube.store.contract import DamagedRow, Encode, Event, Key, Row, Shared, Store
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.http_messages import Identity, Request
 from certwright.kube.util.loop_turns import LoopTurns
 from certwright.kube.util.tasks import TaskSet
@@ -325,4 +328,66 @@ def not_supported(definition: ResourceDefinition, verb: str) -> ApiError:
     """The 405 of a verb that the resource does not support."""
     return MethodNotAllowed(
         f'{verb} is not supported on resources of kind "{definition.resource}"', details=details(definition)
+    )
+
+
+NAMESPACES = "namespaces"
+BOOTSTRAP = ("default", "kube-system", "kube-public", "kube-node-lease")
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+"""Namespaces that can never be deleted (admission plug-in NamespaceLifecycle)."""
+
+
+class _Deletion(msgspec.Struct, rename="camel"):
+    deletion_timestamp: str | None = None
+
+
+def is_terminating(row: Row) -> bool:
+    """Whether the object is being deleted."""
+    return b'"deletionTimestamp"' in row.meta and bool(
+        json_decoder(_Deletion).decode(row.meta).deletion_timestamp
+    )
+
+
+class Namespaces:
+    """A cache of the active namespaces, so that a create need not read its namespace every time."""
+
+    observed_buckets = (NAMESPACES,)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._active: set[str] = set()
+
+    async def check_create(self, definition: ResourceDefinition, namespace: str, name: str) -> None:
+        """Raise `NotFound` for a missing namespace, `Forbidden` for a terminating one."""
+        if namespace in self._active:
+            return
+        row = await self._store.latest(Key(NAMESPACES, "", namespace))
+        if row is None:
+            raise NotFound(
+                f'namespaces "{namespace}" not found', details=Details(name=namespace, kind="namespaces")
+            )
+        if is_terminating(row):
+            raise _terminating(definition, namespace, name)
+        self._active.add(namespace)
+
+    def wrote(self, _definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
+        """Forget a terminating namespace."""
+        if is_terminating(row):
+            self._active.discard(row.key.name)
+
+    def removed(self, _definition: ResourceDefinition, row: Row) -> None:
+        """Forget a deleted namespace."""
+        self._active.discard(row.key.name)
+
+
+def _terminating(definition: ResourceDefinition, namespace: str, name: str) -> Forbidden:
+    cause = Cause(
+        reason="NamespaceTerminating",
+        message=f"namespace {namespace} is being terminated",
+        field="metadata.namespace",
+    )
+    return Forbidden(
+        f'{definition.resource} "{name}" is forbidden: unable to create new content in namespace {namespace} '
+        "because it is being terminated",
+        details=Details(name=name, group=definition.group, kind=definition.plural, causes=(cause,)),
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base import object_names
-from certwright.kube.apiserver.model.authorization import Authorizer
+from certwright.kube.apiserver.model.routes import Authorizer
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.store.contract import Row
 from certwright.kube.util.http_messages import Identity

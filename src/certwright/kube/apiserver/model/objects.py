@@ -7,6 +7,7 @@ bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -202,3 +203,31 @@ def uid_of(meta: bytes) -> str:
 def owners_of(meta: bytes) -> tuple[Owner, ...]:
     """Only the owner references."""
     return (_owners(meta).owner_references or ()) if b'"ownerReferences"' in meta else ()
+
+
+_members = json_decoder(dict[str, msgspec.Raw]).decode
+_versions = json_decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+def outline(definition: ResourceDefinition, row: Row) -> Json:
+    """A row as a new object that may be changed, each `openAPIV3Schema` in it a `msgspec.Raw`."""
+    crd = to_object(definition, row._replace(body=b""))
+    return crd | _read(_members(b"{%b}" % row.body), "spec", _spec)
+
+
+def lightly(definition: ResourceDefinition, row: Row) -> Json:
+    """A row as a new object whose schemas are not needed: the outline of a definition."""
+    return (outline if definition.is_crd else to_object)(definition, row)
+
+
+def _read(members: Mapping[str, msgspec.Raw], name: str, read: Callable[[msgspec.Raw], object]) -> Json:
+    """All members decoded, the one with that name by `read`."""
+    return {key: read(raw) if key == name else decode_json(raw) for key, raw in members.items()}
+
+
+def _spec(raw: msgspec.Raw) -> Json:
+    return _read(_members(raw), "versions", _all_versions)
+
+
+def _all_versions(raw: msgspec.Raw) -> list[Json]:
+    return [_read(version, "schema", _members) for version in _versions(raw)]

@@ -1,16 +1,18 @@
-"""Request routing: from method and target to resource and verb.
+"""Request routing: from method and target to resource, verb, and the action to authorize.
 
-Source: Kubernetes documentation, "Kubernetes API Concepts", resource URIs.
+Source: Kubernetes documentation, "Kubernetes API Concepts", resource URIs; API reference, SubjectAccessReview
+v1 authorization.k8s.io.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote
 
 from certwright.kube.api.errors import BadRequest
+from certwright.kube.util.http_messages import Identity
 from certwright.kube.util.memo import remembering
 
 _MAX_PARAMETERS = 100
@@ -126,3 +128,36 @@ def is_watch(target: str) -> bool:
     path, query = split_target(target)
     route = parse_path(path)
     return is_true(query, "watch") or (route is not None and route.watched)
+
+
+class Action(NamedTuple):
+    """What a request wants to do, in the terms of a `SubjectAccessReview`: a resource or a non-resource
+    path."""
+
+    verb: str
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+
+
+class Decision(NamedTuple):
+    """A decision and its reason (worded as RBAC's; may be empty)."""
+
+    allowed: bool
+    reason: str
+
+
+class Authorizer(Protocol):
+    """Decides whether a user may perform an action. Its answers need no I/O."""
+
+    def allows(self, user: Identity, action: Action) -> bool:
+        """Whether `user` may perform it."""
+
+    def explain(self, user: Identity, action: Action) -> Decision:
+        """The decision with its reason."""
+
+    def require(self, user: Identity, action: Action) -> None:
+        """Return when `user` may perform it. Raises `Forbidden`."""

@@ -26,9 +26,9 @@ from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
 from certwright.kube.apiserver.auth.rbac import ALL, Rule
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.base import metadata
-from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.objects import encode_json
+from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.verbs.shaping import check_type
 from certwright.kube.util.decoders import convert

@@ -13,11 +13,10 @@ from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.model import objects, offload
-from certwright.kube.apiserver.model.backend import Backend, Call, already_exists
+from certwright.kube.apiserver.model.backend import Backend, Call, already_exists, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import is_terminating
 from certwright.kube.apiserver.model.objects import Json
-from certwright.kube.apiserver.requests import bodies, forms, options
+from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.apiserver.verbs.shaping import (
     check_type,
@@ -41,7 +40,7 @@ _MAX_PREFIX = 58  # 63 less the five characters of the suffix
 async def create(backend: Backend, call: Call) -> Response:
     """POST to a collection: 201 with the object."""
     bodies.check_media(call)
-    options.check(call)
+    bodies.check(call)
     is_long = offload.is_long(call)
     obj = await offload.run(call, _read, call) if is_long else _read(call)
     row = await _create(backend, call, obj, is_long=is_long)

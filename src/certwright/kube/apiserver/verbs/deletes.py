@@ -28,15 +28,20 @@ from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.base.json_values import mismatch
 from certwright.kube.apiserver.model import objects
-from certwright.kube.apiserver.model.backend import Backend, Call, conflict, details, not_found
+from certwright.kube.apiserver.model.backend import (
+    IMMORTAL,
+    NAMESPACES,
+    Backend,
+    Call,
+    conflict,
+    details,
+    not_found,
+)
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.namespaces import BUCKET as NAMESPACES
-from certwright.kube.apiserver.model.namespaces import IMMORTAL
-from certwright.kube.apiserver.model.objects import Json
-from certwright.kube.apiserver.model.outline import lightly
+from certwright.kube.apiserver.model.objects import Json, lightly
 from certwright.kube.apiserver.model.routes import is_true
 from certwright.kube.apiserver.requests import bodies, forms
-from certwright.kube.apiserver.requests.options import check_dry_run, values_of
+from certwright.kube.apiserver.requests.bodies import check_dry_run, values_of
 from certwright.kube.apiserver.verbs import reads
 from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.apiserver.verbs.updates import WRITE_ATTEMPTS

@@ -16,8 +16,8 @@ from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.negotiation import Shape
 from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.requests import forms
+from certwright.kube.apiserver.requests.selectors import Matcher
 from certwright.kube.apiserver.verbs import paging
-from certwright.kube.apiserver.verbs.matching import Matcher
 from certwright.kube.apiserver.verbs.paging import ListOptions
 from certwright.kube.store.contract import Compacted, DamagedRow, FutureRevision, Key, Page, Row
 from certwright.kube.store.log import size_of_row

@@ -26,20 +26,22 @@ from certwright.kube.api.errors import (
     InternalError,
     invalid,
 )
-from certwright.kube.apiserver.base.json_values import wrong_type
+from certwright.kube.apiserver.base.json_values import encode_sorted, wrong_type
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.fieldmanager import entries, managed
+from certwright.kube.apiserver.fieldmanager.entries import Entry
+from certwright.kube.apiserver.fieldmanager.fields_set import Node, difference
 from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found
 from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape, content_type, unsupported
+from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.representations.tables import DEFAULT_AGE, printer_columns
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.requests.patch import APPLY, JSON_PATCH, MERGE, STRATEGIC
-from certwright.kube.apiserver.verbs import scale_owners
 from certwright.kube.apiserver.verbs import updates as verbs
 from certwright.kube.apiserver.verbs.shaping import check_address, check_type, refuse_body, refuse_patch
 from certwright.kube.util.http_messages import Response
@@ -232,7 +234,7 @@ def _sendable(backend: Backend, call: Call, obj: Json) -> Json:
     if _find(obj, _paths(call)["specReplicasPath"]) is _ABSENT:
         scale["spec"]["replicas"] = _UNSET
     stored = obj["metadata"].get(MANAGED)
-    entries.put(scale["metadata"], scale_owners.of_scale(backend, call, stored))
+    entries.put(scale["metadata"], of_scale(backend, call, stored))
     return scale
 
 
@@ -250,7 +252,7 @@ def _with_scale(backend: Backend, call: Call, inner: Call, new: Json, old: Json,
         if meta.get(name):
             changed["metadata"][name] = meta[name]
     stored = old["metadata"].get(MANAGED)
-    entries.put(changed["metadata"], scale_owners.of_parent(backend, call, stored, meta.get(MANAGED)))
+    entries.put(changed["metadata"], of_parent(backend, call, stored, meta.get(MANAGED)))
     return changed
 
 
@@ -293,3 +295,70 @@ def _answer(backend: Backend, call: Call, scale: Json) -> Response:
     elif form.shape is Shape.PARTIAL:
         body = objects.splice(forms.partial_prefix(form), objects.encode_json(scale["metadata"]), b"")
     return Response(200, forms.headers(call), body)
+
+
+_IN_SCALE: Node = {"f:spec": {"f:replicas": {}}}
+_SCALE_VERSION = "autoscaling/v1"
+
+
+def of_scale(backend: Backend, call: Call, stored: msgspec.Raw | None) -> msgspec.Raw | None:
+    """The managers of the number, as managed fields of the Scale."""
+    managers = []
+    for entry in entries.read_entries(stored) if stored else ():
+        where = _path(backend, call, entry.api_version)
+        if where and _has(decode_json(entry.fields_v1), where):
+            moved = msgspec.structs.replace(entry, api_version=_SCALE_VERSION)
+            managers.append(entries.with_fields(moved, encode_sorted(_IN_SCALE)))
+    return entries.write_entries(managers)
+
+
+def of_parent(
+    backend: Backend, call: Call, stored: msgspec.Raw | None, of_written: Any
+) -> msgspec.Raw | None:
+    """The object's managed fields after its Scale was written; `of_written` are those of the Scale."""
+    # An updater's key contains the version, so that only appliers are found again, as in Kubernetes.
+    left = {entry.key: entry for entry in (entries.read_entries(of_written) if of_written else ())}
+    managers: list[Entry] = []
+    for entry in entries.read_entries(stored) if stored else ():
+        where = _path(backend, call, entry.api_version)
+        if where is None:
+            continue
+        fields = decode_json(entry.fields_v1)
+        if not where or not _has(fields, where) or left.pop(entry.key, None) is not None:
+            managers.append(entry)
+        elif rest := difference(fields, _node(where)):
+            # Another manager has set the number since.
+            managers.append(entries.with_fields(entry, encode_sorted(rest)))
+    own = _path(backend, call, call.definition.api_version) or []
+    for entry in left.values():
+        if _has(decode_json(entry.fields_v1), ["f:spec", "f:replicas"]):
+            # Without a time, as in Kubernetes, which looks for it where there is none.
+            moved = msgspec.structs.replace(entry, api_version=call.definition.api_version, time=None)
+            managers.append(entries.with_fields(moved, encode_sorted(_node(own))))
+    return entries.write_entries(managers)
+
+
+def _path(backend: Backend, call: Call, api_version: str) -> list[str] | None:
+    """The path of the number in that version: empty where it has no Scale, None where it is not served."""
+    group, _, version = api_version.rpartition("/")
+    definition = backend.registry.find(group, version, call.definition.plural)
+    if definition is None or definition.bucket != call.definition.bucket:
+        return None
+    part = definition.subresource("scale")
+    path = part.scale["specReplicasPath"] if part is not None else ""
+    return [f"f:{key}" for key in path.removeprefix(".").split(".")] if path else []
+
+
+def _has(fields: Any, steps: list[str]) -> bool:
+    for step in steps:
+        if type(fields) is not dict or step not in fields:
+            return False
+        fields = fields[step]
+    return True
+
+
+def _node(steps: list[str]) -> Node:
+    node: Node = {}
+    for step in reversed(steps):
+        node = {step: node}
+    return node

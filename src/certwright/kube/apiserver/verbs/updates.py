@@ -19,11 +19,11 @@ from certwright.kube.apiserver.base.json_values import same, wrong_type
 from certwright.kube.apiserver.fieldmanager import apply, managed
 from certwright.kube.apiserver.fieldmanager.entries import keep_times
 from certwright.kube.apiserver.model import objects, offload
-from certwright.kube.apiserver.model.authorization import Action
 from certwright.kube.apiserver.model.backend import Backend, Call, conflict, not_found
 from certwright.kube.apiserver.model.negotiation import content_type, unsupported
 from certwright.kube.apiserver.model.objects import Json
-from certwright.kube.apiserver.requests import bodies, forms, options
+from certwright.kube.apiserver.model.routes import Action
+from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.requests.patch import (
     APPLY,
     JSON_PATCH,
@@ -34,6 +34,7 @@ from certwright.kube.apiserver.requests.patch import (
     PatchMalformed,
     json_patch,
     merge_patch,
+    strategic_merge,
 )
 from certwright.kube.apiserver.verbs.creates import create_object, unstored
 from certwright.kube.apiserver.verbs.shaping import (
@@ -50,7 +51,6 @@ from certwright.kube.apiserver.verbs.shaping import (
     refuse_patched,
     shape_update,
 )
-from certwright.kube.apiserver.verbs.strategic import strategic_merge
 from certwright.kube.store.contract import Changed, Encode, Missing, Row
 from certwright.kube.util.http_messages import Response
 
@@ -86,7 +86,7 @@ class Wish(msgspec.Struct, frozen=True):
 
 async def update(backend: Backend, call: Call) -> Response:
     """PUT of an object or of its status: 200 with the object."""
-    options.check(call)
+    bodies.check(call)
     sent = await offload.run(call, _sent_object, call) if offload.is_long(call) else _sent_object(call)
     pinned = bool(sent["metadata"].get("resourceVersion"))
     # Each attempt shapes a separate object, so the body is read again for every attempt but the first.
@@ -128,7 +128,7 @@ def patch_wish(backend: Backend, call: Call) -> Wish:
     media, definition = check_media(call), call.definition
     if media == APPLY:
         return _apply_wish(backend, call)
-    options.check(call)
+    bodies.check(call)
     if media == JSON_PATCH:
         return _json_patch_wish(call)
     document, strict = _read_patch(call, strategic=media == STRATEGIC)

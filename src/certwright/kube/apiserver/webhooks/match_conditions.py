@@ -18,9 +18,9 @@ from certwright.kube.apiserver.cel import authz, environment
 from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.model import offload
-from certwright.kube.apiserver.model.authorization import Action, Authorizer
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.model.routes import Action, Authorizer
 from certwright.kube.apiserver.webhooks.config import Hook
 from certwright.kube.util.http_messages import Identity
 
