@@ -15,7 +15,7 @@ from bench.rig import cpu_s, daemon
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer import CAIssuer, Issuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from support.world import World, make_world
 

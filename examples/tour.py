@@ -20,7 +20,7 @@ from certwright.kube.client import kubeconfig
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_chain
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES
 
 NAME, NAMESPACE = "tour", "default"

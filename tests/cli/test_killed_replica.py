@@ -16,7 +16,7 @@ from certwright.controllers.acme.routes.objects import ENDPOINT_SLICES, SERVICE_
 from certwright.kube.api.core_kinds import NAMESPACES
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES, ORDERS
 from cli.calls import AT_WORK, Process
 from cli.proxied import all_ready, create, create_host, create_issuer, server_of, until

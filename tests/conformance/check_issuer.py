@@ -31,8 +31,8 @@ from certwright.pki import chain
 from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate, public_key_der
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import PRIVATE_KEY_SECRET_NAME
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 
 KEY_SECRET = "next-key"

@@ -21,7 +21,7 @@ from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATE_SIGNING_REQUESTS,

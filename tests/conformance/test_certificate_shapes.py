@@ -22,7 +22,7 @@ from certwright.resources.certificate import (
     X509Subject,
 )
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from conformance import openssl
 from conformance.suites import SUITES, Suite, open_suite, validate

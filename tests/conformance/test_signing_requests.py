@@ -21,8 +21,8 @@ from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, encode_private_key, generate, public_key_der
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.signing_request import (
+from certwright.resources.references import IssuerReference
+from certwright.resources.request import (
     PRIVATE_KEY_SECRET,
     REQUEST_DURATION,
     REQUEST_IS_CA,

@@ -9,7 +9,7 @@ from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from support.world import World

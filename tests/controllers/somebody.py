@@ -14,8 +14,8 @@ from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.util.http_messages import Request, Response
 from certwright.resources import causes
 from certwright.resources.causes import Why
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import NOT_BEFORE
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS
 from controllers.things import let_approve_things, serve_things

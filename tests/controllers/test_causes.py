@@ -9,8 +9,8 @@ import pytest
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.resources import causes
 from certwright.resources.causes import Cause, Why
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import NOT_BEFORE
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import (
     CertificateRequest,
     CertificateRequestSpec,

@@ -14,11 +14,10 @@ from certwright.issuers.csr_plan import csr_plan
 from certwright.pki import keys, match, mldsa, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.pki.errors import PkiError
+from certwright.resources import certificate
 from certwright.resources import certificate as api
-from certwright.resources import key_algorithms
-from certwright.resources.certificate import CertificateSpec, PrivateKeySpec
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.keystores import JKSKeystore, Keystores
+from certwright.resources.certificate import CertificateSpec, JKSKeystore, Keystores, PrivateKeySpec
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequestSpec
 from controllers.scene import make_certificate
 
@@ -56,20 +55,20 @@ def test_every_field_of_a_csr_plan_comes_from_the_spec() -> None:
     assert {renamed.get(name, name) for name in IN_THE_CSR} == set(CsrPlan.__struct_fields__)
 
 
-@pytest.mark.parametrize("algorithm", key_algorithms.KEY_ALGORITHMS)
+@pytest.mark.parametrize("algorithm", certificate.KEY_ALGORITHMS)
 def test_every_key_algorithm_has_a_plan(algorithm: str) -> None:
     spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
     plan = desired.key_plan(spec)
-    if algorithm in key_algorithms.ML_DSA_ALIASES:
+    if algorithm in certificate.ML_DSA_ALIASES:
         assert str(plan) == f"ML-DSA-{algorithm.removeprefix('MLDSA')}"
     else:
         assert plan.algorithm == algorithm
 
 
 def test_what_both_sides_know_of_ml_dsa_is_the_same() -> None:
-    assert set(key_algorithms.ML_DSA_SIZES) == set(mldsa.PARAMETER_SETS)
+    assert set(certificate.ML_DSA_SIZES) == set(mldsa.PARAMETER_SETS)
     assert {name for name in api.KEY_USAGES if not _may_sign_with_ml_dsa(name)} == set(
-        key_algorithms.ENCRYPTION_USAGES
+        certificate.ENCRYPTION_USAGES
     )
 
 
@@ -86,7 +85,7 @@ def test_every_usage_is_known_to_both_sides() -> None:
 
 
 def test_every_signature_algorithm_goes_with_its_key() -> None:
-    for name, algorithm in key_algorithms.SIGNATURE_ALGORITHMS.items():
+    for name, algorithm in certificate.SIGNATURE_ALGORITHMS.items():
         spec = make_certificate("web", "ca", private_key=PrivateKeySpec(algorithm=algorithm)).spec
         keys.request_hash(keys.generate(desired.key_plan(spec)), name)
 

@@ -8,7 +8,7 @@ import pytest
 
 from certwright.controllers.retry import circuits
 from certwright.kube.api import conditions
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.scene import make_certificate
 from controllers.things import mark

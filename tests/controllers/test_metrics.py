@@ -16,7 +16,7 @@ from certwright.controllers.replicas.replica import ReplicaMetrics
 from certwright.kit.exposition import labels
 from certwright.kube.client import compressed
 from certwright.kube.util.http_messages import Request
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_certificate, make_issuer
 from support.world import ADMIN, START, World

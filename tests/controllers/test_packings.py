@@ -16,7 +16,7 @@ from certwright.kube.api.core import ManagedFields, Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources import names
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import (
     CertificateRequest,
     CertificateRequestSpec,

@@ -24,11 +24,10 @@ from certwright.pki.keys import (
     plan_of,
     public_key_der,
 )
-from certwright.resources.certificate import Certificate, PrivateKeySpec
+from certwright.resources.certificate import Certificate, JKSKeystore, Keystores, PrivateKeySpec
 from certwright.resources.issuer import Issuer
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.keystores import JKSKeystore, Keystores
 from certwright.resources.operator_policy import OperatorPolicy
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_issuer

@@ -23,8 +23,7 @@ from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
 from certwright.resources.issuer import CAIssuer, IssuerSpec, VaultAuth, VaultIssuer
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import IssuerReference, SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer

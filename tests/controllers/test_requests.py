@@ -19,7 +19,7 @@ from certwright.pki.keys import encode_private_key, load_private_key
 from certwright.pki.signing import sign
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import CAIssuer, IssuerSpec
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import SELF_SIGNED, Scene, make_certificate, make_issuer

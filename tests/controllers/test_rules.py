@@ -19,7 +19,7 @@ from certwright.pki import keys
 from certwright.pki.csr import build_csr
 from certwright.pki.signing import self_sign
 from certwright.resources.certificate import Certificate, CertificateStatus, PrivateKeySpec, Renewal
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from controllers.scene import make_certificate
 from support.world import START

@@ -16,8 +16,8 @@ from certwright.kube.client.metadata_informer import SelectiveInformer
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources import names
+from certwright.resources.certificate import Keystores, PKCS12Keystore
 from certwright.resources.issuer import CAIssuer, IssuerSpec
-from certwright.resources.keystores import Keystores, PKCS12Keystore
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import make_ca_issuer, make_certificate, make_cluster_issuer, make_issuer

@@ -13,8 +13,14 @@ from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources.certificate import AdditionalOutputFormat, PrivateKeySpec, SecretTemplate
-from certwright.resources.keystores import JKSKeystore, Keystores, PKCS12Keystore
+from certwright.resources.certificate import (
+    AdditionalOutputFormat,
+    JKSKeystore,
+    Keystores,
+    PKCS12Keystore,
+    PrivateKeySpec,
+    SecretTemplate,
+)
 from certwright.resources.names import SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES

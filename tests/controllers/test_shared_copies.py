@@ -18,7 +18,7 @@ from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Inline
 from certwright.resources import names
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
 from controllers.things import mark

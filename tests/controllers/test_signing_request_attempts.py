@@ -13,7 +13,7 @@ from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.breaker import read_breaker
 from certwright.resources.certificate import Certificate
-from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS
 from controllers.fake_vault import SIGN, VaultWorld, vault_world
 from controllers.scene import make_certificate

@@ -23,7 +23,7 @@ from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, PrivateKey, encode_private_key, generate
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
 from certwright.resources.operator_policy import OperatorPolicy
-from certwright.resources.signing_request import (
+from certwright.resources.request import (
     CertificateSigningRequest,
     CertificateSigningRequestSpec,
     Signer,

@@ -17,8 +17,13 @@ from certwright.kube.api.kinds import controller_reference
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import jks
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.resources.certificate import AdditionalOutputFormat, SecretTemplate
-from certwright.resources.keystores import JKSKeystore, Keystores, PKCS12Keystore
+from certwright.resources.certificate import (
+    AdditionalOutputFormat,
+    JKSKeystore,
+    Keystores,
+    PKCS12Keystore,
+    SecretTemplate,
+)
 from certwright.resources.names import FAO_LABEL, SECRET_FIELD_MANAGER
 from certwright.resources.references import SecretKeySelector
 from certwright.resources.table import CERTIFICATES

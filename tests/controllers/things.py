@@ -9,7 +9,7 @@ import msgspec
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.kube.util.http_messages import Request
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.scene import make_certificate
 from support.world import ADMIN, World

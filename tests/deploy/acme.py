@@ -12,8 +12,8 @@ from certwright.controllers.acme.routes import objects
 from certwright.kube.api import codec
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import ObjectMeta
-from certwright.resources.challenge import Challenge, ChallengeSpec
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.acme import Challenge, ChallengeSpec
+from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ISSUERS
 from controllers.scene import make_certificate

@@ -24,12 +24,12 @@ from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources import names
+from certwright.resources.acme import Challenge, ChallengeSpec
 from certwright.resources.certificate import PrivateKeySpec
-from certwright.resources.challenge import Challenge, ChallengeSpec
 from certwright.resources.issuer import CAIssuer, IssuerSpec, SelfSignedIssuer
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set import IssuerSetSpec
-from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.references import IssuerReference
+from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.solver import Solver
 from certwright.resources.table import (
     CERTIFICATE_SIGNING_REQUESTS,

@@ -16,12 +16,11 @@ from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.executor import Inline
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
+from certwright.resources.acme import Order, OrderSpec, OrderStatus
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer, IssuerSpec
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.names import ACME_PROBLEM
-from certwright.resources.order import Order, OrderSpec, OrderStatus
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import IssuerReference, SecretKeySelector
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from issuers.conftest import view
 from support.world import START

@@ -16,7 +16,7 @@ from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.api.micro_time import format_micro_time
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, OUR_KINDS
 
 EVERY_KIND: tuple[AnyKind, ...] = OUR_KINDS + CORE_KINDS

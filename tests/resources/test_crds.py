@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from certwright.kube.api.kinds import AnyKind
+from certwright.resources.certificate import KEY_ALGORITHMS
 from certwright.resources.crds import custom_resource_definitions, object_schema
-from certwright.resources.key_algorithms import KEY_ALGORITHMS
 from certwright.resources.pod import QUANTITY_PATTERN
 from certwright.resources.table import CERTIFICATES, OUR_KINDS
 

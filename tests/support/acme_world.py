@@ -31,8 +31,8 @@ from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.executor import Threads
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
+from certwright.resources.acme import Challenge
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.crds import custom_resource_definitions
 from certwright.resources.table import CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS
 from support.pebble import Pebble

@@ -6,7 +6,7 @@ from certwright.kube.api.errors import ApiError, Invalid, NotAcceptable, NotFoun
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.rest import Client
 from certwright.resources.certificate import Certificate, CertificateSpec
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES
 
 _NAME = "certwright-check"

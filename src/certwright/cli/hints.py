@@ -14,7 +14,7 @@ import msgspec
 
 from certwright.cli import lazy
 from certwright.kube.api.errors import ApiError, Invalid, NotFound, TooLarge
-from certwright.resources.key_algorithms import KEY_ALGORITHMS
+from certwright.resources.certificate import KEY_ALGORITHMS
 
 _UNKNOWN = re.compile(r'unknown field "((?:[^"\\]|\\.)*)"')
 _DUPLICATE = re.compile(r'duplicate field "((?:[^"\\]|\\.)*)"')

@@ -16,7 +16,7 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
 
 Add = Callable[[ObjectKey], None]

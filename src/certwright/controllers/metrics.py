@@ -24,9 +24,9 @@ from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.kube.runtime.controller import Controller
 from certwright.resources import causes, reasons
+from certwright.resources.acme import Challenge
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.delivery import Delivery
 from certwright.resources.issuer import ClusterIssuer, Issuer
 

@@ -17,9 +17,8 @@ from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.retry.applicants import key_of
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.queue import STAGE
-from certwright.resources.challenge import Challenge
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import Order
+from certwright.resources.acme import Challenge, Order
+from certwright.resources.references import IssuerReference
 
 _AN_HOUR_S: Final = 3600.0
 # No urgency is as much as a stage, which would take 2**64 hours.

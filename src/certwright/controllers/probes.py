@@ -10,7 +10,7 @@ from certwright.controllers.issuers import SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers.table import PROBED, kind_of
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.issuer_ref import reference_to
+from certwright.resources.references import reference_to
 
 
 class Probes:

@@ -32,10 +32,10 @@ from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.sans import canonical_dns_name
 from certwright.resources import reasons
+from certwright.resources.acme import Order, OrderSpec
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.names import ACME_PROBLEM, REPLACES
-from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 
 _OLD_SERVERS = ("acme-v01.api.letsencrypt.org", "acme-staging.api.letsencrypt.org")

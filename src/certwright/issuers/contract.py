@@ -17,9 +17,9 @@ import msgspec
 
 from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls
 from certwright.kube.util.executor import Executor
+from certwright.resources.acme import Order, OrderSpec
 from certwright.resources.causes import Cause
 from certwright.resources.issuer import IssuerACMEStatus, IssuerSpec
-from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 
 if TYPE_CHECKING:

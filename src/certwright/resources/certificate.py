@@ -2,7 +2,8 @@
 
 Rules over these fields are in `certificate_rules.py`.
 
-Source: cert-manager `pkg/apis/certmanager/v1/types_certificate.go`; field texts are ours.
+Source: cert-manager `pkg/apis/certmanager/v1/types_certificate.go`; field texts are ours. FIPS 204 and
+RFC 9881 for ML-DSA, which cert-manager does not have.
 """
 
 from __future__ import annotations
@@ -16,9 +17,37 @@ from msgspec import field
 from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import Condition, ObjectMeta, Struct
 from certwright.kube.util.durations import parse_duration
-from certwright.resources import key_algorithms
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.keystores import Keystores
+from certwright.resources.references import IssuerReference, SecretKeySelector
+
+ML_DSA: Final = "ML-DSA"
+ML_DSA_SIZES: Final = (44, 65, 87)
+"""The parameter sets of FIPS 204."""
+ML_DSA_ALIASES: Final[Mapping[str, int]] = {f"MLDSA{size}": size for size in ML_DSA_SIZES}
+"""Algorithm names that include the parameter set."""
+
+KEY_ALGORITHMS: Final = ("RSA", "ECDSA", "Ed25519", ML_DSA, *ML_DSA_ALIASES)
+KEY_ENCODINGS: Final = ("PKCS1", "PKCS8")
+DEFAULT_KEY_SIZES: Final[Mapping[str, int]] = {"RSA": 2048, "ECDSA": 256, ML_DSA: 65}
+"""In bits; of ML-DSA, the parameter set."""
+SIGNATURE_ALGORITHMS: Final[Mapping[str, str]] = {
+    "SHA256WithRSA": "RSA",
+    "SHA384WithRSA": "RSA",
+    "SHA512WithRSA": "RSA",
+    "ECDSAWithSHA256": "ECDSA",
+    "ECDSAWithSHA384": "ECDSA",
+    "ECDSAWithSHA512": "ECDSA",
+    "PureEd25519": "Ed25519",
+    **{f"Pure{alias}": alias for alias in ML_DSA_ALIASES},
+}
+"""Each signature algorithm, and its key algorithm; of ML-DSA, with the parameter set."""
+ENCRYPTION_USAGES: Final = (
+    "key encipherment",
+    "data encipherment",
+    "key agreement",
+    "encipher only",
+    "decipher only",
+)
+"""Key usages that an ML-DSA key cannot have (RFC 9881 §5)."""
 
 DEFAULT_DURATION: Final = timedelta(days=90)
 MINIMUM_DURATION: Final = timedelta(hours=1)
@@ -52,6 +81,7 @@ KEY_USAGES: Final = (
 
 ROTATION_POLICIES: Final = ("Never", "Always")
 OUTPUT_FORMATS: Final = ("DER", "CombinedPEM")
+PKCS12_PROFILES: Final = ("LegacyRC2", "LegacyDES", "Modern2023", "Modern2026")
 RENEWAL_POLICIES: Final = ("RenewBefore", "Disabled")
 # Written with [0-9] and non-capturing-free groups only: RE2 and every JSON Schema engine read it alike.
 WINDOW_DURATION_PATTERN: Final = r"^([0-9]+(\.[0-9]+)?(s|m|h))+$"
@@ -104,7 +134,7 @@ class PrivateKeySpec(Struct, frozen=True, kw_only=True):
         str,
         doc(
             "PEM form of the key: PKCS1 (the default) or PKCS8. Ed25519 and ML-DSA keys are always PKCS8.",
-            enum=key_algorithms.KEY_ENCODINGS,
+            enum=KEY_ENCODINGS,
         ),
     ] = ""
     algorithm: Annotated[
@@ -112,7 +142,7 @@ class PrivateKeySpec(Struct, frozen=True, kw_only=True):
         doc(
             "Algorithm of the key: RSA (the default), ECDSA or Ed25519; ML-DSA (post-quantum, FIPS 204) with "
             "the feature gate PostQuantum. MLDSA44, MLDSA65 and MLDSA87 are ML-DSA with that size.",
-            enum=key_algorithms.KEY_ALGORITHMS,
+            enum=KEY_ALGORITHMS,
         ),
     ] = ""
     size: Annotated[
@@ -126,21 +156,21 @@ class PrivateKeySpec(Struct, frozen=True, kw_only=True):
     @property
     def is_ml_dsa(self) -> bool:
         """Whether it is a key of ML-DSA."""
-        return self.algorithm_or_default == key_algorithms.ML_DSA
+        return self.algorithm_or_default == ML_DSA
 
     @property
     def algorithm_or_default(self) -> str:
         """The algorithm, `RSA` by default; `ML-DSA` for its aliases."""
-        if self.algorithm in key_algorithms.ML_DSA_ALIASES:
-            return key_algorithms.ML_DSA
+        if self.algorithm in ML_DSA_ALIASES:
+            return ML_DSA
         return self.algorithm or "RSA"
 
     @property
     def size_or_default(self) -> int:
         """The size in bits, or the parameter set of ML-DSA: by default 2048 for RSA, 256 for ECDSA and 65 for
         ML-DSA; 0 for Ed25519."""
-        default = key_algorithms.DEFAULT_KEY_SIZES.get(self.algorithm_or_default, 0)
-        default = key_algorithms.ML_DSA_ALIASES.get(self.algorithm, default)
+        default = DEFAULT_KEY_SIZES.get(self.algorithm_or_default, 0)
+        default = ML_DSA_ALIASES.get(self.algorithm, default)
         return (self.size or default) if default else 0
 
     @property
@@ -221,6 +251,56 @@ class Renewal(Struct, frozen=True, kw_only=True):
         return self.policy == "Disabled"
 
 
+class JKSKeystore(Struct, frozen=True, kw_only=True):
+    """A Java keystore beside the PEM files."""
+
+    create: Annotated[bool, doc("Whether keystore.jks (and truststore.jks, if the CA is known) is written.")]
+    alias: Annotated[str | None, doc("Alias of the key's entry; `certificate` when it is left out.")] = None
+    password_secret_ref: Annotated[
+        SecretKeySelector | None, doc("Where the keystore's password is found; or give it in `password`.")
+    ] = None
+    password: Annotated[
+        str | None, doc("The keystore's password in plain text; better is `passwordSecretRef`.")
+    ] = None
+
+    @property
+    def alias_or_default(self) -> str:
+        """The alias, `certificate` by default."""
+        return self.alias or "certificate"
+
+
+class PKCS12Keystore(Struct, frozen=True, kw_only=True):
+    """A PKCS#12 keystore beside the PEM files."""
+
+    create: Annotated[bool, doc("Whether keystore.p12 (and truststore.p12, if the CA is known) is written.")]
+    profile: Annotated[
+        str,
+        doc(
+            "Encryption of the keystore: LegacyRC2 (the default, readable by old programs), LegacyDES, or "
+            "the secure Modern2023 and Modern2026.",
+            enum=PKCS12_PROFILES,
+        ),
+    ] = ""
+    password_secret_ref: Annotated[
+        SecretKeySelector | None, doc("Where the keystore's password is found; or give it in `password`.")
+    ] = None
+    password: Annotated[
+        str | None, doc("The keystore's password in plain text; better is `passwordSecretRef`.")
+    ] = None
+
+    @property
+    def profile_or_default(self) -> str:
+        """The profile, `LegacyRC2` by default."""
+        return self.profile or "LegacyRC2"
+
+
+class Keystores(Struct, frozen=True, kw_only=True):
+    """Further forms of key and certificate for programs that do not read PEM."""
+
+    jks: Annotated[JKSKeystore | None, doc("Java keystore.")] = None
+    pkcs12: Annotated[PKCS12Keystore | None, doc("PKCS#12 keystore.")] = None
+
+
 class CertificateSpec(Struct, frozen=True, kw_only=True):
     """What the certificate shall be."""
 
@@ -291,7 +371,7 @@ class CertificateSpec(Struct, frozen=True, kw_only=True):
         doc(
             "Algorithm that the request, and a self-signed certificate, is signed with; fits the key by "
             "itself when it is left out.",
-            enum=tuple(key_algorithms.SIGNATURE_ALGORITHMS),
+            enum=tuple(SIGNATURE_ALGORITHMS),
         ),
     ] = ""
     encode_usages_in_request: Annotated[

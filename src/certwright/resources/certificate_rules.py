@@ -29,16 +29,18 @@ from certwright.resources.certificate import (
     MINIMUM_DURATION,
     MINIMUM_RENEW_BEFORE,
     OUTPUT_FORMATS,
+    PKCS12_PROFILES,
     RENEWAL_POLICIES,
     Certificate,
     CertificateSpec,
+    JKSKeystore,
     NameConstraintItem,
+    PKCS12Keystore,
     Renewal,
     RenewalWindow,
     SecretTemplate,
     X509Subject,
 )
-from certwright.resources.keystores import PKCS12_PROFILES, JKSKeystore, PKCS12Keystore
 from certwright.resources.names import ALLOW_DIRECT_INJECTION, GROUP
 from certwright.resources.references import given
 

@@ -16,9 +16,8 @@ from certwright.kube.api.errors import FieldError, invalid, not_supported, requi
 from certwright.kube.api.naming import check_name
 from certwright.kube.util.addresses import is_ip_address
 from certwright.kube.util.durations import format_duration, parse_duration
-from certwright.resources.issuer_ref import SET_KINDS, IssuerReference
 from certwright.resources.names import GROUP, SETS_GROUP
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import SET_KINDS, IssuerReference, SecretKeySelector
 
 _LONGEST_NAME: Final = 253
 """Of an object or an API group (RFC 1123 subdomain)."""

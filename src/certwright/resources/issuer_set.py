@@ -1,16 +1,22 @@
-"""IssuerSet and ClusterIssuerSet: issuers in order of preference; the first that can sign a request does.
+"""IssuerSet and ClusterIssuerSet: issuers in order of preference, and the annotation that records the member
+that a request is sent to.
 
-Rules over these fields are in `issuer_set_rules.py`.
+The owner of a request may write that annotation: a member counts only while the set has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final
 
+import msgspec
+
 from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import Condition, ObjectMeta, Struct
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.kube.util.decoders import json_decoder
+from certwright.resources.names import GROUP, ISSUER_SET_MEMBER
+from certwright.resources.references import IssuerReference
 
 MOST_MEMBERS: Final = 16
 """Members of a set, at most: each is checked for each request."""
@@ -45,7 +51,7 @@ class IssuerSetStatus(Struct, frozen=True, kw_only=True):
 
 
 class IssuerSet(Struct, frozen=True, kw_only=True):
-    """Issuers of which the first that can sign a request of its namespace does."""
+    """An ordered list of issuers. Each request of the namespace goes to the first member that can sign it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[IssuerSetSpec, doc("The members of the set.")]
@@ -55,10 +61,25 @@ class IssuerSet(Struct, frozen=True, kw_only=True):
 
 
 class ClusterIssuerSet(Struct, frozen=True, kw_only=True):
-    """ClusterIssuers of which the first that can sign a request does, for all namespaces."""
+    """An ordered list of ClusterIssuers. Each request goes to the first member that can sign it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[IssuerSetSpec, doc("The members of the set.")]
     status: Annotated[IssuerSetStatus, doc("Which member signs now; written by the controllers.")] = (
         IssuerSetStatus()
     )
+
+
+def read_member(annotations: Mapping[str, str]) -> IssuerReference | None:
+    """The member that the annotations name; None without one, or for anything else."""
+    text = annotations.get(ISSUER_SET_MEMBER, "")
+    try:
+        return json_decoder(IssuerReference).decode(text) if text else None
+    except msgspec.DecodeError:
+        return None
+
+
+def write_member(member: IssuerReference) -> dict[str, str]:
+    """The annotation for that member, with its defaults filled in."""
+    value = {"name": member.name, "kind": member.kind_or_default, "group": GROUP}
+    return {ISSUER_SET_MEMBER: msgspec.json.encode(value).decode()}

@@ -10,9 +10,9 @@ from typing import Final
 from certwright.kube.api.errors import FieldError, forbidden, invalid, required
 from certwright.resources import checks
 from certwright.resources.crd_rules import CLUSTER_ONLY, EITHER_KIND, NO_SETS, OURS_ONLY
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set import MOST_MEMBERS, IssuerSetSpec
 from certwright.resources.names import SETS_GROUP
+from certwright.resources.references import IssuerReference
 
 ONCE: Final = "each member is named once"
 

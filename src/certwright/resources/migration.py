@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from datetime import datetime
 
+from certwright.resources.acme import Order
 from certwright.resources.names import ACME_ATTEMPTS, NOT_BEFORE
-from certwright.resources.order import Order
 from certwright.resources.retry import FAILED, RetryRecord, parse_moment
 
 _MOMENT = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"

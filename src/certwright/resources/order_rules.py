@@ -6,8 +6,7 @@ Source: cert-manager `internal/apis/acme/validation/{order,challenge}.go`.
 from __future__ import annotations
 
 from certwright.kube.api.errors import FieldError, forbidden
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import ACMEAuthorization, Order
+from certwright.resources.acme import ACMEAuthorization, Challenge, Order
 
 _ONCE_SET = "field is immutable once set"
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported
 from certwright.resources import checks
-from certwright.resources.certificate import ROTATION_POLICIES, CertificateSpec, PrivateKeySpec
-from certwright.resources.key_algorithms import (
+from certwright.resources.certificate import (
     ENCRYPTION_USAGES,
     KEY_ALGORITHMS,
     KEY_ENCODINGS,
     ML_DSA_ALIASES,
     ML_DSA_SIZES,
+    ROTATION_POLICIES,
     SIGNATURE_ALGORITHMS,
+    CertificateSpec,
+    PrivateKeySpec,
 )
 
 

@@ -1,15 +1,16 @@
-"""CertificateRequest: one signing request to one issuer, and the issuer's answer.
+"""CertificateRequest, one signing request to one issuer, and the issuer's answer; and
+CertificateSigningRequest, Kubernetes' own request kind, as far as a signer needs it.
 
-Rules over these fields are in `request_rules.py`.
-
-Source: cert-manager `pkg/apis/certmanager/v1/types_certificaterequest.go`; field texts are ours.
+Source: cert-manager `pkg/apis/certmanager/v1/types_certificaterequest.go`; for the second kind the Kubernetes
+API reference, and for its annotations cert-manager's `pkg/apis/experimental/v1alpha1/types.go`. Field texts
+are ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Final, NamedTuple
 
 from msgspec import field
 
@@ -17,7 +18,14 @@ from certwright.kube.api.docs import doc
 from certwright.kube.api.meta import Condition, ObjectMeta, Struct
 from certwright.kube.util.durations import parse_duration
 from certwright.resources.certificate import DEFAULT_DURATION, KEY_USAGES
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.names import (
+    GROUP,
+    PRIVATE_KEY_SECRET_NAME,
+    VENAFI_CUSTOM_FIELDS,
+    VENAFI_PICKUP_ID,
+)
+from certwright.resources.reasons import DENIED, FAILED
+from certwright.resources.references import IssuerReference
 
 
 class CertificateRequestSpec(Struct, frozen=True, kw_only=True):
@@ -77,3 +85,95 @@ class CertificateRequest(Struct, frozen=True, kw_only=True):
     status: Annotated[CertificateRequestStatus, doc("The answer; written by approver and issuer.")] = (
         CertificateRequestStatus()
     )
+
+
+REQUEST_DURATION: Final = "experimental.cert-manager.io/request-duration"
+"""On a CertificateSigningRequest: the duration of the certificate, e.g. `2160h`."""
+REQUEST_IS_CA: Final = "experimental.cert-manager.io/request-is-ca"
+"""On a CertificateSigningRequest: `true` requests a CA certificate."""
+PRIVATE_KEY_SECRET: Final = "experimental.cert-manager.io/private-key-secret-name"  # noqa: S105 - a name
+"""On a CertificateSigningRequest: the Secret with its key, which a `selfSigned` issuer signs with."""
+CUSTOM_FIELDS: Final = "venafi.experimental.cert-manager.io/custom-fields"
+"""On a CertificateSigningRequest: as `venafi.cert-manager.io/custom-fields`."""
+PICKUP_ID: Final = "venafi.experimental.cert-manager.io/pickup-id"
+"""On a CertificateSigningRequest: as `venafi.cert-manager.io/pickup-id`."""
+ISSUER_ANNOTATIONS: Final[Mapping[str, str]] = {
+    PRIVATE_KEY_SECRET: PRIVATE_KEY_SECRET_NAME,
+    CUSTOM_FIELDS: VENAFI_CUSTOM_FIELDS,
+    PICKUP_ID: VENAFI_PICKUP_ID,
+}
+"""The annotations that issuers read and write, and their names on a CertificateRequest."""
+
+
+class SigningCondition(Struct, frozen=True):
+    """One of Approved, Denied and Failed. Times that are left out are filled in by the API server."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_update_time: datetime | None = None
+    last_transition_time: datetime | None = None
+
+
+class CertificateSigningRequestSpec(Struct, frozen=True, kw_only=True):
+    """What is asked for, and by whom. Never changes. `expiration_seconds` is the lifetime asked for."""
+
+    request: bytes = b""
+    signer_name: str = ""
+    expiration_seconds: int | None = None
+    usages: tuple[str, ...] = ()
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class CertificateSigningRequestStatus(Struct, frozen=True, kw_only=True):
+    """The answer. `certificate` is a PEM chain, leaf first; once written it never changes."""
+
+    conditions: tuple[SigningCondition, ...] = ()
+    certificate: bytes = b""
+
+    def has(self, kind: str) -> bool:
+        """Whether the condition of that type exists (its status can only be True)."""
+        return any(condition.type == kind for condition in self.conditions)
+
+
+class CertificateSigningRequest(Struct, frozen=True, kw_only=True):
+    """One signing request to one signer; of the whole cluster, not of a namespace."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: CertificateSigningRequestSpec = CertificateSigningRequestSpec()
+    status: CertificateSigningRequestStatus = CertificateSigningRequestStatus()
+
+
+class Signer(NamedTuple):
+    """An issuer, parsed from a signer name. A ClusterIssuer has no namespace."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        """The issuer's name in messages."""
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+def signer_of(signer_name: str) -> Signer | None:
+    """Parse `issuers.cert-manager.io/<namespace>.<name>` or `clusterissuers.cert-manager.io/<name>`; None for
+    all other names."""
+    resource, _, rest = signer_name.partition("/")
+    if resource == f"clusterissuers.{GROUP}" and rest:
+        return Signer("ClusterIssuer", "", rest)
+    # A namespace contains no dots, so the first one ends it.
+    namespace, _, name = rest.partition(".")
+    if resource == f"issuers.{GROUP}" and namespace and name:
+        return Signer("Issuer", namespace, name)
+    return None
+
+
+def is_open(request: CertificateSigningRequest) -> bool:
+    """Whether the request is still pending."""
+    status = request.status
+    return not (status.certificate or status.has(DENIED) or status.has(FAILED))

@@ -8,14 +8,12 @@ from msgspec import structs
 
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.resources import plain_kinds
+from certwright.resources.acme import Challenge, Order
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.delivery import Delivery
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
-from certwright.resources.order import Order
-from certwright.resources.request import CertificateRequest
-from certwright.resources.signing_request import CertificateSigningRequest
+from certwright.resources.request import CertificateRequest, CertificateSigningRequest
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from certwright.resources import (
     order_rules,
     request_rules,
 )
+from certwright.resources.acme import Challenge
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet
 from certwright.resources.names import ACME_GROUP, GROUP, SETS_GROUP

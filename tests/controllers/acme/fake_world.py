@@ -22,10 +22,9 @@ from certwright.kube.api import codec, conditions, errors
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.kube.api.kinds import Kind
 from certwright.kube.util import http_messages
+from certwright.resources.acme import Challenge, Order
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer
-from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.world import CONTROLLER, World, make_world

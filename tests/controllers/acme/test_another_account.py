@@ -11,7 +11,7 @@ from acme.fake_ca import FakeCa
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.resources import names
-from certwright.resources.order import Order
+from certwright.resources.acme import Order
 from certwright.resources.table import CLUSTER_ISSUERS, ORDERS
 from controllers.acme.fake_world import FakeWorld
 

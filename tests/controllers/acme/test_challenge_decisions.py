@@ -56,9 +56,9 @@ from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.solver_factory import Means
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import ObjectMeta
-from certwright.resources.challenge import Challenge, ChallengeSpec, ChallengeStatus
+from certwright.resources.acme import Challenge, ChallengeSpec, ChallengeStatus
 from certwright.resources.issuer import ACMEIssuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver as SolverSpec
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)

@@ -65,11 +65,17 @@ from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrFacts, CsrPlan, build_csr, read_csr
 from certwright.pki.errors import BadCsr
 from certwright.resources import names
-from certwright.resources.challenge import Challenge, ChallengeSpec, ChallengeStatus
+from certwright.resources.acme import (
+    ACMEAuthorization,
+    Challenge,
+    ChallengeSpec,
+    ChallengeStatus,
+    Order,
+    OrderSpec,
+    OrderStatus,
+)
 from certwright.resources.issuer import ACMEIssuer, IssuerSpec
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import ACMEAuthorization, Order, OrderSpec, OrderStatus
-from certwright.resources.references import SecretKeySelector
+from certwright.resources.references import IssuerReference, SecretKeySelector
 from certwright.resources.solver import Solver
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

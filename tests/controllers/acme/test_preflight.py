@@ -17,7 +17,7 @@ from certwright.kit.outgoing import ServerRules
 from certwright.kube.api import conditions
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.resources import names
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world

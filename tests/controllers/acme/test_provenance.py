@@ -22,8 +22,7 @@ from certwright.kube.api.kinds import Kind
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources import names
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import Order
+from certwright.resources.acme import Challenge, Order
 from certwright.resources.table import CERTIFICATE_REQUESTS, CHALLENGES, CLUSTER_ISSUERS, ORDERS
 from controllers.acme.fake_world import HTTP01, FakeWorld
 

@@ -15,9 +15,8 @@ from certwright.controllers.acme.naming import challenge_name, fnv32, order_name
 from certwright.controllers.acme.scheduler import SlotRequest, Slots
 from certwright.controllers.acme.self_checks import Checks
 from certwright.kube.api import codec
-from certwright.resources.challenge import ChallengeSpec
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import OrderSpec
+from certwright.resources.acme import ChallengeSpec, OrderSpec
+from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
 from certwright.resources.table import CLUSTER_ISSUERS
 from support.world import settle

@@ -13,7 +13,7 @@ from certwright.acme.solvers.contract import SolverError, Task
 from certwright.kube.api import conditions
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES, ORDERS
 from controllers.acme.fake_world import HTTP01, FakeWorld, Shown, fake_world
 from controllers.crashes import Webhook

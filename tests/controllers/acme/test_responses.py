@@ -15,7 +15,7 @@ from certwright.controllers.acme.responses import Responses, Scope
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES
 from controllers.acme.fake_world import FakeWorld
 from support.world import CONTROLLER

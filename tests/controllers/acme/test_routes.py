@@ -23,7 +23,7 @@ from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind, controller_reference
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util import http_messages
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.solver import Solver
 from certwright.resources.table import CERTIFICATES, CHALLENGES
 from controllers.acme.fake_world import Cut, FakeWorld, fake_world

@@ -11,9 +11,13 @@ from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from certwright.pki.keys import KeyPlan, generate
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.request import CertificateRequest, CertificateRequestSpec
-from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.references import IssuerReference
+from certwright.resources.request import (
+    CertificateRequest,
+    CertificateRequestSpec,
+    CertificateSigningRequest,
+    CertificateSigningRequestSpec,
+)
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS, ORDERS
 from controllers.acme.fake_world import FakeWorld
 from support.acme_world import acme_world

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from certwright.controllers.sets.activity import RETURN_AFTER, Activity, next_activity
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set import IssuerSetStatus
+from certwright.resources.references import IssuerReference
 from support.world import START
 
 A, B, C = (IssuerReference(name=name) for name in "abc")

@@ -6,9 +6,8 @@ from datetime import timedelta
 
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectMeta
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set import IssuerSet, IssuerSetSpec
-from certwright.resources.issuer_set_member import read_member
+from certwright.resources.issuer_set import IssuerSet, IssuerSetSpec, read_member
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ISSUER_SETS, ISSUERS
 from controllers.fake_vault import vault_world
 from controllers.scene import SELF_SIGNED, Scene, make_ca_issuer, make_certificate, make_cluster_issuer

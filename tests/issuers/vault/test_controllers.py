@@ -14,7 +14,7 @@ from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.issuer import IssuerSpec, VaultAppRole, VaultAuth, VaultIssuer
 from certwright.resources.references import SecretKeySelector
-from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer
 from support.live import LiveWorld, eventually, live_world

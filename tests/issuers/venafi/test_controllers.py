@@ -13,7 +13,7 @@ from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
 from certwright.resources.names import VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
-from certwright.resources.signing_request import CertificateSigningRequest, CertificateSigningRequestSpec
+from certwright.resources.request import CertificateSigningRequest, CertificateSigningRequestSpec
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATE_SIGNING_REQUESTS,

@@ -14,7 +14,7 @@ from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.core_kinds import SECRETS
 from certwright.resources.issuer import IssuerSpec
-from certwright.resources.issuer_set_member import read_member
+from certwright.resources.issuer_set import read_member
 from certwright.resources.names import VENAFI_PICKUP_ID
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUER_SETS, ISSUERS

@@ -29,7 +29,7 @@ from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Handler, Identity, Request, Response
 from certwright.resources.certificate import Certificate, CertificateSpec, CertificateStatus
 from certwright.resources.crds import custom_resource_definitions
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES
 from support.waiting import turns, until
 

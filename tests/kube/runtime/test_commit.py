@@ -13,7 +13,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.commit import SpecAndStatus, StatusWriter, merge_patch
 from certwright.kube.util.clock import TestClock
 from certwright.resources.certificate import Certificate, CertificateSpec, CertificateStatus
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES
 from kube.client.peers import Peer
 

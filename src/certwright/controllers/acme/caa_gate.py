@@ -11,7 +11,7 @@ from certwright.controllers.acme.resolved_issuer import Wait
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.provenance import Provenance, offers
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import ACMEAuthorization, Order
+from certwright.resources.acme import ACMEAuthorization, Challenge, Order
 
 Described = Callable[[Order, str], ACMEAuthorization | None]
 """The authorization of an Order at that URL, as this process has read it from the CA; None: it has not."""

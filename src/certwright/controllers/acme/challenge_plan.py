@@ -13,8 +13,7 @@ from certwright.controllers.acme.routes.overrides import overridden
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources import names
-from certwright.resources.challenge import Challenge, ChallengeSpec
-from certwright.resources.order import ACMEAuthorization, Order
+from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpec, Order
 from certwright.resources.solver import CHALLENGE_TYPES, Solver
 from certwright.resources.table import ORDERS
 

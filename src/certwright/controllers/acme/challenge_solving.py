@@ -18,7 +18,7 @@ from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.recorder import Recorder
 from certwright.resources import names
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.scheduler import SlotRequest
 from certwright.kube.api.meta import ObjectKey, controller_of
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge only.

@@ -19,7 +19,7 @@ from certwright.controllers.acme.challenge_state import Memory, Proven, Stage
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.kube.util.backoff import doubled
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge only.

@@ -57,7 +57,7 @@ from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES
 
 

@@ -13,9 +13,8 @@ from certwright.controllers.retry.applicants import Applicant, applicant_of, sig
 from certwright.controllers.retry.backoff import Hold
 from certwright.controllers.retry.gate import IssuerGate
 from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.resources.acme import Challenge, Order
 from certwright.resources.causes import Cause
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import Order
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from certwright.pki import sans
 from certwright.pki.errors import BadName
 from certwright.pki.facts import Identity
-from certwright.resources.order import ACMEAuthorization, OrderSpec
+from certwright.resources.acme import ACMEAuthorization, OrderSpec
 
 
 class Name(NamedTuple):

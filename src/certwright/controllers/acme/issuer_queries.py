@@ -16,9 +16,9 @@ from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
 from certwright.pki.certificates import CertificateFacts
+from certwright.resources.acme import Order
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer_ref import reference_to
-from certwright.resources.order import Order
+from certwright.resources.references import reference_to
 from certwright.resources.request import CertificateRequest
 
 # How long an existing certificate waits for its server's renewal information.

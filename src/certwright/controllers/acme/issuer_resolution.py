@@ -20,7 +20,7 @@ from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.util.lru import Lru
 from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 
 _CHECK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024

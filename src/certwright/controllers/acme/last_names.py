@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from certwright.controllers.cache.caches import Caches
 from certwright.kube.api.meta import ObjectKey, controller_of
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import Order
+from certwright.resources.acme import Challenge, Order
 
 IsProven = Callable[[Challenge], bool]
 """Whether the CA has called the challenge valid, though its status may not say so yet."""

@@ -9,8 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
-from certwright.resources.challenge import ChallengeSpec
-from certwright.resources.order import OrderSpec
+from certwright.resources.acme import ChallengeSpec, OrderSpec
 
 _OFFSET, _PRIME, _MASK = 0x811C9DC5, 0x01000193, 0xFFFFFFFF
 _STEM = 52

@@ -13,8 +13,7 @@ from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.meta import CONTROLLER_REFERENCE, changed_by_admission, removed_metadata
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import Order
+from certwright.resources.acme import Challenge, Order
 from certwright.resources.table import CHALLENGES
 
 

@@ -77,7 +77,7 @@ from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.resources import migration, names
-from certwright.resources.order import ACMEAuthorization, OrderStatus
+from certwright.resources.acme import ACMEAuthorization, OrderStatus
 from certwright.resources.retry import rfc3339, with_not_before
 
 # For an order that the server processes: at some CAs people review each.

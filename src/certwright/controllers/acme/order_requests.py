@@ -26,7 +26,7 @@ from certwright.controllers.acme.order_state import OPEN_STATES
 from certwright.kube.util.durations import parse_duration
 from certwright.kube.util.encoding import one_line
 from certwright.pki.csr import CsrFacts, read_any_csr
-from certwright.resources.order import ACMEAuthorization, ACMEChallenge, Order, OrderSpec
+from certwright.resources.acme import ACMEAuthorization, ACMEChallenge, Order, OrderSpec
 
 
 def identifiers_of(spec: OrderSpec) -> tuple[Identifier, ...]:

@@ -28,8 +28,8 @@ from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import verify
 from certwright.resources import names, reasons
+from certwright.resources.acme import Order, OrderSpec
 from certwright.resources.certificate import Certificate
-from certwright.resources.order import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATES
 

@@ -16,7 +16,7 @@ from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.backoff import doubled
 from certwright.resources import names
-from certwright.resources.order import ACMEAuthorization, Order
+from certwright.resources.acme import ACMEAuthorization, Order
 from certwright.resources.retry import parse_moment, rfc3339
 
 OPEN_STATES: Final = ("pending", "ready", "processing")

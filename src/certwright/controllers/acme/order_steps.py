@@ -22,8 +22,7 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import Verification
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
+from certwright.resources.acme import ACMEAuthorization, Challenge, Order, OrderStatus
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

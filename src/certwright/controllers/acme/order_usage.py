@@ -14,7 +14,7 @@ from certwright.kube.util.clock import Clock
 from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
 from certwright.resources import names
-from certwright.resources.order import Order, OrderSpec
+from certwright.resources.acme import Order, OrderSpec
 
 # How long ago a CA may have issued for the same names for the next order to count as a renewal: Boulder's.
 _RENEWAL_WITHIN: Final = timedelta(days=120)

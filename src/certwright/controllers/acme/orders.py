@@ -46,8 +46,7 @@ from certwright.kube.runtime.controller import Result
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import verify
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import ACMEAuthorization, Order, OrderStatus
+from certwright.resources.acme import ACMEAuthorization, Challenge, Order, OrderStatus
 from certwright.resources.table import ORDERS
 
 COMPLETE = "Order completed successfully"

@@ -25,7 +25,7 @@ from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.solver_use import missing_listener
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.order import Order
+from certwright.resources.acme import Order
 from certwright.resources.solver import CHALLENGE_TYPES, Solver
 
 _RETRY: Final = timedelta(minutes=1)

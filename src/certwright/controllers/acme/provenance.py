@@ -26,10 +26,9 @@ from certwright.kube.util.lru import Lru
 from certwright.pki.csr import CsrFacts, read_any_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import names, reasons
-from certwright.resources.challenge import Challenge, ChallengeSpec
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import ACMEAuthorization, Order, OrderSpec
-from certwright.resources.signing_request import signer_of
+from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpec, Order, OrderSpec
+from certwright.resources.references import IssuerReference
+from certwright.resources.request import signer_of
 from certwright.resources.solver import Solver
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS, ORDERS
 

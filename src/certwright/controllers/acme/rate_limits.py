@@ -38,9 +38,8 @@ from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.challenge import Challenge
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import Order
+from certwright.resources.acme import Challenge, Order
+from certwright.resources.references import IssuerReference
 
 if TYPE_CHECKING:
     from certwright.acme.protocol.errors import Refused

@@ -35,7 +35,7 @@ from certwright.kube.api.meta import (
 from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Executor
 from certwright.resources import names
-from certwright.resources.order import Order, OrderSpec
+from certwright.resources.acme import Order, OrderSpec
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATE_SIGNING_REQUESTS, ORDERS
 

@@ -31,7 +31,7 @@ from certwright.kube.runtime.controller import Controller, Result
 from certwright.kube.runtime.queue import WorkQueue
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.table import CHALLENGES, CLUSTER_ISSUERS, ISSUERS
 

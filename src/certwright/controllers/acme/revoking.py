@@ -30,7 +30,7 @@ from certwright.pki.certificates import read_certificate
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.issuer import ACMEIssuer
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS
 
 REASONS: Final = {

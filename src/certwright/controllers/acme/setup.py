@@ -34,8 +34,7 @@ from certwright.controllers.requests.members import Members
 from certwright.controllers.shared import USER_AGENT, Shared
 from certwright.issuers.contract import AcmeTools, GetSecret, IssuerView, SolverProblem
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.challenge import Challenge
-from certwright.resources.order import Order
+from certwright.resources.acme import Challenge, Order
 
 
 class Acme:

@@ -15,8 +15,8 @@ from certwright.controllers.cache.shard_members import Shards, ours
 from certwright.controllers.issuers import SecretReader
 from certwright.controllers.shared import Shared
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
-from certwright.resources.challenge import Challenge
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.acme import Challenge
+from certwright.resources.references import IssuerReference
 from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from certwright.issuers.contract import GetSecret
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:

@@ -31,12 +31,10 @@ from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
 from certwright.resources import reasons
+from certwright.resources.acme import Challenge, Order, OrderSpec
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.order import Order, OrderSpec
-from certwright.resources.request import CertificateRequest
-from certwright.resources.signing_request import CertificateSigningRequest
+from certwright.resources.request import CertificateRequest, CertificateSigningRequest
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATE_SIGNING_REQUESTS,

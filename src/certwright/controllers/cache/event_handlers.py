@@ -25,14 +25,12 @@ from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Object, ObjectKey, Owned, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.resources import reasons
+from certwright.resources.acme import Challenge, Order
 from certwright.resources.breaker import read_breaker
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.names import CIRCUIT_BREAKER
-from certwright.resources.order import Order
-from certwright.resources.request import CertificateRequest
-from certwright.resources.signing_request import CertificateSigningRequest
+from certwright.resources.request import CertificateRequest, CertificateSigningRequest
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
     CERTIFICATES,

@@ -15,14 +15,11 @@ from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import Object, Owned, controller_of
 from certwright.kube.util.ids import bounded_name
 from certwright.resources import names, reasons
+from certwright.resources.acme import Challenge, Order, OrderSpec
 from certwright.resources.certificate import Certificate
-from certwright.resources.challenge import Challenge
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import Order, OrderSpec
-from certwright.resources.references import secret_names
-from certwright.resources.request import CertificateRequest
-from certwright.resources.signing_request import CertificateSigningRequest, is_open, signer_of
+from certwright.resources.references import IssuerReference, secret_names
+from certwright.resources.request import CertificateRequest, CertificateSigningRequest, is_open, signer_of
 
 _LONGEST_NAME: Final = 253
 SUFFIX_LENGTH: Final = 5

@@ -21,7 +21,7 @@ from certwright.kube.api.meta import (
 )
 from certwright.kube.util.decoders import decoded_or_none, json_decoder
 from certwright.resources import names
-from certwright.resources.order import Order
+from certwright.resources.acme import Order
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 
 Mine = Callable[[ObjectKey], bool]

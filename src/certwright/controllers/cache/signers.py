@@ -11,8 +11,8 @@ from certwright.kube.api import conditions
 from certwright.kube.api.meta import is_controlled_by
 from certwright.resources import reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set_member import read_member
+from certwright.resources.issuer_set import read_member
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 
 

@@ -34,7 +34,7 @@ from certwright.kube.util.executor import Executor
 from certwright.pki import csr, keys
 from certwright.resources import names
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 

@@ -21,8 +21,7 @@ from certwright.kube.util.lru import Lru
 from certwright.pki import keystores, limits
 from certwright.pki.errors import PkiError
 from certwright.resources import names
-from certwright.resources.certificate import CertificateSpec
-from certwright.resources.keystores import JKSKeystore, PKCS12Keystore
+from certwright.resources.certificate import CertificateSpec, JKSKeystore, PKCS12Keystore
 from certwright.resources.references import SecretKeySelector, given
 
 PASSWORD_NOT_FOUND: Final = "KeystorePasswordSecretNotFound"  # noqa: S105 - a name, no password

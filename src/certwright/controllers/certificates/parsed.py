@@ -20,7 +20,7 @@ from certwright.pki.csr import CsrFacts, known_csr, read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import Verification, is_quick, verify_answer
 from certwright.resources.certificate import CertificateSpec
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 
 # About 4 kB each: enough for some hundred certificates that are being issued at the same time.
 _REMEMBERED = 1024

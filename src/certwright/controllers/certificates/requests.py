@@ -23,7 +23,7 @@ from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 from certwright.resources import names
-from certwright.resources.issuer_set_member import write_member
+from certwright.resources.issuer_set import write_member
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATES
 

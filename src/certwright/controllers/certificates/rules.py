@@ -23,7 +23,7 @@ from certwright.pki import temporary
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 
 
 def first(rules: Iterable[Rule], snapshot: Snapshot) -> Verdict | None:

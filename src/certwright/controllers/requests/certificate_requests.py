@@ -31,8 +31,8 @@ from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import names, reasons
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set_member import write_member
+from certwright.resources.issuer_set import write_member
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 

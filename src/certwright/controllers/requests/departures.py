@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from certwright.resources.order import Order
+from certwright.resources.acme import Order
 
 
 class Departure(NamedTuple):

@@ -14,9 +14,8 @@ from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.lru import Lru
 from certwright.resources import reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.request import CertificateRequest
-from certwright.resources.signing_request import Signer
+from certwright.resources.references import IssuerReference
+from certwright.resources.request import CertificateRequest, Signer
 from certwright.resources.table import CLUSTER_ISSUERS
 
 # Deleted issuers are rarely looked up again.

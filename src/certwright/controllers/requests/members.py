@@ -26,9 +26,9 @@ from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.issuer_set_member import read_member
-from certwright.resources.order import Order
+from certwright.resources.acme import Order
+from certwright.resources.issuer_set import read_member
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import parse_moment
 

@@ -34,12 +34,13 @@ from certwright.kube.runtime.controller import Result
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.resources import names, reasons
 from certwright.resources.certificate import DEFAULT_DURATION
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.request import CertificateRequest, CertificateRequestSpec
-from certwright.resources.signing_request import (
+from certwright.resources.references import IssuerReference
+from certwright.resources.request import (
     ISSUER_ANNOTATIONS,
     REQUEST_DURATION,
     REQUEST_IS_CA,
+    CertificateRequest,
+    CertificateRequestSpec,
     CertificateSigningRequest,
     Signer,
     SigningCondition,

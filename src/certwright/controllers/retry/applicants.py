@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.kube.api.meta import ObjectKey
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 
 _REQUEST: Final = "certificaterequest/"

@@ -12,7 +12,7 @@ from certwright.controllers.retry.recovery import name_of
 from certwright.issuers.table import WITHOUT_TRACES, kind_of
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.issuer import ClusterIssuer, Issuer
-from certwright.resources.issuer_ref import IssuerReference, reference_to
+from certwright.resources.references import IssuerReference, reference_to
 
 _MANY: Final = 1000
 """Breakers that are kept in any case."""

@@ -28,7 +28,7 @@ from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CLUSTER_ISSUERS
 
 

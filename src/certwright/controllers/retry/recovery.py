@@ -19,10 +19,10 @@ from certwright.controllers.retry.backoff import is_possible
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey, is_controlled_by
 from certwright.resources import causes, reasons
+from certwright.resources.acme import Order
 from certwright.resources.causes import Cause
 from certwright.resources.certificate import Certificate
-from certwright.resources.issuer_ref import IssuerReference
-from certwright.resources.order import Order
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 
 GetRequest = Callable[[ObjectKey], CertificateRequest | None]

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set import IssuerSetStatus
+from certwright.resources.references import IssuerReference
 
 RETURN_AFTER: Final = timedelta(minutes=10)
 """How long a preferred member must have worked before the set returns to it."""

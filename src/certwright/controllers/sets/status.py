@@ -22,8 +22,8 @@ from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import reasons
-from certwright.resources.issuer_ref import IssuerReference
 from certwright.resources.issuer_set import ClusterIssuerSet, IssuerSet, IssuerSetStatus
+from certwright.resources.references import IssuerReference
 
 T = TypeVar("T", bound=IssuerSet | ClusterIssuerSet)
 

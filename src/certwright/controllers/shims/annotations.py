@@ -17,7 +17,7 @@ from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, PrivateKeySpec, SecretTemplate, X509Subject
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 
 ISSUER: Final = "cert-manager.io/issuer"
 """On an Ingress, Gateway or ListenerSet: the Issuer of its Certificates; with `…/issuer-kind` and

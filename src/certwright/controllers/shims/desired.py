@@ -20,7 +20,7 @@ from certwright.kube.util.durations import parse_duration
 from certwright.resources import certificate_rules, names
 from certwright.resources.certificate import Certificate, CertificateSpec
 from certwright.resources.ingress import Gateway, Ingress, IngressLike, ListenerSet
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 
 APPLYSET_LABEL: Final = "applyset.kubernetes.io/part-of"
 """Not copied: `kubectl apply --prune` would delete the Certificate (cert-manager #7306)."""

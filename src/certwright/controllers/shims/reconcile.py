@@ -23,7 +23,7 @@ from certwright.kube.runtime.commit import merge_patch
 from certwright.kube.runtime.controller import Result
 from certwright.resources.certificate import Certificate
 from certwright.resources.ingress import IngressLike
-from certwright.resources.issuer_ref import IssuerReference
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES
 
 T = TypeVar("T", bound=IngressLike)

@@ -18,7 +18,7 @@ from certwright.kube.api.kinds import Kind
 from certwright.kube.client.informer import Informer
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.table import CHALLENGES
 
 _log = logging.getLogger(__name__)

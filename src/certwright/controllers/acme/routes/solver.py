@@ -26,7 +26,7 @@ from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import JSON_PATCH, Client
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.clock import Clock
-from certwright.resources.challenge import Challenge
+from certwright.resources.acme import Challenge
 from certwright.resources.solver import HTTP01Solver
 from certwright.resources.table import CHALLENGES
 
