@@ -39,8 +39,7 @@ from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

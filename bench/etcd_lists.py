@@ -22,8 +22,7 @@ from bench.beside import session
 from bench.load import Target
 from bench.rig import Daemon, cpu_s, daemon, table
 from bench.store import running_etcd
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.store.contract import Key
 from certwright.kube.store.etcd.client import Access, EtcdClient

@@ -27,7 +27,7 @@ from pathlib import Path
 from bench.rig import table
 from certwright.cli import access
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES
 from certwright.kube.api.errors import AlreadyExists, ApiError, Unreachable
 from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATES, ISSUERS

@@ -16,7 +16,7 @@ from enum import IntEnum
 from bench.fleet_scenario import Answer, Authority, Scenario, Times, span
 from certwright.controllers.retry.backoff import Limits, Standing, next_attempt
 from certwright.controllers.retry.breaker import Circuit, Released
-from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import doubled
 from certwright.pki import renewal
 from certwright.resources.causes import Cause
 

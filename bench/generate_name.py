@@ -31,13 +31,13 @@ from bench.name_conflicts import (
 from bench.rig import memory_mb, table
 from bench.webhook import webhook
 from certwright.admission.kinds import certificate_kinds
+from certwright.kube.api import naming
 from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, FeatureGates
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.apiserver.verbs.creates import NAME_ATTEMPTS
 from certwright.kube.store.contract import Store
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.store.sqlite.store import open_sqlite
-from certwright.kube.util import ids
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.http_messages import Identity, Request
 
@@ -69,7 +69,7 @@ def main() -> None:
     asyncio.run(_worst_cases())
     print()
     theory = {attempts: recurrence(attempts) for attempts in ATTEMPTS}
-    simulated = {size: simulate(size, runs, ids.random_suffix) for size, runs in _RUNS.items()}
+    simulated = {size: simulate(size, runs, naming.random_suffix) for size, runs in _RUNS.items()}
     _print_chances(theory, simulated)
     needed = asyncio.run(_real_run())
     _print_failures(simulated, needed)
@@ -204,7 +204,7 @@ async def _real_run() -> dict[int, int]:
     def suffix() -> str:
         nonlocal drawn
         drawn += 1
-        return ids.random_suffix()
+        return naming.random_suffix()
 
     server = ApiServer(
         MemoryStore(),

@@ -21,8 +21,7 @@ from bench.beside import controllers, requests, rest, session
 from bench.certificates import CA_ISSUERS
 from bench.rig import Daemon, cpu_s, daemon
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.client.rest import Client
 from certwright.pki import csr, keys, signing
 from certwright.resources import names

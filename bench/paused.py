@@ -31,7 +31,7 @@ from bench.beside import session
 from bench.issuance import create_certificate, make_issuers
 from bench.rig import Daemon, daemon, table
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES
 from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from support.programs import free_port

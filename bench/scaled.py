@@ -25,7 +25,7 @@ from pathlib import Path
 from bench.beside import controllers, requests, session
 from bench.issuance import create_certificate, make_issuers, wait_ready
 from bench.rig import Daemon, cpu_s, daemon, table
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES
 from certwright.kube.store.etcd.client import Access, EtcdClient
 from certwright.kube.store.etcd.messages import RANGE, RangeRequest
 from certwright.resources.table import CERTIFICATES

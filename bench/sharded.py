@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.beside import controllers, pss_mb, rest, session
 from bench.issuance import issue, make_issuers
 from bench.rig import Daemon, cpu_s, daemon
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES
 
 LIMITS = {"20/50": ("--enable-priority-and-fairness", "false"), "none": ()}
 """The flags of the server."""

@@ -23,8 +23,7 @@ from pathlib import Path
 from bench.certificates import CA_ISSUERS, make_certificate, make_issuers, ready, running
 from bench.rig import daemon
 from certwright import app
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.store.sqlite.file import SELECT_REVISION
 from certwright.pki import csr, keys, signing
 from certwright.pki.certificates import CertificateFacts, read_certificate

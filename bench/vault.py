@@ -20,8 +20,7 @@ from bench.rig import table
 from certwright.kit.https import HttpsClient
 from certwright.kit.outgoing import ServerTls
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.pki import csr, keys
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from support.openbao import Bao, app_role, openbao

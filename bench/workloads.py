@@ -26,7 +26,7 @@ from bench import issuance, sharded, stock
 from bench.beside import Resting, controllers, pss_mb, rest, session, share_of_a_core
 from bench.rig import Daemon, daemon, memory_mb, table
 from bench.workload_chart import Bar, draw
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 
 PICTURES = Path("docs/img")
 GATE = "SecretsFilteredCaching"

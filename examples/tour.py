@@ -14,7 +14,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client import kubeconfig
 from certwright.kube.client.rest import Client

@@ -18,12 +18,12 @@ from aiohttp import web
 
 from certwright import app
 from certwright.app.server import RunningServer
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import TestClock
+from certwright.kube.util.connections import tls_context
 from certwright.kube.util.http_messages import Identity
-from certwright.kube.util.tls import tls_context
 from certwright.pki.certificates import read_certificate
 from support.live import eventually
 

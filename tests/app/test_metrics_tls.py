@@ -15,8 +15,7 @@ import trustme
 from certwright.app.metrics_ca import CA_LIFE, CaSettings, SecretCa
 from certwright.app.metrics_tls import CertificateFiles, MetricsTls, ServingCertificate
 from certwright.kit.probe_server import Page, serve_pages
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.clock import TestClock

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.kubeconfig import connect, load

@@ -13,7 +13,7 @@ import pytest
 
 from certwright.controllers.acme.routes import objects
 from certwright.controllers.acme.routes.objects import ENDPOINT_SLICES, SERVICE_NAME_LABEL, SOLVER_LABEL
-from certwright.kube.api.core_kinds import NAMESPACES
+from certwright.kube.api.core import NAMESPACES
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.acme import Challenge

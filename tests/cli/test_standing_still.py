@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from certwright.cli import access
-from certwright.kube.api.core_kinds import NAMESPACES
+from certwright.kube.api.core import NAMESPACES
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.rest import Client
 from cli.calls import Process

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from certwright.controllers.acme.routes import objects
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from cli.calls import Process

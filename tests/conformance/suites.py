@@ -15,8 +15,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import Certificate

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from cryptography.x509.oid import NameOID
 
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.certificate import OtherName, PrivateKeySpec
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES

@@ -15,8 +15,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.csr import CsrPlan, build_csr

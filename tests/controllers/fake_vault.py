@@ -15,8 +15,7 @@ from unittest.mock import patch
 
 from certwright.controllers.servers import Servers
 from certwright.kit.outgoing import HttpAnswer, HttpClient, ServerTls, ServerUnreachable
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.util.clock import TestClock
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr, read_csr

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.resources.certificate import PrivateKeySpec
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS

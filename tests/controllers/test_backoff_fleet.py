@@ -13,7 +13,7 @@ import pytest
 
 from certwright.kube.api import errors
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import doubled
 from certwright.kube.util.http_messages import Request, Response
 from certwright.resources.causes import Cause, Why
 from certwright.resources.table import CERTIFICATES

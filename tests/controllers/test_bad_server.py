@@ -15,8 +15,7 @@ import pytest
 from certwright.controllers.replicas.cluster import ClusterSettings
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.bad_server import BadServer, Fault, closes_watches, expires, refuses
 from controllers.crashes import Ledger

@@ -22,8 +22,7 @@ from certwright.controllers import wiring
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
 from certwright.controllers.deliveries.reconcile import Tools
 from certwright.kit.tls_scan import TlsAddress
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import ApiError
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.pki import jks, pkcs12

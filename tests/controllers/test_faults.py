@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from certwright.kube.api import errors
-from certwright.kube.api.core import Namespace
-from certwright.kube.api.core_kinds import EVENTS, NAMESPACES, SECRETS
+from certwright.kube.api.core import EVENTS, NAMESPACES, SECRETS, Namespace
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.http_messages import Request, Response

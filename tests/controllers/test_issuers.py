@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core import Namespace, Secret, SecretMeta
-from certwright.kube.api.core_kinds import NAMESPACES, SECRETS
+from certwright.kube.api.core import NAMESPACES, SECRETS, Namespace, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.issuer import CAIssuer, ClusterIssuer, Issuer, IssuerSpec, SelfSignedIssuer

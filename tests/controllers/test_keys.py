@@ -15,8 +15,7 @@ from certwright.controllers.certificates.keys import Keys, next_key_secret
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import Condition
 from certwright.kube.client.local import LocalTransport

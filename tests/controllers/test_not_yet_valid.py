@@ -9,7 +9,7 @@ from cryptography import x509
 
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import read_certificate
 from controllers.acme.fake_world import FakeWorld, fake_world
 

@@ -12,16 +12,11 @@ from hypothesis import strategies as st
 
 from certwright.controllers.cache import layouts
 from certwright.kube.api import codec
-from certwright.kube.api.core import ManagedFields, Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, ManagedFields, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources import names
 from certwright.resources.references import IssuerReference
-from certwright.resources.request import (
-    CertificateRequest,
-    CertificateRequestSpec,
-    CertificateRequestStatus,
-)
+from certwright.resources.request import CertificateRequest, CertificateRequestSpec, CertificateRequestStatus
 
 
 def pem(der: bytes, label: str = "CERTIFICATE") -> bytes:

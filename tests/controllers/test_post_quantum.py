@@ -12,7 +12,7 @@ import pytest
 
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectMeta
 from certwright.pki.certificates import read_chain
 from certwright.pki.csr import CsrPlan, build_csr

@@ -14,8 +14,7 @@ from certwright.controllers.issuers import view_of
 from certwright.controllers.requests.signing import IssuerState, Signing
 from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.util.executor import Inline
 from certwright.kube.util.http_messages import Request

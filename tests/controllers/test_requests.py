@@ -11,7 +11,7 @@ from certwright.controllers.requests.signing import Signing
 from certwright.controllers.retry.backoff import Limits
 from certwright.issuers.contract import SigningRequest, Tools
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.kube.util.executor import Inline
 from certwright.pki.csr import CsrPlan, build_csr

@@ -9,8 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.pki.certificates import read_certificate
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.certificate import (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import Condition
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

@@ -21,8 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from certwright.controllers.cache.secrets import Secrets
 from certwright.kube.api import codec
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

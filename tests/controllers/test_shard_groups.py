@@ -12,15 +12,14 @@ import pytest
 from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
-from certwright.kube.api.core import Lease, LeaseSpec
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES, Lease, LeaseSpec
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.api.micro_time import format_micro_time
 from certwright.kube.apiserver.auth.rbac_defaults import AUTOUPDATE
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
+from certwright.kube.runtime.lease_specs import format_micro_time
 from controllers.members import Member
 from controllers.scene import Scene
 from controllers.test_shards import NAMES, allow_shards, check_all_issued_once, issue

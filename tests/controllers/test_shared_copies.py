@@ -11,7 +11,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
 from certwright.controllers.retry.breaker_state import State
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.filtered_informer import PartialInformer
 from certwright.kube.client.local import LocalTransport

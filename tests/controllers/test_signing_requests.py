@@ -12,8 +12,7 @@ import pytest
 
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import errors
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.pki.temporary import is_temporary

@@ -6,8 +6,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from certwright.kube.api.core import Namespace
-from certwright.kube.api.core_kinds import NAMESPACES
+from certwright.kube.api.core import NAMESPACES, Namespace
 from certwright.kube.api.meta import ObjectMeta
 from certwright.resources.table import CERTIFICATES, ISSUERS
 from controllers.scene import make_certificate, make_issuer

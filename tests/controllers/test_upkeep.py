@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from certwright.controllers.certificates import managed_fields
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core import ManagedFields, Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, ManagedFields, Secret, SecretMeta
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import jks

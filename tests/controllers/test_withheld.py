@@ -21,8 +21,7 @@ from certwright.controllers.cache.transforms import (
     without_key,
 )
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.http_messages import Request, Response
 from certwright.pki import pem

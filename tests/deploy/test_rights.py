@@ -17,8 +17,7 @@ from certwright.controllers.acme.routes.objects import HTTP_ROUTES
 from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.cainjector.targets import untyped as untyped_target
 from certwright.kit.rate_limit import Rate
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.pki.csr import CsrPlan, build_csr

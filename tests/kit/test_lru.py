@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 
 
 def test_what_was_asked_for_last_stays_when_there_are_too_many() -> None:

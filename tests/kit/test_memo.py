@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.kube.util.memo import remembering
+from certwright.kube.util.caches import remembering
 
 
 class Counted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.kube.util.proxies import proxy_for
+from certwright.kube.util.connections import proxy_for
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from certwright.kube.util.recent import Recent
+from certwright.kube.util.caches import Recent
 
 
 class Asked:

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kit import logs
-from certwright.kube.util import ids
-from certwright.kube.util.backoff import doubled
+from certwright.kube.api import naming
+from certwright.kube.util.durations import doubled
 from certwright.kube.util.files import AlreadyLocked, FileLock, write_atomically
 from certwright.kube.util.tasks import TaskSet
 
@@ -33,21 +33,21 @@ def test_a_base_of_nothing_switches_the_wait_off() -> None:
 
 @given(st.text(min_size=1, max_size=400), st.integers(30, 253))
 def test_a_bounded_name_fits_and_is_the_same_each_time(name: str, limit: int) -> None:
-    short = ids.bounded_name(name, limit=limit)
+    short = naming.bounded_name(name, limit=limit)
     assert len(short) <= limit
-    assert short == ids.bounded_name(name, limit=limit)
+    assert short == naming.bounded_name(name, limit=limit)
 
 
 def test_two_long_names_with_one_beginning_stay_different() -> None:
-    assert ids.bounded_name("a" * 300 + "x", limit=60) != ids.bounded_name("a" * 300 + "y", limit=60)
+    assert naming.bounded_name("a" * 300 + "x", limit=60) != naming.bounded_name("a" * 300 + "y", limit=60)
 
 
 def test_suffixes_use_only_the_letters_that_make_no_words() -> None:
-    assert set("".join(ids.random_suffix(5) for _ in range(500))) <= set(ids.ALPHABET)
+    assert set("".join(naming.random_suffix(5) for _ in range(500))) <= set(naming.ALPHABET)
 
 
 def test_no_uid_is_drawn_twice_however_many_are_drawn() -> None:
-    drawn = [ids.new_uid() for _ in range(1000)]
+    drawn = [naming.new_uid() for _ in range(1000)]
     assert len(set(drawn)) == 1000
     assert all(UUID(uid).version == 4 and str(UUID(uid)) == uid for uid in drawn)
 
@@ -55,12 +55,12 @@ def test_no_uid_is_drawn_twice_however_many_are_drawn() -> None:
 # Others have been drawn ahead when it forks off.
 FORKING = """
 import os
-from certwright.kube.util import ids
-ids.new_uid()
+from certwright.kube.api import naming
+naming.new_uid()
 child = os.fork()
 if child:
     os.waitpid(child, 0)
-print(*(ids.new_uid() for _ in range(200)))
+print(*(naming.new_uid() for _ in range(200)))
 """
 
 

@@ -10,11 +10,18 @@ import msgspec
 import pytest
 
 from certwright.kube.api import codec
-from certwright.kube.api.core import Lease, LeaseSpec, Secret
-from certwright.kube.api.core_kinds import CORE_KINDS, CUSTOM_RESOURCE_DEFINITIONS, LEASES, SECRETS
+from certwright.kube.api.core import (
+    CORE_KINDS,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    LEASES,
+    SECRETS,
+    Lease,
+    LeaseSpec,
+    Secret,
+)
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.api.micro_time import format_micro_time
+from certwright.kube.runtime.lease_specs import format_micro_time
 from certwright.resources.certificate import Certificate, CertificateSpec, PrivateKeySpec
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, OUR_KINDS

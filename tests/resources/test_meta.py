@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from certwright.kube.api import conditions, errors
-from certwright.kube.api.core_kinds import CORE_KINDS, SECRETS
+from certwright.kube.api.core import CORE_KINDS, SECRETS
 from certwright.kube.api.meta import Condition, ObjectKey, ObjectMeta, OwnerReference, controller_of
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, OUR_KINDS
 

@@ -52,8 +52,11 @@ LIMITS = {
     ("kube/client/dial.py", "create_default_context"): "without certificates of its own",
     ("kube/store/etcd/tls.py", "create_default_context"): OPERATOR,
     ("kube/store/etcd/tls.py", "load_cert_chain"): OPERATOR,
-    ("kube/util/tls.py", "load_cert_chain"): "encrypted keys are refused; pki/keys has read those of tenants",
-    ("kube/util/tls.py", "load_verify_locations"): PARSE,
+    (
+        "kube/util/connections.py",
+        "load_cert_chain",
+    ): "encrypted keys are refused; pki/keys has read tenants' keys",
+    ("kube/util/connections.py", "load_verify_locations"): PARSE,
     ("notifications/smtp.py", "create_default_context"): OPERATOR,
     ("notifications/webhook.py", "create_default_context"): OPERATOR,
     ("pki/certificates.py", "load_der_x509_certificate"): "at most MAX_CHAIN_BYTES; " + FACTS,

@@ -10,8 +10,7 @@ import pytest
 
 from certwright.controllers.certificates.adoption import RESERVED_TYPES
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.client.rest import Client
 from certwright.resources.certificate import SecretTemplate
 from certwright.resources.table import CERTIFICATES, ISSUERS

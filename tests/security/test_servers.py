@@ -24,7 +24,7 @@ from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers
 from certwright.controllers.acme.webhook_calls import call_webhook
 from certwright.kit.outgoing import ServerRules
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.client.rest import Client
 from certwright.pki import keys
 from security.conftest import Server, acme, ready, refusal, running_server

@@ -12,7 +12,7 @@ import pytest
 from acme.fake_ca import Refusal
 from certwright.controllers.acme.shared_ledger import config_map_name
 from certwright.kube.api import codec
-from certwright.kube.api.core_kinds import CONFIG_MAPS, SECRETS
+from certwright.kube.api.core import CONFIG_MAPS, SECRETS
 from certwright.kube.api.kinds import Kind
 from certwright.pki.keys import KeyPlan, encode_private_key, generate
 from certwright.resources.table import CERTIFICATES, CHALLENGES, ISSUERS

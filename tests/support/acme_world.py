@@ -20,7 +20,7 @@ from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.server import ApiServer

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from certwright.kube.api.core_kinds import CUSTOM_RESOURCE_DEFINITIONS
+from certwright.kube.api.core import CUSTOM_RESOURCE_DEFINITIONS
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
 from support.go_modules import GATEWAY_API, folder_of

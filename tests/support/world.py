@@ -25,8 +25,7 @@ from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
 from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core import Event, Secret
-from certwright.kube.api.core_kinds import EVENTS, SECRETS
+from certwright.kube.api.core import EVENTS, SECRETS, Event, Secret
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.server import ApiServer

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS, SECRETS
+from certwright.kube.api.core import CONFIG_MAPS, SECRETS, ConfigMap
 from certwright.kube.api.errors import NotFound
 from certwright.pki.keys import load_private_key, public_key_der
 from certwright.resources.table import CERTIFICATE_REQUESTS

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from certwright.kube.api import codec, conditions
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.manifests import Document, read_documents
 from certwright.kube.api.meta import ObjectKey

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers import features as of_controllers
+from certwright.kube.apiserver.base import features
 from certwright.kube.apiserver.base import features as of_server
 from certwright.kube.apiserver.base.features import FeatureGates
-from certwright.kube.util import gates
 from certwright.resources.operator_policy import OperatorPolicy
 
 
@@ -31,7 +31,7 @@ def operator_policy(options: ControllerOptions) -> OperatorPolicy:
 
 def _parse(text: str) -> dict[str, bool]:
     try:
-        return gates.parse(
+        return features.parse(
             text, of_server.DEFAULTS.keys() | of_controllers.DEFAULTS.keys(), of_server.ALIASES
         )
     except ValueError as error:

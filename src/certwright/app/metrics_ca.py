@@ -17,12 +17,11 @@ from typing import Any, Final
 import msgspec
 
 from certwright.kit import logs
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import AlreadyExists, Conflict, NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
-from certwright.kube.util.addresses import is_ip_address
+from certwright.kube.util.encoding import is_ip_address
 from certwright.pki import keys
 from certwright.pki.certificates import CertificateFacts, read_certificate
 from certwright.pki.csr import CsrPlan, build_csr

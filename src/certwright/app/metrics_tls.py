@@ -22,7 +22,7 @@ from certwright.kit import logs
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.tls import load_pair
+from certwright.kube.util.connections import load_pair
 from certwright.pki.errors import PkiError
 
 _EVERY: Final = timedelta(seconds=10)

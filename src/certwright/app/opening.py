@@ -18,10 +18,10 @@ from pathlib import Path
 from certwright.app import tls_identity
 from certwright.app.closers import Closers
 from certwright.app.options import ServeOptions, StartError
+from certwright.kube.api import naming
 from certwright.kube.apiserver.auth.auth import read_token_file
 from certwright.kube.apiserver.http import https
 from certwright.kube.apiserver.server import ApiServer
-from certwright.kube.util import ids
 from certwright.kube.util.encoding import in_brackets
 from certwright.kube.util.files import AlreadyLocked, FileLock, write_atomically
 from certwright.kube.util.http_messages import Identity
@@ -68,7 +68,7 @@ def replica_identity(data_dir: Path) -> str:
         identity, where = path.read_text().splitlines()
         if where == place and identity:
             return identity
-    identity = f"{socket.gethostname()}_{ids.new_uid()}"
+    identity = f"{socket.gethostname()}_{naming.new_uid()}"
     write_atomically(path, f"{identity}\n{place}\n".encode())
     return identity
 

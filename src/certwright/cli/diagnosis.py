@@ -13,7 +13,7 @@ import msgspec
 
 from certwright.cli import proofs
 from certwright.cli.format import at, count, from_now, parse_time, sentence
-from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import doubled
 from certwright.resources.breaker import read_breaker
 from certwright.resources.issuer_set import read_member
 from certwright.resources.retry import RetryRecord, read_retry

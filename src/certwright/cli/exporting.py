@@ -16,8 +16,7 @@ from certwright.cli.errors import Failed
 from certwright.cli.export import Exporter, ExportInUse, UnsafeName, folder_of, pair_problem
 from certwright.cli.on_change import Change, OnChange
 from certwright.kit import logs
-from certwright.kube.api.core import Event, EventSource, Secret, TypedObjectReference
-from certwright.kube.api.core_kinds import EVENTS, SECRETS
+from certwright.kube.api.core import EVENTS, SECRETS, Event, EventSource, Secret, TypedObjectReference
 from certwright.kube.api.errors import ApiError, NotFound, Unreachable
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, Struct

@@ -9,7 +9,7 @@ import socket
 import click
 
 from certwright.cli.options import Decorator
-from certwright.kube.util.addresses import is_ip_address
+from certwright.kube.util.encoding import is_ip_address
 
 Address = tuple[str, int]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from certwright.cli import related
 from certwright.cli.diagnosis import OUR_GROUP, Around, issuer_ref
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
-from certwright.kube.util.addresses import is_ip_address
+from certwright.kube.util.encoding import is_ip_address
 
 Json = dict[str, Any]
 _API_VERSION = f"{OUR_GROUP}/v1"

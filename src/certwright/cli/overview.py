@@ -10,7 +10,7 @@ from certwright.cli.exporting import Exports
 from certwright.cli.format import at, parse_time
 from certwright.cli.live_view import Mirror
 from certwright.cli.progress import Row
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.cache import revision_of

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP, Around, certificate_revision, issuer_ref
-from certwright.kube.api import core_kinds, errors
+from certwright.kube.api import core, errors
 from certwright.kube.api.kinds import AnyKind, Kind
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
@@ -28,10 +28,10 @@ ISSUERS = plain_kinds.ISSUERS
 CLUSTER_ISSUERS = plain_kinds.CLUSTER_ISSUERS
 ISSUER_SETS = plain_kinds.ISSUER_SETS
 CLUSTER_ISSUER_SETS = plain_kinds.CLUSTER_ISSUER_SETS
-SECRETS = _as_json(core_kinds.SECRETS)
-EVENTS = _as_json(core_kinds.EVENTS)
-NAMESPACES = _as_json(core_kinds.NAMESPACES)
-CONFIG_MAPS = _as_json(core_kinds.CONFIG_MAPS)
+SECRETS = _as_json(core.SECRETS)
+EVENTS = _as_json(core.EVENTS)
+NAMESPACES = _as_json(core.NAMESPACES)
+CONFIG_MAPS = _as_json(core.CONFIG_MAPS)
 ORDERS = plain_kinds.ORDERS
 CHALLENGES = plain_kinds.CHALLENGES
 

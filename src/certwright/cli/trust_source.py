@@ -11,8 +11,7 @@ from certwright.cli.access import Session
 from certwright.cli.errors import Failed
 from certwright.cli.format import at
 from certwright.cli.resource_args import fetch, one_object
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.util.encoding import in_words
 from certwright.pki import certificates
 from certwright.pki.certificates import CertificateFacts

@@ -17,8 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.cli.errors import Failed
-from certwright.kube.api.core import Namespace, ServiceAccount
-from certwright.kube.api.core_kinds import NAMESPACES, SERVICE_ACCOUNTS
+from certwright.kube.api.core import NAMESPACES, SERVICE_ACCOUNTS, Namespace, ServiceAccount
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta

@@ -13,7 +13,7 @@ from certwright.controllers.notifications.options import Notifications
 from certwright.controllers.retry.backoff import Limits
 from certwright.controllers.retry.breaker_state import ATTEMPTS_PER_HOUR
 from certwright.controllers.shims.options import ShimOptions
-from certwright.kube.util.ids import random_suffix
+from certwright.kube.api.naming import random_suffix
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
 
 # Each worker mostly waits for the API server; the more writes are in progress, the more a store with group

@@ -25,7 +25,7 @@ from certwright.issuers.contract import (
     Tools,
 )
 from certwright.issuers.post_quantum import NOT_ALLOWED, refusal
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import CertificateFacts, read_chain
 from certwright.pki.errors import BadCertificate, BadCsr, BadKey, BadName, BadUsage, PkiError

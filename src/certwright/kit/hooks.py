@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from subprocess import DEVNULL, STDOUT, Popen
 from typing import IO
 
-from certwright.kube.api.quoting import holds_private_key
-from certwright.kube.util.encoding import one_line
+from certwright.kube.util.encoding import holds_private_key, one_line
 from certwright.kube.util.programs import wait_ended
 
 DEFAULT_TIMEOUT_S = 60.0

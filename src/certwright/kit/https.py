@@ -24,8 +24,7 @@ from certwright.kit.outgoing import (
     quote,
 )
 from certwright.kube.util.connection_errors import unreachable
-from certwright.kube.util.proxies import proxy_for
-from certwright.kube.util.tls import tls_context
+from certwright.kube.util.connections import proxy_for, tls_context
 
 _LARGEST_BODY = 4 * 2**20
 _CONNECTIONS = 16

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from certwright.kube.util.caches import Lru
 from certwright.kube.util.encoding import visible
-from certwright.kube.util.lru import Lru
 
 _log = logging.getLogger(__name__)
 Value = str | int | float | bool | datetime | None

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from certwright.kube.util.connections import unverified_tls
 from certwright.kube.util.encoding import in_brackets, in_words
-from certwright.kube.util.insecure_tls import unverified_tls
 
 DEFAULT_PORTS: Final = {"tls": 443, "smtp": 25, "imap": 143, "postgres": 5432}
 """The protocols before TLS, with their ports; `tls` is TLS from the first byte."""

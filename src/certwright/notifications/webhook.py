@@ -6,7 +6,7 @@ import json
 import ssl
 from urllib.parse import urlsplit
 
-from certwright.kube.util.proxies import proxy_for
+from certwright.kube.util.connections import proxy_for
 from certwright.notifications.messages import Digest, SendError
 from certwright.notifications.settings import WebhookSettings, check_url, read_secret
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import ObjectMeta, Struct
+from certwright.kube.api.meta import ObjectMeta, Struct, doc
 from certwright.resources.reasons import FINAL_STATES, STATES
 from certwright.resources.references import IssuerReference
 from certwright.resources.solver import CHALLENGE_TYPES, Solver

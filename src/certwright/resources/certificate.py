@@ -14,8 +14,7 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Condition, ObjectMeta, Struct
+from certwright.kube.api.meta import Condition, ObjectMeta, Struct, doc
 from certwright.kube.util.durations import parse_duration
 from certwright.resources.references import IssuerReference, SecretKeySelector
 

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from certwright.kube.api.quoting import quoted
-from certwright.kube.util.addresses import is_ip_address
 from certwright.kube.util.durations import format_duration, parse_duration
+from certwright.kube.util.encoding import is_ip_address, quoted
 from certwright.resources.certificate import (
     Certificate,
     CertificateSpec,

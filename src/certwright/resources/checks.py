@@ -14,8 +14,8 @@ from typing import Final
 
 from certwright.kube.api.errors import FieldError, invalid, not_supported, required, too_long
 from certwright.kube.api.naming import check_name
-from certwright.kube.util.addresses import is_ip_address
 from certwright.kube.util.durations import format_duration, parse_duration
+from certwright.kube.util.encoding import is_ip_address
 from certwright.resources.names import GROUP, SETS_GROUP
 from certwright.resources.references import SET_KINDS, IssuerReference, SecretKeySelector
 

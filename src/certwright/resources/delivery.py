@@ -12,8 +12,7 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Condition, ObjectMeta, Struct
+from certwright.kube.api.meta import Condition, ObjectMeta, Struct, doc
 from certwright.resources.references import LocalObjectReference, SecretKeySelector
 
 MOST_OUTPUTS: Final = 16

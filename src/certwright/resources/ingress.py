@@ -12,9 +12,8 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
 from certwright.kube.api.kinds import Kind
-from certwright.kube.api.meta import ObjectMeta, Struct
+from certwright.kube.api.meta import ObjectMeta, Struct, doc
 
 GATEWAY_GROUP: Final = "gateway.networking.k8s.io"
 

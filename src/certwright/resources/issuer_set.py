@@ -12,8 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Condition, ObjectMeta, Struct
+from certwright.kube.api.meta import Condition, ObjectMeta, Struct, doc
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources.names import GROUP, ISSUER_SET_MEMBER
 from certwright.resources.references import IssuerReference

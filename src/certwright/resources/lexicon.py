@@ -13,8 +13,7 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Struct
+from certwright.kube.api.meta import Struct, doc
 from certwright.resources.references import LocalObjectReference
 
 LEXICON_FLAG: Final = "--dns01-lexicon"

@@ -11,8 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Struct
+from certwright.kube.api.meta import Struct, doc
 
 QUANTITY_PATTERN: Final = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"

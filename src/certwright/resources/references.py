@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import ObjectKey, Struct
+from certwright.kube.api.meta import ObjectKey, Struct, doc
 from certwright.resources.names import GROUP, SETS_GROUP
 
 

@@ -14,16 +14,10 @@ from typing import Annotated, Final, NamedTuple
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Condition, ObjectMeta, Struct
+from certwright.kube.api.meta import Condition, ObjectMeta, Struct, doc
 from certwright.kube.util.durations import parse_duration
 from certwright.resources.certificate import DEFAULT_DURATION, KEY_USAGES
-from certwright.resources.names import (
-    GROUP,
-    PRIVATE_KEY_SECRET_NAME,
-    VENAFI_CUSTOM_FIELDS,
-    VENAFI_PICKUP_ID,
-)
+from certwright.resources.names import GROUP, PRIVATE_KEY_SECRET_NAME, VENAFI_CUSTOM_FIELDS, VENAFI_PICKUP_ID
 from certwright.resources.reasons import DENIED, FAILED
 from certwright.resources.references import IssuerReference
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import Struct
+from certwright.kube.api.meta import Struct, doc
 from certwright.resources.lexicon import LexiconDNS
 from certwright.resources.pod import SolverPodTemplate, TemplateMeta
 from certwright.resources.references import SecretKeySelector, ServiceAccountRef

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import EVENTS
+from certwright.kube.api.core import EVENTS
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.resources.certificate import Certificate

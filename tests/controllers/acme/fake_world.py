@@ -19,7 +19,7 @@ from certwright.acme.solvers.contract import SolverError, Task
 from certwright.acme.solvers.http01 import Responder
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.kube.api import codec, conditions, errors
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.kinds import Kind
 from certwright.kube.util import http_messages
 from certwright.resources.acme import Challenge, Order

@@ -10,8 +10,7 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.controllers.acme.announcing import Announced, growing, within
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from controllers.acme.fake_world import FakeWorld
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 
 from acme.fake_ca import FakeCa
 from certwright.acme.protocol.messages import Action
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.resources import names
 from certwright.resources.acme import Order
 from certwright.resources.table import CLUSTER_ISSUERS, ORDERS

@@ -12,7 +12,7 @@ import pytest
 from certwright.cli.importing import dehydrated, objects, writing
 from certwright.cli.importing.solvers import LISTENER
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import read_certificate
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, ORDERS

@@ -14,7 +14,7 @@ import trustme
 
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.resources import names
 from certwright.resources.table import CLUSTER_ISSUERS
 from controllers.acme.fake_world import FakeWorld, fake_world

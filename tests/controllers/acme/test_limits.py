@@ -13,8 +13,7 @@ import pytest
 from certwright.acme.protocol.messages import Action
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.kit.rate_limit import Bucket, Rate, micros
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.resources.table import CERTIFICATES, ORDERS
 from controllers.acme.fake_world import FakeWorld, fake_world
 

@@ -15,7 +15,7 @@ import pytest_asyncio
 from certwright.acme.protocol.messages import Action
 from certwright.controllers.manager import Controllers
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import EVENTS
+from certwright.kube.api.core import EVENTS
 from certwright.kube.api.errors import Invalid
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, CLUSTER_ISSUERS, ORDERS

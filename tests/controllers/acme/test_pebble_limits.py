@@ -8,7 +8,7 @@ from datetime import timedelta
 from certwright.acme.ratelimits.published import CaLimits, Limit, host_of
 from certwright.kit.rate_limit import Rate
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS
 from certwright.resources.table import CERTIFICATES, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble

@@ -15,7 +15,7 @@ import pytest_asyncio
 from certwright.acme.protocol.messages import Action
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.resources import names
 from certwright.resources.acme import Challenge
 from certwright.resources.operator_policy import OperatorPolicy

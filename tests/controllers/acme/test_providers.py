@@ -16,7 +16,7 @@ import dns.rdatatype
 import pytest
 
 from certwright.kit.outgoing import ServerRules
-from certwright.kube.api.core_kinds import EVENTS, SERVICE_ACCOUNTS
+from certwright.kube.api.core import EVENTS, SERVICE_ACCOUNTS
 from certwright.kube.apiserver.auth.tokens import DEFAULT_ISSUER
 from certwright.resources.operator_policy import OperatorPolicy
 from support.acme_world import AcmeWorld, acme_world

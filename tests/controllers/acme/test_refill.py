@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from certwright.kube.api import conditions
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import Condition, ObjectMeta
 from certwright.resources import reasons
 from certwright.resources.certificate import Certificate

@@ -12,7 +12,7 @@ from cryptography import x509
 
 from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import read_certificate
 from certwright.resources.certificate import ARIStatus, Certificate

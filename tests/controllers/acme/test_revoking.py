@@ -8,7 +8,7 @@ import pytest
 
 from certwright.acme.protocol.messages import Action
 from certwright.controllers.acme.revoking import REASONS, CannotRevoke, Holder, revoke
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.pki.certificates import read_certificate
 from certwright.resources.table import CLUSTER_ISSUERS

@@ -14,8 +14,7 @@ from certwright.acme.ratelimits.decisions import Admit, Asking, WaitUntil
 from certwright.acme.ratelimits.published import CaLimits, Limit
 from certwright.controllers.acme.shared_ledger import SharedLedger, config_map_name
 from certwright.kit.rate_limit import Rate
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Request, Response

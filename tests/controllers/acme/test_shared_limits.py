@@ -21,8 +21,7 @@ from certwright.controllers.cache.shard_members import Shards, shard_of
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
 from certwright.kit.rate_limit import Rate
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.local import LocalTransport

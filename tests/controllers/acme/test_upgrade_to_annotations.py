@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from certwright.acme.protocol.messages import Action
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.resources import names
 from certwright.resources.causes import Why
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ORDERS

@@ -18,8 +18,7 @@ from certwright.controllers.cainjector.targets import (
     Target,
     untyped,
 )
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.kube.apiserver.requests.forms import failure

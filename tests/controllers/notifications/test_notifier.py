@@ -10,7 +10,7 @@ import pytest
 
 from certwright.controllers.notifications.options import Notifications
 from certwright.controllers.notifications.reported import NAME
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS
 from certwright.notifications.messages import Destination, Digest, SendError
 from certwright.notifications.settings import (
     DestinationSettings,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from certwright.controllers.shims.options import ShimOptions
-from certwright.kube.api.core_kinds import CUSTOM_RESOURCE_DEFINITIONS
+from certwright.kube.api.core import CUSTOM_RESOURCE_DEFINITIONS
 from certwright.kube.api.kinds import Kind
 from certwright.resources.ingress import EXPERIMENTAL_LISTENER_SETS, GATEWAYS, LISTENER_SETS
 from certwright.resources.table import CERTIFICATES

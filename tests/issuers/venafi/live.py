@@ -11,8 +11,7 @@ import msgspec
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import NotFound
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

@@ -11,8 +11,7 @@ import pytest
 
 from certwright.controllers.requests import members
 from certwright.kube.api import conditions
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.resources.issuer import IssuerSpec
 from certwright.resources.issuer_set import read_member
 from certwright.resources.names import VENAFI_PICKUP_ID

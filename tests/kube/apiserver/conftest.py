@@ -12,6 +12,7 @@ import pytest
 
 from certwright.admission.kinds import certificate_kinds
 from certwright.app.stores import check_row
+from certwright.kube.api import naming
 from certwright.kube.apiserver.background.expiry import DEFAULT_TTL
 from certwright.kube.apiserver.base.features import FeatureGates
 from certwright.kube.apiserver.http.fairness import InFlight
@@ -21,7 +22,6 @@ from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.store.sqlite.store import open_sqlite
-from certwright.kube.util import ids
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Identity
 from certwright.resources.crds import custom_resource_definitions
@@ -80,7 +80,7 @@ async def start_api(open_store: OpenStore) -> AsyncIterator[StartApi]:
         *,
         store: Store | None = None,
         bookmark_every_s: float | None = None,
-        name_suffix: Callable[[], str] = ids.random_suffix,
+        name_suffix: Callable[[], str] = naming.random_suffix,
         authenticator: Any = lambda _: None,
         user: Identity | None = ADMIN,
         anonymous: bool = False,

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from certwright.kube.api import naming
 from certwright.kube.apiserver.base.features import (
     NAME_GENERATION_LOOK_AHEAD,
     NAME_GENERATION_RETRIES,
@@ -24,7 +25,6 @@ from certwright.kube.store.etcd.client import Access
 from certwright.kube.store.etcd.store import open_etcd
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.store.sqlite.store import open_sqlite
-from certwright.kube.util import ids
 from faults.every_kind import resources, root_of, valid_object
 from kube.apiserver.callers import CONFIG_MAPS, CRDS, Api, StartApi
 from kube.apiserver.webhook_server import WebhookServer, add_label, patch, register, running
@@ -375,7 +375,7 @@ async def test_two_servers_share_a_small_space_of_names(start_api: StartApi, etc
     prefix = f"/generate-name/{next(_prefixes)}/"
 
     def suffix() -> str:
-        return "".join(letters.choices(ids.ALPHABET, k=2))
+        return "".join(letters.choices(naming.ALPHABET, k=2))
 
     servers = [await start_api(store=await open_on(etcd, prefix), name_suffix=suffix) for _ in range(2)]
     answers: list[Any] = []

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 import pytest
 
+from certwright.kube.api import naming
 from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.model.backend import Backend, Namespaces
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.store.contract import Encode, Key, Row
 from certwright.kube.store.memory import MemoryStore
-from certwright.kube.util import ids
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.tasks import TaskSet
 
@@ -40,7 +40,7 @@ def backend() -> Backend:
     """One over an empty store, of which nobody is told anything yet."""
     store, clock = MemoryStore(), TestClock()
     namespaces = Namespaces(store)
-    return Backend(store, make_registry(clock), clock, namespaces, ids.random_suffix, TaskSet())
+    return Backend(store, make_registry(clock), clock, namespaces, naming.random_suffix, TaskSet())
 
 
 def saying(text: str) -> Encode:

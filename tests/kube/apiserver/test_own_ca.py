@@ -13,7 +13,7 @@ import pytest
 from certwright import app
 from certwright.app import shared_files, tls_identity
 from certwright.app.options import StartError
-from certwright.kube.api.core_kinds import CONFIG_MAPS, NAMESPACES
+from certwright.kube.api.core import CONFIG_MAPS, NAMESPACES
 from certwright.kube.client.kubeconfig import connect, load
 from certwright.kube.client.rest import Client
 from certwright.kube.store.memory import MemoryStore

@@ -12,8 +12,7 @@ import pytest
 import trustme
 
 from certwright.admission.kinds import certificate_kinds
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import AlreadyExists, Conflict, NotFound, Unreachable
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.apiserver.http.https import serve_https

@@ -17,7 +17,7 @@ import trustme
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client import dial
 from certwright.kube.client.https import HttpsTransport
-from certwright.kube.util.tls import tls_context
+from certwright.kube.util.connections import tls_context
 from support.go import build
 from support.waiting import turns
 

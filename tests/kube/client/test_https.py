@@ -17,15 +17,15 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NoCredentials, NotFound, Unreachable
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, LoginFiles
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import close_stream
 from certwright.kube.runtime.fence import FencedTransport
+from certwright.kube.util.connections import BadCredentials, tls_context
 from certwright.kube.util.http_messages import HEARTBEAT
-from certwright.kube.util.tls import BadCredentials, tls_context
 
 CA = trustme.CA()
 SERVER = CA.issue_cert("127.0.0.1", "localhost", "api.example.com")

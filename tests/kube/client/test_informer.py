@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.informer import Informer

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.filtered_informer import PartialInformer, follow_some
 from certwright.kube.client.informer import Informer

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from certwright.kube.api import errors
-from certwright.kube.api.core import ConfigMap, Namespace
-from certwright.kube.api.core_kinds import CONFIG_MAPS, NAMESPACES
+from certwright.kube.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.local import LocalTransport

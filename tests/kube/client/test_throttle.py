@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

@@ -9,8 +9,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from certwright.kube.api.core import Lease
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES, Lease
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.kube.api.core import Namespace, Secret, SecretMeta
-from certwright.kube.api.core_kinds import NAMESPACES, SECRETS
+from certwright.kube.api.core import NAMESPACES, SECRETS, Namespace, Secret, SecretMeta
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.runtime import recorder as recorder_module

@@ -21,9 +21,8 @@ from certwright.acme.solvers.datagrams import LARGEST, parse_response
 from certwright.kit.http2_post import ALPN, Http2Error, Post
 from certwright.kube.client.dial import ProxyFailed, dial, endpoint
 from certwright.kube.client.http1 import ClosedEarly, Connection, CutShort, NotHttp
+from certwright.kube.util.connections import proxy_for, tls_context
 from certwright.kube.util.encoding import in_words, one_line
-from certwright.kube.util.proxies import proxy_for
-from certwright.kube.util.tls import tls_context
 
 _TYPE: Final = "application/dns-message"
 _HEADERS: Final = (("content-type", _TYPE), ("accept", _TYPE))

@@ -15,8 +15,8 @@ from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers, Unreached, at_both_families
 from certwright.kit.outgoing import place_of
 from certwright.kube.util.connection_errors import unreachable
+from certwright.kube.util.connections import unverified_tls
 from certwright.kube.util.encoding import in_brackets
-from certwright.kube.util.insecure_tls import unverified_tls
 
 _TIMEOUT_S = 10.0
 _MOST_REDIRECTS = 10

@@ -32,8 +32,8 @@ from certwright.acme.solvers.caa import Record
 from certwright.acme.solvers.contract import NotYet, Ready
 from certwright.acme.solvers.datagrams import exchange
 from certwright.acme.solvers.doh import DohFailed, DohServer
+from certwright.kube.util.caches import Recent
 from certwright.kube.util.encoding import in_brackets
-from certwright.kube.util.recent import Recent
 
 T = TypeVar("T")
 

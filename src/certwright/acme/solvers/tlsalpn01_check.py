@@ -11,8 +11,8 @@ from certwright.acme.protocol.challenges import ALPN_PROTOCOL, server_name
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.names import LookupFailed, NameServers, Unreached, at_both_families
 from certwright.acme.solvers.tlsalpn01 import EXTENSION, extension_value
+from certwright.kube.util.connections import unverified_tls
 from certwright.kube.util.encoding import in_brackets
-from certwright.kube.util.insecure_tls import unverified_tls
 
 _TIMEOUT_S = 10.0
 

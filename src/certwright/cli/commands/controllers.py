@@ -26,8 +26,8 @@ from certwright.cli import (
 from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, server_options
 from certwright.kit.service_manager import ServiceManager
+from certwright.kube.api.naming import random_suffix
 from certwright.kube.client.kubeconfig import ClusterAccess
-from certwright.kube.util.ids import random_suffix
 
 _SOON_S = 2.0
 """How long to wait for the lease before a message."""

@@ -12,8 +12,7 @@ from certwright.cli.errors import Failed
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
 from certwright.cli.output import echo_lines
 from certwright.cli.resource_args import fetch, one_object
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.pki.errors import PkiError
 
 _KINDS = (related.SECRETS, related.CERTIFICATES)

@@ -11,7 +11,7 @@ from certwright.cli.errors import report_warning
 from certwright.cli.format import reference, sentence
 from certwright.cli.importing.model import Json
 from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, SECRETS
-from certwright.kube.api import core_kinds
+from certwright.kube.api import core
 from certwright.kube.api.errors import ApiError, NotFound, Unauthorized, Unreachable
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client.rest import Client
@@ -107,7 +107,7 @@ async def _create(client: Client, desired: Json) -> None:
     # As the controllers will write it: by their field manager, so that what they no longer need is removed.
     data = {key: b64decode(value) for key, value in desired["data"].items()}
     content: dict[str, Any] = {"metadata": desired["metadata"], "type": desired["type"], "data": data}
-    await client.apply(core_kinds.SECRETS, content, field_manager=names.SECRET_FIELD_MANAGER, force=False)
+    await client.apply(core.SECRETS, content, field_manager=names.SECRET_FIELD_MANAGER, force=False)
 
 
 def _contains(live: Any, desired: Any) -> bool:

@@ -9,8 +9,7 @@ from certwright.cli.diagnosis import issuer_ref
 from certwright.cli.errors import report_warning
 from certwright.cli.format import parse_time, sentence
 from certwright.cli.inventory.records import Record, Source
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.errors import ApiError, Forbidden
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_certificate

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from certwright.acme.ratelimits.decisions import WaitUntil
 from certwright.controllers.acme.shared_ledger import SharedLedger
-from certwright.kube.util.ids import new_uid
+from certwright.kube.api.naming import new_uid
 
 
 class AccountLimits:

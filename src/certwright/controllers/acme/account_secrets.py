@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from certwright.controllers.cache.secrets import Secrets
 from certwright.issuers.contract import CreateSecret
-from certwright.kube.api.core import Secret, SecretMeta
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.client.rest import Client
 from certwright.resources import names

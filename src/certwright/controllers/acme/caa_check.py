@@ -13,7 +13,7 @@ from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.caa import Record, forbids, relevant_records
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
-from certwright.kube.util.recent import Recent
+from certwright.kube.util.caches import Recent
 
 _REMEMBERED_S: Final = 60.0
 _TAKES_S: Final = 5.0

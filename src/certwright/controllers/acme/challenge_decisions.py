@@ -54,8 +54,7 @@ from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.kit.outgoing import quote
 from certwright.kube.runtime import idle_priority
-from certwright.kube.util.backoff import doubled
-from certwright.kube.util.durations import parse_duration
+from certwright.kube.util.durations import doubled, parse_duration
 from certwright.resources import names
 from certwright.resources.retry import parse_moment, with_not_before
 

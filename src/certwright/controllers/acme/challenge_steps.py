@@ -18,7 +18,7 @@ from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.challenge_state import Memory, Proven, Stage
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
-from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import doubled
 from certwright.resources.acme import Challenge
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from certwright.issuers.acme_account_errors import AccountError
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
 from certwright.resources.references import IssuerReference
 

@@ -72,7 +72,7 @@ from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.kit.outgoing import quote
-from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.csr import CsrFacts
 from certwright.pki.errors import PkiError

@@ -14,7 +14,7 @@ from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import doubled
 from certwright.resources import names
 from certwright.resources.acme import ACMEAuthorization, Order
 from certwright.resources.retry import parse_moment, rfc3339

@@ -22,7 +22,7 @@ from certwright.controllers.acme.identifiers import Name, is_ordered, names_of_i
 from certwright.controllers.cache.caches import Caches
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey, OwnerReference, controller_of
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 from certwright.pki.csr import CsrFacts, read_any_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import names, reasons

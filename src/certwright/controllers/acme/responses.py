@@ -22,7 +22,7 @@ import msgspec
 from certwright.acme.solvers.contract import Solver, Task
 from certwright.controllers.cache.event_handlers import key_of
 from certwright.issuers import acme_account_key
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer

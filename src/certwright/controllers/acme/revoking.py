@@ -23,7 +23,7 @@ from certwright.acme.protocol.transport import TlsOptions
 from certwright.controllers.cache.signers import recorded_signer
 from certwright.issuers import acme_account_key
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_certificate

@@ -24,8 +24,7 @@ from certwright.acme.ratelimits.decisions import Admit, WaitUntil
 from certwright.acme.ratelimits.ledger import Ledger
 from certwright.acme.ratelimits.published import CaLimits
 from certwright.acme.ratelimits.state import LedgerState, restore, state
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.rest import Client

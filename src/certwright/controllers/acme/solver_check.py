@@ -21,7 +21,7 @@ from certwright.controllers.acme.solver_factory import Means
 from certwright.controllers.acme.solver_use import SolverUse
 from certwright.controllers.acme.surroundings import Solvers
 from certwright.controllers.servers import Servers
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock

@@ -13,7 +13,7 @@ from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.shard_filter import owning_certificate
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import Object, Owned, controller_of
-from certwright.kube.util.ids import bounded_name
+from certwright.kube.api.naming import bounded_name
 from certwright.resources import names, reasons
 from certwright.resources.acme import Challenge, Order, OrderSpec
 from certwright.resources.certificate import Certificate

@@ -24,8 +24,7 @@ import msgspec
 from certwright.controllers.cache.indexes import owning_certificates
 from certwright.controllers.cache.shard_filter import Keep, is_owned_by_certificate, owning_certificate
 from certwright.controllers.cache.transforms import is_complete, without_key
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.api.meta import ObjectKey, Owned
 from certwright.kube.client.cache import Indexer, key_of, revision_of
@@ -34,8 +33,8 @@ from certwright.kube.client.filtered_informer import PartialInformer, follow_som
 from certwright.kube.client.informer import Informer, identity
 from certwright.kube.client.metadata_informer import Identified, SelectiveInformer, identities
 from certwright.kube.client.rest import Client
+from certwright.kube.util.caches import Lru
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.lru import Lru
 from certwright.resources import names
 
 SecretHandler = Callable[[ObjectKey, Sequence[Owned]], None]

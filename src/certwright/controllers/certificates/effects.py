@@ -19,15 +19,9 @@ from certwright.controllers.certificates.draft import EventType, Rejected
 from certwright.controllers.certificates.keystores import Store, Verdicts
 from certwright.controllers.certificates.parsed import Facts, KeyFacts
 from certwright.controllers.certificates.target import Content, Pair, configuration
-from certwright.kube.api.core import Secret
-from certwright.kube.api.core_kinds import SECRETS
+from certwright.kube.api.core import SECRETS, Secret
 from certwright.kube.api.errors import AlreadyExists, NotFound
-from certwright.kube.api.meta import (
-    CONTROLLER_REFERENCE,
-    ObjectKey,
-    changed_by_admission,
-    removed_metadata,
-)
+from certwright.kube.api.meta import CONTROLLER_REFERENCE, ObjectKey, changed_by_admission, removed_metadata
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util.executor import Executor

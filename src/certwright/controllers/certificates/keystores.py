@@ -17,7 +17,7 @@ import msgspec
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.target import Pair
 from certwright.kube.api.core import Secret
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 from certwright.pki import keystores, limits
 from certwright.pki.errors import PkiError
 from certwright.resources import names

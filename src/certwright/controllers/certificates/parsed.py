@@ -12,8 +12,8 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from certwright.controllers.cache.transforms import NeedsFullSecret, UnsignedRequest, WithheldKey
+from certwright.kube.util.caches import Lru
 from certwright.kube.util.executor import Executor
-from certwright.kube.util.lru import Lru
 from certwright.pki import keys, spki
 from certwright.pki.certificates import CertificateFacts, known_certificate, read_certificate
 from certwright.pki.csr import CsrFacts, known_csr, read_csr

@@ -37,8 +37,8 @@ from certwright.kube.api.errors import Forbidden, Invalid, NotFound
 from certwright.kube.api.meta import ObjectKey, is_controlled_by
 from certwright.kube.client.cache import revision_of
 from certwright.kube.runtime.controller import Result
-from certwright.kube.util.backoff import doubled
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
+from certwright.kube.util.durations import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate

@@ -18,7 +18,7 @@ from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import CONTROLLER_REFERENCE, ObjectMeta, removed_metadata
-from certwright.kube.util.ids import bounded_name
+from certwright.kube.api.naming import bounded_name
 from certwright.pki.ari import certificate_id
 from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError

@@ -46,8 +46,8 @@ from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import Condition
-from certwright.kube.util.backoff import doubled
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
+from certwright.kube.util.durations import doubled
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.table import CERTIFICATES

@@ -17,7 +17,7 @@ from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Compared, Facts, KeyFacts
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
-from certwright.kube.util.lazy_attribute import lazy_attribute
+from certwright.kube.util.caches import lazy_attribute
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate

@@ -10,8 +10,7 @@ from datetime import datetime
 
 import msgspec
 
-from certwright.kube.api.core import ConfigMap
-from certwright.kube.api.core_kinds import CONFIG_MAPS
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.rest import Client

@@ -11,7 +11,7 @@ from certwright.controllers.issuers import view_of
 from certwright.controllers.requests.signing import IssuerState
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 from certwright.resources import reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
 from certwright.resources.references import IssuerReference

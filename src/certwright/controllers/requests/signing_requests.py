@@ -25,7 +25,7 @@ from certwright.controllers.retry.applicants import key_of_signing_request, sign
 from certwright.controllers.retry.backoff import Hold
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
 from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, kind_of, verified
-from certwright.kube.api.core_kinds import SUBJECT_ACCESS_REVIEWS
+from certwright.kube.api.core import SUBJECT_ACCESS_REVIEWS
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer

@@ -18,8 +18,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from certwright.kube.util.backoff import doubled
-from certwright.kube.util.durations import parse_duration
+from certwright.kube.util.durations import doubled, parse_duration
 from certwright.resources import names
 from certwright.resources.causes import Cause, Why
 from certwright.resources.certificate import Certificate

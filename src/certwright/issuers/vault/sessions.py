@@ -19,7 +19,7 @@ from certwright.issuers.vault.api import Denied, Login, NoSuchPath, Rejected, Va
 from certwright.issuers.vault.methods import Method, StaticToken
 from certwright.issuers.vault.settings import Settings
 from certwright.kit.outgoing import HttpClient
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from certwright.issuers.venafi.policies import violation_of
 from certwright.issuers.venafi.products import CertificateOrder
 from certwright.issuers.venafi.sessions import Session
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 from certwright.pki import chain
 from certwright.pki.certificates import read_answer
 from certwright.pki.errors import PkiError

@@ -15,7 +15,7 @@ from certwright.issuers.venafi.settings import ClientCredentials, Password, Prod
 from certwright.issuers.venafi.tokens import Tokens
 from certwright.issuers.venafi.tpp import TppClient
 from certwright.kit.outgoing import HttpClient
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 
 T = TypeVar("T")
 

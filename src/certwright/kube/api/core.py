@@ -9,13 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import field
 
-from certwright.kube.api.docs import doc
-from certwright.kube.api.meta import ObjectMeta, Struct
+from certwright.kube.api.kinds import AnyKind, Kind
+from certwright.kube.api.meta import ObjectMeta, Struct, doc
 
 
 class NamespaceSpec(Struct, frozen=True, kw_only=True):
@@ -187,3 +187,50 @@ class Lease(Struct, frozen=True, kw_only=True):
 
     metadata: ObjectMeta = ObjectMeta()
     spec: Annotated[LeaseSpec, doc("The holder of the lease, and its expiry.")] = LeaseSpec()
+
+
+NAMESPACES: Final = Kind("", "v1", "Namespace", "namespaces", "namespace", False, Namespace, ("ns",))
+
+SECRETS: Final = Kind("", "v1", "Secret", "secrets", "secret", True, Secret)
+
+CONFIG_MAPS: Final = Kind("", "v1", "ConfigMap", "configmaps", "configmap", True, ConfigMap, ("cm",))
+
+EVENTS: Final = Kind("", "v1", "Event", "events", "event", True, Event, ("ev",))
+
+SERVICE_ACCOUNTS: Final = Kind(
+    "", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount", True, ServiceAccount, ("sa",)
+)
+
+LEASES: Final = Kind("coordination.k8s.io", "v1", "Lease", "leases", "lease", True, Lease)
+
+SUBJECT_ACCESS_REVIEWS: Final[Kind[dict[str, Any]]] = Kind(
+    "authorization.k8s.io",
+    "v1",
+    "SubjectAccessReview",
+    "subjectaccessreviews",
+    "subjectaccessreview",
+    False,
+    dict,
+)
+
+CUSTOM_RESOURCE_DEFINITIONS: Final[Kind[dict[str, Any]]] = Kind(
+    "apiextensions.k8s.io",
+    "v1",
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    "customresourcedefinition",
+    False,
+    dict,
+    ("crd", "crds"),
+    ("api-extensions",),
+)
+
+CORE_KINDS: Final[tuple[AnyKind, ...]] = (
+    NAMESPACES,
+    SECRETS,
+    CONFIG_MAPS,
+    EVENTS,
+    SERVICE_ACCOUNTS,
+    LEASES,
+)
+"""The kinds of Kubernetes itself that are served."""

@@ -31,9 +31,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from certwright.kube.api.quoting import holds_private_key, quoted
 from certwright.kube.util.decoders import json_decoder
-from certwright.kube.util.encoding import one_line
+from certwright.kube.util.encoding import holds_private_key, one_line, quoted
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""Parts common to all objects: metadata, conditions, references.
+"""Parts common to all objects: metadata, conditions, references, descriptions of fields.
 
 Objects are frozen msgspec structs, so that what lies in a cache cannot be changed by accident; make a changed
 one with `msgspec.structs.replace`. `apiVersion` and `kind` are not fields: they belong to the `Kind`
@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Final, NamedTuple, Protocol
+from typing import Annotated, Any, Final, NamedTuple, Protocol
 
 import msgspec
-from msgspec import field
-
-from certwright.kube.api.docs import doc
+from msgspec import Meta, field
 
 
 class ObjectKey(NamedTuple):
@@ -151,3 +149,17 @@ def controller_of(meta: OwnedMeta) -> OwnerReference | None:
         if owner.controller:
             return owner
     return None
+
+
+def doc(text: str, **schema: Any) -> Meta:
+    """An annotation of a field, `Annotated[str, doc("what it is")]`: `text` becomes the field's description
+    in the schema; `schema` holds further OpenAPI keywords for it. Annotations are strings until they are
+    evaluated, so the texts cost nothing at start; `crds.py` reads them for `kubectl explain`.
+
+    The keywords (`enum`, `pattern`, `minLength`, `format`, `default` …) are enforced by the API server, not
+    when an object is decoded, so that an unknown value of a newer version survives a round trip. Four of
+    them are ours: `needed` puts a field into the schema's `required` or keeps it out (a field without default
+    is there by itself), `items={…}` adds keywords to the elements of a list, `map_keys` names the keys of a
+    list that is merged like a map, and `atomic=True` marks an object that is only replaced as a whole.
+    """
+    return Meta(description=text, extra_json_schema=schema or None)

@@ -15,6 +15,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from certwright.kube.api import naming
 from certwright.kube.api.errors import (
     ApiError,
     BadRequest,
@@ -67,7 +68,6 @@ from certwright.kube.apiserver.verbs.access_reviews import Reviews
 from certwright.kube.apiserver.verbs.watch import Watches
 from certwright.kube.store import contract
 from certwright.kube.store.contract import Store
-from certwright.kube.util import ids
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Identity, Request, Response
 from certwright.kube.util.tasks import TaskSet
@@ -104,7 +104,7 @@ class ApiServer:
         root_ca: str = "",
         event_ttl: timedelta = DEFAULT_TTL,
         bookmark_every_s: float | None = 60.0,
-        name_suffix: Callable[[], str] = ids.random_suffix,
+        name_suffix: Callable[[], str] = naming.random_suffix,
         gates: FeatureGates | None = None,
         in_flight: InFlight | None = None,
         extensions: Extensions = MappingProxyType({}),

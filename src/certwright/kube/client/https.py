@@ -21,10 +21,9 @@ from certwright.kube.api.errors import NoCredentials, Unreachable, Untrusted
 from certwright.kube.client.dial import ProxyFailed, dial, endpoint, proxy_authorization
 from certwright.kube.client.http1 import ClosedEarly, Connection, CutShort, NotHttp
 from certwright.kube.client.login import Credential, Login, LoginFailed
+from certwright.kube.util.connections import BadCredentials, proxy_for, tls_context
 from certwright.kube.util.encoding import in_words, one_line
 from certwright.kube.util.http_messages import HEARTBEAT, Response
-from certwright.kube.util.proxies import proxy_for
-from certwright.kube.util.tls import BadCredentials, tls_context
 
 CONNECT_S = 10
 REQUEST_S = 30

@@ -18,7 +18,7 @@ import msgspec
 from certwright.kube.client.https import HttpsTransport
 from certwright.kube.client.kubeconfig_file import Cluster, Context, Exec, KubeconfigError, Place, User, read
 from certwright.kube.client.login import Credential, FileLogin, FixedLogin, Login, LoginFiles, Plugin
-from certwright.kube.util.tls import BadCredentials, tls_context
+from certwright.kube.util.connections import BadCredentials, tls_context
 
 if TYPE_CHECKING:
     import ssl

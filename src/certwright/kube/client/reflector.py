@@ -39,7 +39,7 @@ from certwright.kube.api.errors import ApiError, Expired, TooManyRequests, Unrea
 from certwright.kube.client.cache import parse_revision
 from certwright.kube.client.listing import PAGE, RawPage
 from certwright.kube.client.watch import BOOKMARK, RawEvent
-from certwright.kube.util.backoff import doubled
+from certwright.kube.util.durations import doubled
 
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)

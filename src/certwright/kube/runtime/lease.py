@@ -28,8 +28,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from certwright.kube.api.core import Lease, LeaseSpec
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES, Lease, LeaseSpec
 from certwright.kube.api.errors import (
     AlreadyExists,
     ApiError,

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from certwright.kube.api.core import Lease, LeaseSpec
-from certwright.kube.api.micro_time import format_micro_time
+
+
+def format_micro_time(moment: datetime) -> str:
+    """`2026-01-02T03:04:05.000006Z`. `moment` must be aware.
+
+    Go reads a MicroTime with the layout `2006-01-02T15:04:05.000000Z07:00` and refuses any other number of
+    digits, so these fields are text in our structs.
+
+    Source: apimachinery `pkg/apis/meta/v1/micro_time.go`.
+    """
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def renewed(old: LeaseSpec, identity: str, duration: timedelta, moment: datetime) -> LeaseSpec:

@@ -12,14 +12,13 @@ from contextlib import aclosing
 from datetime import timedelta
 
 from certwright.kube.api.codec import DecodeError
-from certwright.kube.api.core import Lease
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES, Lease
 from certwright.kube.api.errors import ApiError, Forbidden, Unreachable
 from certwright.kube.client.rest import Client
 from certwright.kube.client.watch import DELETED
 from certwright.kube.runtime.deadlines import within
-from certwright.kube.util.backoff import doubled
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.durations import doubled
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from certwright.kube.runtime.fair_queue import Turns
 from certwright.kube.runtime.wakeups import Delays
-from certwright.kube.util.backoff import doubled
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.durations import doubled
 
 K = TypeVar("K", bound=Hashable)
 

@@ -17,18 +17,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from certwright.kube.api.core import Event, EventSource, TypedObjectReference
-from certwright.kube.api.core_kinds import EVENTS
+from certwright.kube.api.core import EVENTS, Event, EventSource, TypedObjectReference
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.kinds import AnyKind
 from certwright.kube.api.meta import Object, ObjectMeta
+from certwright.kube.api.naming import bounded_name
 from certwright.kube.client.rest import Client
 from certwright.kube.client.throttle import REQUEST_RANK
 from certwright.kube.runtime.idle_priority import AT_MOST_S, IdleTurns
 from certwright.kube.runtime.queue import STAGE
+from certwright.kube.util.caches import Lru
 from certwright.kube.util.clock import Clock
-from certwright.kube.util.ids import bounded_name
-from certwright.kube.util.lru import Lru
 from certwright.kube.util.tasks import TaskSet
 
 Type = Literal["Normal", "Warning"]

@@ -1,4 +1,5 @@
-"""Durations as Go writes them (`time.ParseDuration`): `2160h`, `1h30m`, `1.5h`, `300ms`."""
+"""Durations as Go writes them (`time.ParseDuration`): `2160h`, `1h30m`, `1.5h`, `300ms`;
+exponential backoff."""
 
 from __future__ import annotations
 
@@ -65,3 +66,17 @@ def format_duration(value: timedelta) -> str:
 def _trim(number: Decimal) -> str:
     text = format(number, "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def doubled(base: timedelta, attempts: int, *, cap: timedelta) -> timedelta:
+    """The wait after the `attempts`-th failure in a row: base, 2·base, 4·base … at most `cap`.
+
+    `attempts` below 1 counts as 1. Never overflows, however large `attempts` is.
+    """
+    if base <= timedelta(0):
+        return timedelta(0)
+    doublings = max(0, attempts - 1)
+    # 2**64 times any positive timedelta is over every cap that a timedelta can hold.
+    if doublings > 64 or base.total_seconds() * 2.0**doublings >= cap.total_seconds():
+        return cap
+    return base * (1 << doublings)

@@ -1,8 +1,9 @@
-"""Encodings: base64url, hosts in URLs, and untrusted text made safe to show."""
+"""Text: base64url, addresses, quoting as Go quotes, and untrusted text made safe to show."""
 
 from __future__ import annotations
 
 import base64
+import ipaddress
 import os
 import re
 
@@ -45,3 +46,53 @@ def in_words(error: OSError) -> str:
         return message
     where = _CONNECTING.search(message)
     return os.strerror(error.errno) + (f" at {in_brackets(where[1])}:{where[2]}" if where else "")
+
+
+def is_ip_address(text: str) -> bool:
+    """Whether the text is an IPv4 or IPv6 address, maybe with a zone."""
+    # Every IPv6 address has a colon, and every IPv4 address ends with a digit. For any other text the two
+    # exceptions inside `ip_address` would take longer than all other checks of a name.
+    if ":" not in text and not text[-1:].isdigit():
+        return False
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+_GO_ESCAPES = {'"': '\\"', "\\": "\\\\", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r"}
+_GO_ESCAPES |= {"\t": "\\t", "\v": "\\v"}
+
+
+def quoted(text: str) -> str:
+    """`text` in quotes, as Go's `%q` writes it (Go `strconv.Quote`)."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(mark: str) -> str:
+    if mark in _GO_ESCAPES:
+        return _GO_ESCAPES[mark]
+    if mark.isprintable():
+        return mark
+    code = ord(mark)
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_KEY_MARKS = (
+    "PRIVATE KEY-----",
+    # The beginnings of the same in base64: PKCS#8, PKCS#1, SEC 1, encrypted PKCS#8.
+    "LS0tLS1CRUdJTiBQUklWQVRF",
+    "LS0tLS1CRUdJTiBSU0EgUFJJVkFUR",
+    "LS0tLS1CRUdJTiBFQyBQUklWQVRF",
+    "LS0tLS1CRUdJTiBFTkNSWVBURUQgUFJJVkFUR",
+)
+
+
+def holds_private_key(text: str) -> bool:
+    """Whether there is a private key in PEM, or the base64 of one, in `text`."""
+    return any(mark in text for mark in _KEY_MARKS)

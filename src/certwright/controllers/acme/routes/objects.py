@@ -17,7 +17,7 @@ from certwright.acme.protocol.challenges import WELL_KNOWN
 from certwright.controllers.acme.options import ClusterListener
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.util.addresses import is_ip_address
+from certwright.kube.util.encoding import is_ip_address
 from certwright.resources.acme import Challenge
 from certwright.resources.ingress import GATEWAY_GROUP
 from certwright.resources.solver import HTTP01Gateway, HTTP01Ingress, ParentRef

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from certwright.kube.api import naming
 from certwright.kube.api.errors import ApiError, BadRequest, Details, NotFound
 from certwright.kube.apiserver.admission.review import (
     BadReview,
@@ -40,7 +41,6 @@ from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.apiserver.webhooks.config import GROUP, Hook, compile_configuration
 from certwright.kube.apiserver.webhooks.match_conditions import Conditions
 from certwright.kube.store.contract import Key, Row
-from certwright.kube.util import ids
 
 _log = logging.getLogger(__name__)
 
@@ -300,7 +300,7 @@ class Webhooks:
         return verdict
 
     async def _call(self, hook: Hook, request: Json, *, mutating: bool) -> Verdict:
-        version, uid = review_version(hook), ids.new_uid()
+        version, uid = review_version(hook), naming.new_uid()
         try:
             body = await self._client.post(
                 hook.target, question(version, uid, request), timeout_s=hook.timeout_s

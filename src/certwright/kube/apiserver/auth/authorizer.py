@@ -7,10 +7,10 @@ Source: Kubernetes documentation, "Authorization"; apiserver `pkg/endpoints/hand
 from __future__ import annotations
 
 from certwright.kube.api.errors import Details, Forbidden
-from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.auth.rbac import Rbac, Rule
 from certwright.kube.apiserver.model.routes import Action, Decision
+from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Identity
 
 _MAX_USERS = 1024

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from certwright.kube.api import naming
 from certwright.kube.api.errors import (
     BadRequest,
     Conflict,
@@ -38,7 +39,6 @@ from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json, encode_json, uid_of
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.store.contract import Key, Row
-from certwright.kube.util import ids
 from certwright.kube.util.decoders import convert, json_decoder
 from certwright.kube.util.http_messages import Identity, Request, Response
 
@@ -352,7 +352,7 @@ def _claims(
         "aud": list(audiences),
         "exp": expires,
         "iat": now,
-        "jti": ids.new_uid(),
+        "jti": naming.new_uid(),
         _ABOUT: about,
         "nbf": now,
         "sub": f"{SERVICE_ACCOUNT}{namespace}:{name}",

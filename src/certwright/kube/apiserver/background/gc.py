@@ -36,7 +36,7 @@ from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.apiserver.verbs.shaping import is_released, refuse_patch
 from certwright.kube.apiserver.verbs.updates import Wish, modify
 from certwright.kube.store.contract import Changed, DamagedRow, Key, Missing, Row, StoreError
-from certwright.kube.util.lru import Lru
+from certwright.kube.util.caches import Lru
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from certwright.kube.api import naming
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import Json, Owner
 from certwright.kube.store.contract import Exists, Key, Row
-from certwright.kube.util import ids
 
 _COMPONENT = "garbage-collector-controller"
 _REMEMBERED = 1000
@@ -68,7 +68,7 @@ class OwnerWarnings:
         if event is None:
             return
         now, namespace = backend.timestamp(), row.key.namespace or "default"
-        name = f"{row.key.name}.{ids.new_uid()[:8]}"
+        name = f"{row.key.name}.{naming.new_uid()[:8]}"
         about = {
             "kind": definition.kind,
             "namespace": row.key.namespace,
@@ -81,7 +81,7 @@ class OwnerWarnings:
             "metadata": {
                 "name": name,
                 "namespace": namespace,
-                "uid": ids.new_uid(),
+                "uid": naming.new_uid(),
                 "creationTimestamp": now,
             },
             "involvedObject": {key: value for key, value in about.items() if value},

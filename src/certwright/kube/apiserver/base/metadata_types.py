@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import msgspec
 
 from certwright.kube.apiserver.base.json_values import mismatch, wrong_type
+from certwright.kube.util.caches import remembering
 from certwright.kube.util.decoders import convert
-from certwright.kube.util.memo import remembering
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 

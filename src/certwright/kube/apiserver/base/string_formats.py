@@ -16,8 +16,8 @@ from datetime import date
 from functools import cache
 
 from certwright.kube.apiserver.base import object_names
+from certwright.kube.util.caches import remembering
 from certwright.kube.util.durations import parse_duration
-from certwright.kube.util.memo import remembering
 from certwright.kube.util.patterns import compile_pattern
 
 _Accepts = Callable[[str], bool]

@@ -19,6 +19,7 @@ from typing import Any, Unpack
 
 import msgspec
 
+from certwright.kube.api import naming
 from certwright.kube.api.errors import InternalError
 from certwright.kube.apiserver.base.json_values import decode_as_go
 from certwright.kube.apiserver.base.metadata_types import MANAGED
@@ -32,7 +33,6 @@ from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.verbs.watch import failure_line
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.store.contract import Damages, Encode, Key, ListOptions, Page, Row, Store, Watch
-from certwright.kube.util import ids
 from certwright.kube.util.http_messages import Response
 
 _TIMEOUT_S = 30
@@ -115,7 +115,7 @@ class Conversions:
         if not given or source == version:
             return given
         api_version = f"{definition.group}/{version}"
-        review, uid = _review_version(conversion), ids.new_uid()
+        review, uid = _review_version(conversion), naming.new_uid()
         sent = [{**obj, "apiVersion": f"{definition.group}/{source}"} for obj in given]
         body = {
             "kind": "ConversionReview",

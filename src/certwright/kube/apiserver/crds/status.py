@@ -16,8 +16,8 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.util.encoding import quoted
 
 APPROVAL = "api-approved.kubernetes.io"
 """The annotation that links the approval of an API in one of Kubernetes' groups."""

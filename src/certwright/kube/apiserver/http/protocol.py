@@ -20,13 +20,13 @@ from typing import cast
 import httptools
 
 from certwright.kube.api.errors import ApiError, TooLarge, Unavailable
-from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.http import wire
 from certwright.kube.apiserver.http.connections import Connection
 from certwright.kube.apiserver.http.fairness import too_many
 from certwright.kube.apiserver.http.response_writer import Sender
 from certwright.kube.apiserver.http.traffic import Traffic
 from certwright.kube.apiserver.requests.forms import failure
+from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Request, Response
 
 _log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from http import HTTPStatus
 
 import msgspec
 
+from certwright.kube.api import naming
 from certwright.kube.apiserver.model.negotiation import JSON
-from certwright.kube.util import ids
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Request, Response
 
@@ -43,7 +43,7 @@ class ExtraFields:
         self._date = ""
         # client-go's controllers check for these: with such a server they need no client-side rate limit.
         names = ("x-kubernetes-pf-flowschema-uid", "x-kubernetes-pf-prioritylevel-uid") if is_fair else ()
-        self._fixed = {name: ids.new_uid() for name in names}
+        self._fixed = {name: naming.new_uid() for name in names}
 
     def added(self, request: Request, fields: Mapping[str, str]) -> dict[str, str]:
         """The fields of the answer to `request`, with the common ones added."""
@@ -61,7 +61,7 @@ class ExtraFields:
 def _audit_id(request: Request) -> str:
     """The audit ID of a reverse proxy, or a new one."""
     given = request.headers.get("audit-id", "")
-    return given if given and _AUDIT_ID.fullmatch(given) else ids.new_uid()
+    return given if given and _AUDIT_ID.fullmatch(given) else naming.new_uid()
 
 
 def head(response: Response) -> bytes:

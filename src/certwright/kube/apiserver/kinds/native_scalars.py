@@ -15,7 +15,7 @@ from typing import Any
 from certwright.kube.apiserver.base.field_errors import Path, show_path
 from certwright.kube.apiserver.base.json_values import wrong_type
 from certwright.kube.apiserver.kinds.quantities import canonical
-from certwright.kube.util.memo import remembering
+from certwright.kube.util.caches import remembering
 
 ReadScalar = Callable[[Any, Path], Any]
 """The value to store, for its path. Raises `Mismatch` and `Unreadable`."""

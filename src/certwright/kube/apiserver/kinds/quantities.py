@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from certwright.kube.util.memo import remembering
+from certwright.kube.util.caches import remembering
 
 # Possessive, because a text may have a million digits.
 _FORM = re.compile(

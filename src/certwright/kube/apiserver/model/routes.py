@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 from urllib.parse import parse_qsl, unquote
 
 from certwright.kube.api.errors import BadRequest
+from certwright.kube.util.caches import remembering
 from certwright.kube.util.http_messages import Identity
-from certwright.kube.util.memo import remembering
 
 _MAX_PARAMETERS = 100
 _UNREADABLE = re.compile(r";|%(?![0-9A-Fa-f]{2})")

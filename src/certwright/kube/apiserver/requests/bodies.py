@@ -24,7 +24,6 @@ from certwright.kube.api.errors import (
     required,
     too_long,
 )
-from certwright.kube.api.quoting import holds_private_key, quoted
 from certwright.kube.apiserver.base.json_values import (
     decode_as_go,
     whole_as_integer,
@@ -38,6 +37,7 @@ from certwright.kube.apiserver.model.objects import Json, encode_json
 from certwright.kube.apiserver.model.offload import LARGE
 from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.util.durations import parse_duration
+from certwright.kube.util.encoding import holds_private_key, quoted
 
 _OBJECT_TYPES = (JSON, YAML, PROTOBUF)
 _CUSTOM_TYPES = (JSON, YAML)

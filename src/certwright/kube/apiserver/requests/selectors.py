@@ -20,7 +20,7 @@ from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json, labels_of
 from certwright.kube.store.contract import Choice, Row
-from certwright.kube.util.memo import remembering
+from certwright.kube.util.caches import remembering
 
 # `findall` skips the white space between tokens in linear time; a pattern that begins with it would not.
 _TOKEN = re.compile(r"==|!=|[=,()!<>]|[^ \t\r\n=,()!<>]+")

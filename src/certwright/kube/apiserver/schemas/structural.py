@@ -25,7 +25,7 @@ from certwright.kube.apiserver.schemas.embedded import Malformed
 from certwright.kube.apiserver.schemas.quick import FastCheck, compile_fast_check
 from certwright.kube.apiserver.schemas.scalars import Check
 from certwright.kube.apiserver.schemas.walk import Walk, compile_walk
-from certwright.kube.util.lazy_attribute import lazy_attribute
+from certwright.kube.util.caches import lazy_attribute
 
 _BLOCKING = frozenset(
     {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 
+from certwright.kube.api import naming
 from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details
 from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
@@ -27,7 +28,6 @@ from certwright.kube.apiserver.verbs.shaping import (
     warn,
 )
 from certwright.kube.store.contract import Exists, Key, Row
-from certwright.kube.util import ids
 from certwright.kube.util.http_messages import Response
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,9 @@ def _shape(backend: Backend, call: Call, obj: Json) -> bool:
     drop_duplicate_owners(call, meta, admitted=True)
     if definition.status_subresource:
         obj.pop("status", None)
-    metadata.begin(meta, uid=ids.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation)
+    metadata.begin(
+        meta, uid=naming.new_uid(), now=backend.timestamp(), has_generation=definition.has_generation
+    )
     generated = not meta.get("name") and bool(meta.get("generateName"))
     if generated:
         _generate_name(backend, meta)

@@ -24,7 +24,6 @@ from certwright.kube.api.errors import (
     invalid_object,
     not_supported,
 )
-from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.auth.auth import MASTERS
 from certwright.kube.apiserver.base.json_values import mismatch
 from certwright.kube.apiserver.model import objects
@@ -47,6 +46,7 @@ from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.apiserver.verbs.updates import WRITE_ATTEMPTS
 from certwright.kube.store.contract import Changed, DamagedRow, Missing, Row
 from certwright.kube.util.decoders import convert
+from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Response
 
 """The finalizer that keeps a CustomResourceDefinition until its objects are gone."""

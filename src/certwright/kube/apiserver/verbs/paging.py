@@ -16,9 +16,8 @@ import msgspec
 
 from certwright.kube.api import errors
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Expired, FieldError, Timeout
-from certwright.kube.api.quoting import quoted
 from certwright.kube.util.decoders import json_decoder
-from certwright.kube.util.encoding import base64url
+from certwright.kube.util.encoding import base64url, quoted
 
 _EXPIRED_CONTINUE = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new "

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, invalid, invalid_object
-from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.json_values import same
 from certwright.kube.apiserver.base.metadata_types import MANAGED
@@ -23,6 +22,7 @@ from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.requests.patch import APPLY
 from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.store.contract import Row
+from certwright.kube.util.encoding import quoted
 
 Refuse = Callable[[Call, str], ApiError]
 """Words the error for a client with strict field validation."""

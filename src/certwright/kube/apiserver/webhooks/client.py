@@ -15,8 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from certwright.kube.apiserver.model.definitions import WebhookTarget
-from certwright.kube.util.insecure_tls import unverified_tls
-from certwright.kube.util.tls import load_pair
+from certwright.kube.util.connections import load_pair, unverified_tls
 
 if TYPE_CHECKING:
     import aiohttp

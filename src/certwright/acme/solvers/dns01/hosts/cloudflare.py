@@ -23,8 +23,8 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     ZoneGone,
 )
 from certwright.kit.outgoing import HttpAnswer
+from certwright.kube.util.caches import Lru
 from certwright.kube.util.decoders import UNDECODABLE, json_decoder
-from certwright.kube.util.lru import Lru
 
 ENDPOINT: Final = Endpoint("https://api.cloudflare.com/client/v4")
 _TTL_S: Final = 60

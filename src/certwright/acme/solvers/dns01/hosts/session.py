@@ -23,8 +23,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Throttled,
     ZoneGone,
 )
-from certwright.kube.util.lru import Lru
-from certwright.kube.util.recent import Recent
+from certwright.kube.util.caches import Lru, Recent
 
 T = TypeVar("T")
 
