@@ -10,7 +10,7 @@ from certwright.kube.api.errors import Invalid
 from certwright.pki import csr
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyPlan, generate
-from certwright.resources import certificate_size
+from certwright.resources import certificate_rules
 from certwright.resources.table import CERTIFICATES
 from certwright.resources.validation import validate
 from controllers.scene import make_certificate
@@ -27,7 +27,7 @@ def errors(**spec: Any) -> list[str]:
 
 
 def test_the_limit_is_that_of_signing_requests() -> None:
-    assert certificate_size.MAX_REQUEST_BYTES == csr.MAX_BYTES
+    assert certificate_rules.MAX_REQUEST_BYTES == csr.MAX_BYTES
 
 
 @pytest.mark.parametrize(

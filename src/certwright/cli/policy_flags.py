@@ -83,7 +83,7 @@ def parse_endpoints(
     """Parse `PROVIDER=URL`."""
     endpoints: dict[str, str] = {}
     for value in values:
-        providers = lazy.operator_policy.DNS01_ENDPOINTS
+        providers = lazy.solver.DNS01_ENDPOINTS
         name, equals, url = value.partition("=")
         if not equals or name not in providers:
             known = ", ".join(providers)

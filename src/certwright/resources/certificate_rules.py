@@ -1,11 +1,12 @@
-"""Validation of a Certificate, by its own content only.
+"""Validation of a Certificate, by its own content only: names, lifetime, key, and size.
 
-Source: cert-manager `internal/apis/certmanager/validation/certificate.go`. We are stricter about values
-that are certainly mistakes, such as an empty name.
+Source: cert-manager `internal/apis/certmanager/validation/certificate.go`; RFC 9881 for ML-DSA. We are
+stricter about values that are certainly mistakes, such as an empty name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Final
 
@@ -19,25 +20,31 @@ from certwright.kube.api.errors import (
     not_supported,
     required,
     too_long,
+    too_many,
 )
 from certwright.kube.api.naming import check_annotations, check_labels
 from certwright.kube.util.durations import format_duration, parse_duration
-from certwright.resources import certificate_size, checks, private_key_rules
+from certwright.resources import checks
 from certwright.resources.certificate import (
     DEFAULT_DURATION,
+    ENCRYPTION_USAGES,
+    KEY_ALGORITHMS,
+    KEY_ENCODINGS,
     KEY_USAGES,
     MINIMUM_DURATION,
     MINIMUM_RENEW_BEFORE,
+    ML_DSA_ALIASES,
+    ML_DSA_SIZES,
     OUTPUT_FORMATS,
     PKCS12_PROFILES,
     RENEWAL_POLICIES,
+    ROTATION_POLICIES,
+    SIGNATURE_ALGORITHMS,
     Certificate,
     CertificateSpec,
-    JKSKeystore,
     NameConstraintItem,
-    PKCS12Keystore,
+    PrivateKeySpec,
     Renewal,
-    RenewalWindow,
     SecretTemplate,
     X509Subject,
 )
@@ -56,6 +63,10 @@ SUBJECT_TYPES: Final = frozenset({
 # fmt: on
 """Attribute types that `literalSubject` may name; others are given as OIDs."""
 
+MAX_REQUEST_BYTES: Final = 64 * 1024
+"""Of a signing request, DER; `pki.csr.MAX_BYTES`."""
+_LEAST_BYTES: Final = 6
+"""Of a name in it: tag, length, and four bytes of an IPv4 address."""
 _IDENTITIES: Final = (
     "commonName (from the commonName field or from a literalSubject), dnsNames, uris, emailAddresses, "
     "ipAddresses, otherNames"
@@ -68,7 +79,7 @@ def validate(certificate: Certificate) -> list[FieldError]:
     Rules that cert-manager has too use its messages, because clients match on them.
     """
     spec = certificate.spec
-    if errors := certificate_size.check_size(spec):
+    if errors := check_size(spec):
         return errors
     return [
         *checks.check_issuer_ref(spec.issuer_ref, "spec.issuerRef"),
@@ -78,13 +89,51 @@ def validate(certificate: Certificate) -> list[FieldError]:
         *_identities(spec),
         *_lifetime(spec),
         *_renewal(spec.renewal),
-        *_usages(spec.usages),
-        *private_key_rules.validate(spec),
+        *checks.check_usages(spec.usages, "spec.usages"),
+        *_private_key(spec.key),
+        *_signature_algorithm(spec),
+        *_ml_dsa(spec),
         *_keystores(spec),
         *_output_formats(spec),
         *_name_constraints(spec),
         *_revision_limit(spec),
     ]
+
+
+def check_size(spec: CertificateSpec) -> list[FieldError]:
+    """The error of a spec whose names cannot fit into a signing request; empty if they may.
+
+    A request beyond the limit is neither built nor read (`pki/csr.py`), and every write of such a
+    Certificate's status would take a hundred times as long as another's. cert-manager reads no certificate of
+    more than 36,500 bytes of PEM (`--max-certificate-size`).
+    """
+    if len(spec.usages) > 2 * len(KEY_USAGES):
+        return [too_many("spec.usages", len(spec.usages), 2 * len(KEY_USAGES))]
+    lists = {
+        "spec.dnsNames": spec.dns_names,
+        "spec.ipAddresses": spec.ip_addresses,
+        "spec.uris": spec.uris,
+        "spec.emailAddresses": spec.email_addresses,
+        "spec.otherNames": tuple(other.utf8_value for other in spec.other_names),
+        **dict(_subject_lists(spec)),
+        **dict(_constraint_lists(spec)),
+    }
+    # At least: each text takes its tag and length too, and a DNS name in Unicode is longer when encoded.
+    # An address is shorter in a request than in its text.
+    sizes = {
+        path: len(texts) * _LEAST_BYTES
+        if path.endswith((".ipAddresses", ".ipRanges"))
+        else sum(max(len(text) + 2, _LEAST_BYTES) for text in texts)
+        for path, texts in lists.items()
+    }
+    if sum(sizes.values()) <= MAX_REQUEST_BYTES:
+        return []
+    largest = max(sizes, key=sizes.__getitem__)
+    detail = (
+        f"Too many: {len(lists[largest])}: a signing request may have {MAX_REQUEST_BYTES} bytes, some 3000 "
+        "names; distribute them over several Certificates"
+    )
+    return [FieldError(largest, "FieldValueTooMany", detail)]
 
 
 def _secret_template(template: SecretTemplate | None) -> list[FieldError]:
@@ -106,20 +155,20 @@ def _subject(spec: CertificateSpec) -> list[FieldError]:
     errors = _literal_subject(spec) if spec.literal_subject else []
     if len(spec.common_name.encode()) > MAX_COMMON_NAME_BYTES:
         errors.append(too_long("spec.commonName", MAX_COMMON_NAME_BYTES))
-    if spec.subject is not None:
-        errors += _attributes(spec.subject)
+    for path, values in _subject_lists(spec):
+        errors += checks.check_no_empty(values, path)
     return errors
 
 
-def _attributes(subject: X509Subject) -> list[FieldError]:
-    path = "spec.subject"
-    errors: list[FieldError] = []
-    for name in ("countries", "organizations", "localities", "provinces"):
-        errors += checks.check_no_empty(getattr(subject, name), f"{path}.{name}")
-    errors += checks.check_no_empty(subject.organizational_units, f"{path}.organizationalUnits")
-    errors += checks.check_no_empty(subject.street_addresses, f"{path}.streetAddresses")
-    errors += checks.check_no_empty(subject.postal_codes, f"{path}.postalCodes")
-    return errors
+def _subject_lists(spec: CertificateSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
+    subject = spec.subject or X509Subject()
+    yield "spec.subject.countries", subject.countries
+    yield "spec.subject.organizations", subject.organizations
+    yield "spec.subject.localities", subject.localities
+    yield "spec.subject.provinces", subject.provinces
+    yield "spec.subject.organizationalUnits", subject.organizational_units
+    yield "spec.subject.streetAddresses", subject.street_addresses
+    yield "spec.subject.postalCodes", subject.postal_codes
 
 
 def _literal_subject(spec: CertificateSpec) -> list[FieldError]:
@@ -155,15 +204,6 @@ def _literal_subject(spec: CertificateSpec) -> list[FieldError]:
     return errors
 
 
-def _has_literal_common_name(text: str) -> bool:
-    try:
-        names = rfc4514.parse(text)
-    except ValueError:
-        # Another rule reports the parse error; one report is enough.
-        return True
-    return any(attribute.type.upper() == "CN" for rdn in names for attribute in rdn)
-
-
 def _identities(spec: CertificateSpec) -> list[FieldError]:
     errors: list[FieldError] = []
     for number, name in enumerate(spec.dns_names):
@@ -187,8 +227,14 @@ def _identities(spec: CertificateSpec) -> list[FieldError]:
                     f"spec.otherNames[{number}].utf8Value", "must be set to a valid non-empty UTF8 string"
                 )
             )
-    names = (spec.dns_names, spec.uris, spec.email_addresses, spec.ip_addresses, spec.other_names)
-    if not (spec.common_name or any(names) or _has_literal_common_name(spec.literal_subject)):
+    has_common_name = bool(spec.common_name)
+    try:
+        names = rfc4514.parse(spec.literal_subject)
+        has_common_name |= any(attribute.type.upper() == "CN" for rdn in names for attribute in rdn)
+    except ValueError:
+        has_common_name = True  # The parse error is reported above; one report is enough.
+    sans = (spec.dns_names, spec.uris, spec.email_addresses, spec.ip_addresses, spec.other_names)
+    if not (has_common_name or any(sans)):
         errors.append(
             FieldError(
                 "spec", "FieldValueInvalid", f"Invalid value: at least one of {_IDENTITIES} must be set"
@@ -209,14 +255,9 @@ def _lifetime(spec: CertificateSpec) -> list[FieldError]:
     early = checks.check_duration(spec.renew_before, "spec.renewBefore", minimum=MINIMUM_RENEW_BEFORE)
     if errors or early:
         return errors + early
-    return _renew_before(spec, spec.requested_duration)
-
-
-def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError]:
+    lifetime, shown = spec.requested_duration, spec.duration or format_duration(DEFAULT_DURATION)
     if spec.renew_before is not None and parse_duration(spec.renew_before) >= lifetime:
-        detail = (
-            f"certificate duration {_duration_of(spec)} must be greater than renewBefore {spec.renew_before}"
-        )
+        detail = f"certificate duration {shown} must be greater than renewBefore {spec.renew_before}"
         return [invalid("spec.renewBefore", spec.renew_before, detail)]
     percentage, path = spec.renew_before_percentage, "spec.renewBeforePercentage"
     if percentage is None:
@@ -227,16 +268,9 @@ def _renew_before(spec: CertificateSpec, lifetime: timedelta) -> list[FieldError
     # but its controller renews at p, and so do we.
     before = lifetime * percentage / 100
     if before < MINIMUM_RENEW_BEFORE:
-        detail = (
-            f"makes {format_duration(before)} of a duration of {_duration_of(spec)}, but must make at "
-            "least 5m"
-        )
+        detail = f"makes {format_duration(before)} of a duration of {shown}, but must make at least 5m"
         return [invalid(path, percentage, detail)]
     return []
-
-
-def _duration_of(spec: CertificateSpec) -> str:
-    return spec.duration or format_duration(DEFAULT_DURATION)
 
 
 def _renewal(renewal: Renewal | None) -> list[FieldError]:
@@ -248,21 +282,16 @@ def _renewal(renewal: Renewal | None) -> list[FieldError]:
             forbidden("spec.renewal.windows", "there is nothing to move while the policy is Disabled")
         )
     for number, window in enumerate(renewal.windows):
-        errors += _window(window, f"spec.renewal.windows[{number}]")
-    return errors
-
-
-def _window(window: RenewalWindow, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    if problem := check_cron(window.cron):
-        errors.append(invalid(f"{path}.cron", window.cron, problem))
-    long = checks.check_duration(window.window_duration, f"{path}.windowDuration")
-    if not long and parse_duration(window.window_duration) <= timedelta(0):
-        long = [invalid(f"{path}.windowDuration", window.window_duration, "must be longer than 0s")]
-    errors += long
-    if window.timezone is not None and not _is_time_zone(window.timezone):
-        detail = "is not a time zone; write its IANA name, e.g. Europe/Berlin"
-        errors.append(invalid(f"{path}.timezone", window.timezone, detail))
+        path = f"spec.renewal.windows[{number}]"
+        if problem := check_cron(window.cron):
+            errors.append(invalid(f"{path}.cron", window.cron, problem))
+        if wrong := checks.check_duration(window.window_duration, f"{path}.windowDuration"):
+            errors += wrong
+        elif parse_duration(window.window_duration) <= timedelta(0):
+            errors.append(invalid(f"{path}.windowDuration", window.window_duration, "must be longer than 0s"))
+        if window.timezone is not None and not _is_time_zone(window.timezone):
+            detail = "is not a time zone; write its IANA name, e.g. Europe/Berlin"
+            errors.append(invalid(f"{path}.timezone", window.timezone, detail))
     return errors
 
 
@@ -277,11 +306,51 @@ def _is_time_zone(name: str) -> bool:
     return True
 
 
-def _usages(usages: tuple[str, ...]) -> list[FieldError]:
+def _private_key(key: PrivateKeySpec) -> list[FieldError]:
+    path = "spec.privateKey"
+    errors = checks.check_one_of(key.algorithm, f"{path}.algorithm", KEY_ALGORITHMS)
+    errors += checks.check_one_of(key.encoding, f"{path}.encoding", KEY_ENCODINGS)
+    errors += checks.check_one_of(key.rotation_policy, f"{path}.rotationPolicy", ROTATION_POLICIES)
+    if key.size and key.algorithm_or_default == "RSA" and not 2048 <= key.size <= 8192:
+        errors.append(invalid(f"{path}.size", key.size, "must be between 2048 and 8192 for rsa keyAlgorithm"))
+    if key.size and key.algorithm == "ECDSA" and key.size not in (256, 384, 521):
+        errors.append(not_supported(f"{path}.size", key.size, ("256", "384", "521")))
+    if key.is_ml_dsa and key.size_or_default not in ML_DSA_SIZES:
+        errors.append(not_supported(f"{path}.size", key.size, tuple(map(str, ML_DSA_SIZES))))
+    elif key.size and key.size != ML_DSA_ALIASES.get(key.algorithm, key.size):
+        detail = f"contradicts privateKey.algorithm {key.algorithm}; leave it out"
+        errors.append(invalid(f"{path}.size", key.size, detail))
+    return errors
+
+
+def _ml_dsa(spec: CertificateSpec) -> list[FieldError]:
+    """What an ML-DSA key cannot do."""
+    if not spec.key.is_ml_dsa:
+        return []
+    errors = [
+        invalid(
+            f"spec.usages[{number}]", usage, "an ML-DSA key only signs (RFC 9881 section 5); leave it out"
+        )
+        for number, usage in enumerate(spec.usages)
+        if usage in ENCRYPTION_USAGES
+    ]
+    stores = spec.keystores
+    if stores is not None and stores.pkcs12 is not None and stores.pkcs12.create:
+        detail = "this version cannot write an ML-DSA key into a PKCS#12 file; use keystores.jks or tls.key"
+        errors.append(forbidden("spec.keystores.pkcs12", detail))
+    return errors
+
+
+def _signature_algorithm(spec: CertificateSpec) -> list[FieldError]:
+    requested, path = spec.signature_algorithm, "spec.signatureAlgorithm"
+    if errors := checks.check_one_of(requested, path, tuple(SIGNATURE_ALGORITHMS)):
+        return errors
+    key = f"MLDSA{spec.key.size_or_default}" if spec.key.is_ml_dsa else spec.key.algorithm_or_default
+    if not requested or SIGNATURE_ALGORITHMS[requested] == key:
+        return []
+    fitting = " ".join(name for name, algorithm in SIGNATURE_ALGORITHMS.items() if algorithm == key)
     return [
-        not_supported(f"spec.usages[{number}]", usage, KEY_USAGES)
-        for number, usage in enumerate(usages)
-        if usage not in KEY_USAGES
+        invalid(path, requested, f"for key algorithm {key} the allowed signature algorithms are [{fitting}]")
     ]
 
 
@@ -289,23 +358,20 @@ def _keystores(spec: CertificateSpec) -> list[FieldError]:
     if spec.keystores is None:
         return []
     errors: list[FieldError] = []
-    if (jks := spec.keystores.jks) is not None:
-        errors += _keystore(jks, "spec.keystores.jks")
+    for name, store in (("jks", spec.keystores.jks), ("pkcs12", spec.keystores.pkcs12)):
+        if store is None:
+            continue
+        path, ref = f"spec.keystores.{name}", given(store.password_secret_ref)
+        if ref is not None and store.password is not None:
+            errors.append(forbidden(f"{path}.password", "not with passwordSecretRef; keep one of them"))
+        elif store.create and ref is None and not store.password:
+            detail = "a keystore needs a password that is not empty"
+            errors.append(required(f"{path}.passwordSecretRef", detail))
+        elif store.create:
+            errors += checks.check_secret_key(ref, f"{path}.passwordSecretRef")
     if (pkcs12 := spec.keystores.pkcs12) is not None:
-        errors += _keystore(pkcs12, "spec.keystores.pkcs12")
         errors += checks.check_one_of(pkcs12.profile, "spec.keystores.pkcs12.profile", PKCS12_PROFILES)
     return errors
-
-
-def _keystore(store: JKSKeystore | PKCS12Keystore, path: str) -> list[FieldError]:
-    ref = given(store.password_secret_ref)
-    if ref is not None and store.password is not None:
-        return [forbidden(f"{path}.password", "not with passwordSecretRef; keep one of them")]
-    if not store.create:
-        return []
-    if ref is None and not store.password:
-        return [required(f"{path}.passwordSecretRef", "a keystore needs a password that is not empty")]
-    return checks.check_secret_key(ref, f"{path}.passwordSecretRef")
 
 
 def _output_formats(spec: CertificateSpec) -> list[FieldError]:
@@ -327,32 +393,28 @@ def _name_constraints(spec: CertificateSpec) -> list[FieldError]:
     errors: list[FieldError] = []
     if not spec.is_ca:
         errors.append(forbidden(path, "isCa should be true when nameConstraints is set"))
-    parts = {"permitted": constraints.permitted, "excluded": constraints.excluded}
-    if all(item is None or item.is_empty for item in parts.values()):
+    if all(item is None or item.is_empty for item in (constraints.permitted, constraints.excluded)):
         errors.append(required(path, "either permitted or excluded must be set"))
-    for name, item in parts.items():
-        if item is not None:
-            errors += _constraint(item, f"{path}.{name}")
+    for where, texts in _constraint_lists(spec):
+        for number, text in enumerate(texts):
+            if where.endswith(".ipRanges"):
+                errors += checks.check_cidr(text, f"{where}[{number}]")
+            else:
+                errors += checks.check_visible(text, f"{where}[{number}]", "example.com")
     return errors
 
 
-def _constraint(item: NameConstraintItem, path: str) -> list[FieldError]:
-    errors: list[FieldError] = []
-    for number, text in enumerate(item.ip_ranges):
-        errors += checks.check_cidr(text, f"{path}.ipRanges[{number}]")
-    for number, text in enumerate(item.dns_domains):
-        errors += checks.check_visible(text, f"{path}.dnsDomains[{number}]", "example.com")
-    for number, text in enumerate(item.email_addresses):
-        errors += checks.check_visible(text, f"{path}.emailAddresses[{number}]", "example.com")
-    for number, text in enumerate(item.uri_domains):
-        errors += checks.check_visible(text, f"{path}.uriDomains[{number}]", "example.com")
-    return errors
+def _constraint_lists(spec: CertificateSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for part in ("permitted", "excluded"):
+        path = f"spec.nameConstraints.{part}"
+        items = getattr(spec.name_constraints, part, None) or NameConstraintItem()
+        yield f"{path}.ipRanges", items.ip_ranges
+        yield f"{path}.dnsDomains", items.dns_domains
+        yield f"{path}.emailAddresses", items.email_addresses
+        yield f"{path}.uriDomains", items.uri_domains
 
 
 def _revision_limit(spec: CertificateSpec) -> list[FieldError]:
-    limit = spec.revision_history_limit
-    return (
-        [invalid("spec.revisionHistoryLimit", limit, "must not be less than 1")]
-        if spec.revisions_kept < 1
-        else []
-    )
+    if spec.revisions_kept >= 1:
+        return []
+    return [invalid("spec.revisionHistoryLimit", spec.revision_history_limit, "must not be less than 1")]

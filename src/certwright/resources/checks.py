@@ -16,6 +16,7 @@ from certwright.kube.api.errors import FieldError, invalid, not_supported, requi
 from certwright.kube.api.naming import check_name
 from certwright.kube.util.durations import format_duration, parse_duration
 from certwright.kube.util.encoding import is_ip_address
+from certwright.resources.certificate import KEY_USAGES
 from certwright.resources.names import GROUP, SETS_GROUP
 from certwright.resources.references import SET_KINDS, IssuerReference, SecretKeySelector
 
@@ -63,21 +64,24 @@ def check_duration(text: str | None, path: str, *, minimum: timedelta | None = N
     except ValueError as error:
         return [invalid(path, text, str(error))]
     if minimum is not None and value < minimum:
-        return [invalid(path, text, f"must be at least {_short(minimum)}")]
+        # Go's form without redundant zeros: 1h, 5m, 0s.
+        shown = re.sub(r"(?<=[hm])0[ms].*", "", format_duration(minimum))
+        return [invalid(path, text, f"must be at least {shown}")]
     return []
-
-
-def _short(value: timedelta) -> str:
-    # Go's form without redundant zeros: 1h, 5m, 0s.
-    minutes = value // timedelta(minutes=1)
-    if not minutes:
-        return format_duration(value)
-    return f"{minutes // 60}h" if minutes % 60 == 0 else f"{minutes}m"
 
 
 def check_one_of(value: str, path: str, known: Sequence[str]) -> list[FieldError]:
     """One of `known`, or empty."""
     return [not_supported(path, value, tuple(known))] if value and value not in known else []
+
+
+def check_usages(usages: Sequence[str], path: str) -> list[FieldError]:
+    """Key usages and extended key usages that the API knows."""
+    return [
+        not_supported(f"{path}[{number}]", usage, KEY_USAGES)
+        for number, usage in enumerate(usages)
+        if usage not in KEY_USAGES
+    ]
 
 
 def check_object_name(name: str, path: str, what: str) -> list[FieldError]:

@@ -1,28 +1,45 @@
-"""Validation of an Issuer or ClusterIssuer, by its own content only.
+"""Validation of an Issuer or ClusterIssuer and of its ACME solvers, by their own content only.
 
-Source: cert-manager `internal/apis/certmanager/validation/issuer.go`; solvers are in `solver_rules.py`.
+Source: cert-manager `internal/apis/certmanager/validation/issuer.go`; table of DNS providers in its
+`pkg/apis/acme/v1/types_issuer.go`.
 """
 
 from __future__ import annotations
 
-from certwright.kube.api.errors import FieldError, forbidden, invalid, required
+from datetime import timedelta
+
+from msgspec import structs
+
+from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
+from certwright.kube.api.meta import Struct
+from certwright.kube.api.naming import check_labels
 from certwright.resources import checks
 from certwright.resources.issuer import (
     HMAC_ALGORITHMS,
     ISSUER_TYPES,
     ACMEIssuer,
-    CAIssuer,
-    ExternalAccountBinding,
     IssuerSpec,
-    SelfSignedIssuer,
-    VaultAWS,
     VaultIssuer,
-    VaultKubernetes,
     VenafiIssuer,
-    VenafiTPP,
 )
+from certwright.resources.lexicon import FORBIDDEN_PROVIDERS, LexiconDNS, option_problem
 from certwright.resources.references import SecretKeySelector, given
-from certwright.resources.solver_rules import validate_solver
+from certwright.resources.solver import (
+    AZURE_ENVIRONMENTS,
+    AZURE_ZONE_TYPES,
+    CNAME_STRATEGIES,
+    DNS01_PROVIDERS,
+    DNS01_TYPES,
+    RFC2136DNS,
+    TSIG_ALGORITHMS,
+    AzureDNS,
+    CloudflareDNS,
+    DNS01Solver,
+    HTTP01Solver,
+    PluginDNS,
+    Route53DNS,
+    Solver,
+)
 
 
 def configured_types(spec: IssuerSpec) -> tuple[str, ...]:
@@ -39,10 +56,16 @@ def validate(spec: IssuerSpec) -> list[FieldError]:
     if len(types) > 1:
         return [forbidden(f"spec.{name}", f"there is {types[0]} already; keep one") for name in types[1:]]
     errors: list[FieldError] = []
-    if spec.self_signed is not None:
-        errors += _self_signed(spec.self_signed)
-    if spec.ca is not None:
-        errors += _ca(spec.ca)
+    if (self_signed := spec.self_signed) is not None:
+        errors += checks.check_no_empty(
+            self_signed.crl_distribution_points, "spec.selfSigned.crlDistributionPoints"
+        )
+    if (ca := spec.ca) is not None:
+        what = "the Secret with tls.crt and tls.key"
+        errors += checks.check_object_name(ca.secret_name, "spec.ca.secretName", what)
+        errors += checks.check_no_empty(ca.crl_distribution_points, "spec.ca.crlDistributionPoints")
+        errors += checks.check_no_empty(ca.ocsp_servers, "spec.ca.ocspServers")
+        errors += checks.check_no_empty(ca.issuing_certificate_urls, "spec.ca.issuingCertificateURLs")
     if spec.acme is not None:
         errors += _acme(spec.acme)
     if spec.vault is not None:
@@ -50,22 +73,6 @@ def validate(spec: IssuerSpec) -> list[FieldError]:
     if spec.venafi is not None:
         errors += _venafi(spec.venafi)
     return errors
-
-
-def _self_signed(issuer: SelfSignedIssuer) -> list[FieldError]:
-    return checks.check_no_empty(issuer.crl_distribution_points, "spec.selfSigned.crlDistributionPoints")
-
-
-def _ca(issuer: CAIssuer) -> list[FieldError]:
-    path = "spec.ca"
-    return [
-        *checks.check_object_name(
-            issuer.secret_name, f"{path}.secretName", "the Secret with tls.crt and tls.key"
-        ),
-        *checks.check_no_empty(issuer.crl_distribution_points, f"{path}.crlDistributionPoints"),
-        *checks.check_no_empty(issuer.ocsp_servers, f"{path}.ocspServers"),
-        *checks.check_no_empty(issuer.issuing_certificate_urls, f"{path}.issuingCertificateURLs"),
-    ]
 
 
 def _acme(issuer: ACMEIssuer) -> list[FieldError]:
@@ -77,17 +84,15 @@ def _acme(issuer: ACMEIssuer) -> list[FieldError]:
     if issuer.ca_bundle and issuer.skip_tls_verify:
         errors.append(forbidden(f"{path}.skipTLSVerify", "not with caBundle; keep one of them"))
     errors += checks.check_ca_bundle(issuer.ca_bundle, f"{path}.caBundle")
-    if issuer.external_account_binding is not None:
-        errors += _binding(issuer.external_account_binding, f"{path}.externalAccountBinding")
+    if (binding := issuer.external_account_binding) is not None:
+        here = f"{path}.externalAccountBinding"
+        if not binding.key_id:
+            errors.append(required(f"{here}.keyID", "give the ID that the CA has given"))
+        errors += checks.check_one_of(binding.key_algorithm, f"{here}.keyAlgorithm", HMAC_ALGORITHMS)
+        errors += checks.check_secret_key(binding.key_secret_ref, f"{here}.keySecretRef")
     for number, solver in enumerate(issuer.solvers):
         errors += validate_solver(solver, f"{path}.solvers[{number}]")
     return errors
-
-
-def _binding(binding: ExternalAccountBinding, path: str) -> list[FieldError]:
-    errors = [] if binding.key_id else [required(f"{path}.keyID", "give the ID that the CA has given")]
-    errors += checks.check_one_of(binding.key_algorithm, f"{path}.keyAlgorithm", HMAC_ALGORITHMS)
-    return errors + checks.check_secret_key(binding.key_secret_ref, f"{path}.keySecretRef")
 
 
 def _vault(issuer: VaultIssuer) -> list[FieldError]:
@@ -132,31 +137,25 @@ def _vault_auth(issuer: VaultIssuer) -> list[FieldError]:
         if not auth.app_role.role_id:
             errors.append(required(f"{path}.appRole.roleId", "give the role's ID"))
         errors += checks.check_secret_key(auth.app_role.secret_ref, f"{path}.appRole.secretRef", key=False)
-    if auth.kubernetes is not None:
-        errors += _vault_kubernetes(auth.kubernetes, f"{path}.kubernetes")
-    if auth.aws is not None:
-        errors += _vault_aws(auth.aws, f"{path}.aws")
-    return errors
-
-
-def _vault_kubernetes(method: VaultKubernetes, path: str) -> list[FieldError]:
-    errors = [] if method.role else [required(f"{path}.role", "name the role in Vault")]
-    secret = given(method.secret_ref)
-    if (secret is None) == (method.service_account_ref is None):
-        make = required if secret is None else forbidden
-        errors.append(make(path, "give exactly one of secretRef and serviceAccountRef"))
-    if method.service_account_ref is not None and not method.service_account_ref.name:
-        errors.append(required(f"{path}.serviceAccountRef.name", "name the ServiceAccount"))
-    return errors + checks.check_secret_key(secret, f"{path}.secretRef", key=False)
-
-
-def _vault_aws(method: VaultAWS, path: str) -> list[FieldError]:
-    errors = [] if method.role else [required(f"{path}.role", "name the role in Vault")]
-    if method.service_account_ref is not None:
-        if not method.service_account_ref.name:
-            errors.append(required(f"{path}.serviceAccountRef.name", "name the ServiceAccount"))
-        if not method.iam_role_arn:
-            errors.append(required(f"{path}.iamRoleArn", "a ServiceAccount needs the role to take on"))
+    if (kubernetes := auth.kubernetes) is not None:
+        here, account = f"{path}.kubernetes", kubernetes.service_account_ref
+        secret = given(kubernetes.secret_ref)
+        if not kubernetes.role:
+            errors.append(required(f"{here}.role", "name the role in Vault"))
+        if (secret is None) == (account is None):
+            make = required if secret is None else forbidden
+            errors.append(make(here, "give exactly one of secretRef and serviceAccountRef"))
+        if account is not None and not account.name:
+            errors.append(required(f"{here}.serviceAccountRef.name", "name the ServiceAccount"))
+        errors += checks.check_secret_key(secret, f"{here}.secretRef", key=False)
+    if (aws := auth.aws) is not None:
+        here = f"{path}.aws"
+        if not aws.role:
+            errors.append(required(f"{here}.role", "name the role in Vault"))
+        if aws.service_account_ref is not None and not aws.service_account_ref.name:
+            errors.append(required(f"{here}.serviceAccountRef.name", "name the ServiceAccount"))
+        if aws.service_account_ref is not None and not aws.iam_role_arn:
+            errors.append(required(f"{here}.iamRoleArn", "a ServiceAccount needs the role to take on"))
     return errors
 
 
@@ -168,8 +167,12 @@ def _venafi(issuer: VenafiIssuer) -> list[FieldError]:
     if len(names) != 1:
         make = forbidden if names else required
         errors.append(make(path, "give exactly one of tpp, cloud, ngts"))
-    if issuer.tpp is not None:
-        errors += _tpp(issuer.tpp, f"{path}.tpp")
+    if (tpp := issuer.tpp) is not None:
+        if not tpp.url:
+            errors.append(required(f"{path}.tpp.url", "give the URL of the server"))
+        if not tpp.credentials_ref.name:
+            errors.append(required(f"{path}.tpp.credentialsRef.name", "name the Secret"))
+        errors += _trust(tpp.ca_bundle, tpp.ca_bundle_secret_ref, f"{path}.tpp")
     if issuer.cloud is not None:
         ref = issuer.cloud.api_token_secret_ref
         errors += checks.check_secret_key(ref, f"{path}.cloud.apiTokenSecretRef", key=False)
@@ -178,8 +181,156 @@ def _venafi(issuer: VenafiIssuer) -> list[FieldError]:
     return errors
 
 
-def _tpp(server: VenafiTPP, path: str) -> list[FieldError]:
-    errors = [] if server.url else [required(f"{path}.url", "give the URL of the server")]
-    if not server.credentials_ref.name:
-        errors.append(required(f"{path}.credentialsRef.name", "name the Secret"))
-    return errors + _trust(server.ca_bundle, server.ca_bundle_secret_ref, path)
+def validate_solver(solver: Solver, path: str) -> list[FieldError]:
+    """All errors in the solver at `path`."""
+    errors: list[FieldError] = []
+    choices = (solver.http01, solver.dns01, solver.dns_persist01, solver.tls_alpn01, solver.exec)
+    count = sum(choice is not None for choice in choices)
+    if count != 1:
+        make = required if count == 0 else forbidden
+        errors.append(make(path, "give exactly one of http01, dns01, dnsPersist01, tlsALPN01 and exec"))
+    wait = f"{path}.waitInsteadOfSelfCheck"
+    errors += checks.check_duration(solver.wait_instead_of_self_check, wait, minimum=timedelta(0))
+    if solver.selector is not None:
+        errors += check_labels(solver.selector.match_labels, f"{path}.selector.matchLabels")
+    if solver.http01 is not None:
+        errors += _http01(solver.http01, f"{path}.http01")
+    if solver.dns01 is not None:
+        errors += _dns01(solver.dns01, f"{path}.dns01")
+    return errors
+
+
+def _http01(solver: HTTP01Solver, path: str) -> list[FieldError]:
+    ingress, gateway = solver.ingress, solver.gateway_http_route
+    count = sum(choice is not None for choice in (ingress, gateway, solver.webroot))
+    if count != 1:
+        make = required if count == 0 else forbidden
+        return [make(path, "give exactly one of ingress, gatewayHTTPRoute and webroot")]
+    types = ("ClusterIP", "NodePort")
+    if gateway is not None:
+        here = f"{path}.gatewayHTTPRoute"
+        errors = checks.check_one_of(gateway.service_type, f"{here}.serviceType", types)
+        return errors + check_labels(gateway.labels, f"{here}.labels")
+    if ingress is None:
+        return []
+    here, name = f"{path}.ingress", ingress.ingress_class_name
+    errors = checks.check_one_of(ingress.service_type, f"{here}.serviceType", types)
+    if sum((name is not None, ingress.class_ is not None, bool(ingress.name))) > 1:
+        errors.append(forbidden(here, "give at most one of ingressClassName, class and name"))
+    if name is not None:
+        errors += checks.check_object_name(name, f"{here}.ingressClassName", "the IngressClass")
+    return errors
+
+
+def _dns01(solver: DNS01Solver, path: str) -> list[FieldError]:
+    errors = checks.check_one_of(solver.type, f"{path}.type", DNS01_TYPES)
+    errors += checks.check_one_of(solver.cname_strategy, f"{path}.cnameStrategy", CNAME_STRATEGIES)
+    providers = [name for name in DNS01_PROVIDERS if getattr(solver, name) is not None]
+    if len(providers) != 1:
+        make = forbidden if providers else required
+        return [*errors, make(path, f"give exactly one of {', '.join(DNS01_PROVIDERS.values())}")]
+    return errors + _provider(getattr(solver, providers[0]), f"{path}.{DNS01_PROVIDERS[providers[0]]}")
+
+
+def _provider(provider: Struct, path: str) -> list[FieldError]:
+    """Rules of all DNS providers: required texts are not empty, references to Secrets are complete; and those
+    that single providers have besides."""
+    errors: list[FieldError] = []
+    for item in structs.fields(provider):
+        value, here = getattr(provider, item.name), f"{path}.{item.encode_name}"
+        if isinstance(value, SecretKeySelector):
+            errors += checks.check_secret_key(value if item.required else given(value), here)
+        elif item.required and value == "" and item.name != "group_name":
+            # cert-manager accepts a webhook without groupName.
+            errors.append(required(here, f"must be specified: {item.type.__metadata__[0].description}"))
+    match provider:
+        case CloudflareDNS():
+            errors += _cloudflare(provider, path)
+        case Route53DNS():
+            errors += _route53(provider, path)
+        case AzureDNS():
+            errors += _azure(provider, path)
+        case RFC2136DNS():
+            errors += _rfc2136(provider, path)
+        case LexiconDNS():
+            errors += _lexicon(provider, path)
+        case PluginDNS():
+            for name, ref in provider.secret_refs.items():
+                errors += checks.check_secret_key(ref, f"{path}.secretRefs.{name}")
+    return errors
+
+
+def _cloudflare(provider: CloudflareDNS, path: str) -> list[FieldError]:
+    key, token = provider.api_key_secret_ref, provider.api_token_secret_ref
+    if (key is None) == (token is None):
+        make = required if key is None else forbidden
+        return [make(path, "give exactly one of apiTokenSecretRef and apiKeySecretRef")]
+    if key is not None and not provider.email:
+        return [required(f"{path}.email", "an API key needs the account's email address")]
+    return []
+
+
+def _route53(provider: Route53DNS, path: str) -> list[FieldError]:
+    if provider.access_key_id and provider.access_key_id_secret_ref is not None:
+        return [forbidden(f"{path}.accessKeyIDSecretRef", "not with accessKeyID; keep one of them")]
+    kubernetes = provider.auth.kubernetes if provider.auth is not None else None
+    if kubernetes is not None and not kubernetes.service_account_ref.name:
+        return [required(f"{path}.auth.kubernetes.serviceAccountRef.name", "name the ServiceAccount")]
+    return []
+
+
+def _azure(provider: AzureDNS, path: str) -> list[FieldError]:
+    errors = checks.check_one_of(provider.environment, f"{path}.environment", AZURE_ENVIRONMENTS)
+    errors += checks.check_one_of(provider.zone_type, f"{path}.zoneType", AZURE_ZONE_TYPES)
+    client = {
+        "clientID": bool(provider.client_id),
+        "clientSecretSecretRef": provider.client_secret_secret_ref is not None,
+        "tenantID": bool(provider.tenant_id),
+    }
+    if any(client.values()) and provider.managed_identity is not None:
+        detail = "not with clientID, clientSecretSecretRef and tenantID; keep one way"
+        return [*errors, forbidden(f"{path}.managedIdentity", detail)]
+    if any(client.values()):
+        return errors + [
+            required(f"{path}.{name}", "clientID, clientSecretSecretRef and tenantID go together")
+            for name, is_given in client.items()
+            if not is_given
+        ]
+    if (identity := provider.managed_identity) is None:
+        return errors
+    here = f"{path}.managedIdentity"
+    if identity.client_id and identity.resource_id:
+        errors.append(forbidden(f"{here}.resourceID", "not with clientID; keep one of them"))
+    if identity.tenant_id and identity.resource_id:
+        errors.append(forbidden(f"{here}.tenantID", "not with resourceID"))
+    if identity.tenant_id and not identity.client_id:
+        errors.append(required(f"{here}.clientID", "a tenantID needs it"))
+    return errors
+
+
+def _rfc2136(provider: RFC2136DNS, path: str) -> list[FieldError]:
+    errors = checks.check_one_of(provider.protocol, f"{path}.protocol", ("TCP", "UDP"))
+    algorithm = provider.tsig_algorithm
+    if algorithm and algorithm.upper() not in TSIG_ALGORITHMS:
+        errors.append(not_supported(f"{path}.tsigAlgorithm", algorithm, TSIG_ALGORITHMS))
+    secret = given(provider.tsig_secret_secret_ref)
+    if bool(provider.tsig_key_name) != (secret is not None):
+        missing = "tsigSecretSecretRef" if provider.tsig_key_name else "tsigKeyName"
+        errors.append(required(f"{path}.{missing}", "tsigKeyName and tsigSecretSecretRef go together"))
+    return errors
+
+
+def _lexicon(provider: LexiconDNS, path: str) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if why := FORBIDDEN_PROVIDERS.get(provider.provider):
+        errors.append(forbidden(f"{path}.provider", f"{provider.provider} cannot be used: {why}"))
+    credentials = provider.credentials_secret_ref
+    if credentials is not None:
+        errors += checks.check_object_name(
+            credentials.name, f"{path}.credentialsSecretRef.name", "the Secret"
+        )
+    return errors + [
+        forbidden(f"{path}.options.{name}", problem)
+        for name, value in provider.options.items()
+        if (problem := option_problem(provider.provider, name, value))
+    ]

@@ -3,7 +3,8 @@
 An Issuer or a Challenge may be written by a tenant, who must not run programs, write files or reach servers
 by plain http on the operator's machine. Admission, the condition of an Issuer and the solvers themselves
 enforce the same policy; the flags are in `docs/acme.md`. The feature gate of ML-DSA keys is enforced in the
-same places, and by the issuers that sign in this process."""
+same places, and by the issuers that sign in this process.
+"""
 
 from __future__ import annotations
 
@@ -18,29 +19,12 @@ from certwright.kit.outgoing import ALLOW_HTTP_FLAG, HTTPS_ONLY, BadUrl, ServerR
 from certwright.kube.api.errors import FieldError, forbidden, invalid
 from certwright.resources.certificate import CertificateSpec
 from certwright.resources.issuer import IssuerSpec
-from certwright.resources.lexicon import LEXICON_FLAG, LexiconDNS
-from certwright.resources.solver import PluginDNS, Solver
+from certwright.resources.lexicon import LEXICON_FLAG
+from certwright.resources.solver import Solver
 
 EXEC_FLAG: Final = "--exec-solver"
 WEBROOT_FLAG: Final = "--webroot"
 PLUGIN_FLAG: Final = "--dns01-plugin"
-DNS01_ENDPOINTS: Final = (
-    "acmeDNS",
-    "akamai",
-    "azureDNS",
-    "azureDNS-login",
-    "azureDNS-metadata",
-    "cloudDNS",
-    "cloudDNS-metadata",
-    "cloudDNS-token",
-    "cloudflare",
-    "digitalocean",
-    "powerDNS",
-    "route53",
-    "route53-sts",
-)
-"""Endpoints that the operator can replace: names of fields of `dns01`, and the services that exchange their
-credentials for tokens."""
 POST_QUANTUM_FLAG: Final = "--feature-gates PostQuantum=true"
 NO_POST_QUANTUM: Final = f"ML-DSA is an alpha feature; have certwright started with {POST_QUANTUM_FLAG}"
 _LONGEST_SHOWN: Final = 200
@@ -137,7 +121,13 @@ def _components(path: str) -> tuple[str, ...] | None:
 def issuer_violations(spec: IssuerSpec, policy: OperatorPolicy | None) -> list[Violation]:
     """The settings of an issuer that the policy forbids. Without a policy only those that no flag allows:
     URLs without a server."""
-    return list(_of_issuer(spec, policy))
+    violations: list[Violation] = []
+    for path, url in _server_urls(spec):
+        violations += _of_url(path, url, policy)
+    if spec.acme is not None:
+        for number, solver in enumerate(spec.acme.solvers):
+            violations += _of_solver(solver, f"spec.acme.solvers[{number}]", policy)
+    return violations
 
 
 def solver_violations(solver: Solver, path: str, policy: OperatorPolicy | None) -> list[Violation]:
@@ -158,14 +148,6 @@ def new_violations(new: Sequence[Violation], old: Sequence[Violation]) -> list[F
     be refused for a missing flag. Paths are ignored, because a list may have been reordered."""
     known = {(violation.flag, violation.value) for violation in old}
     return [violation.error for violation in new if (violation.flag, violation.value) not in known]
-
-
-def _of_issuer(spec: IssuerSpec, policy: OperatorPolicy | None) -> Iterator[Violation]:
-    for path, url in _server_urls(spec):
-        yield from _of_url(path, url, policy)
-    if spec.acme is not None:
-        for number, solver in enumerate(spec.acme.solvers):
-            yield from _of_solver(solver, f"spec.acme.solvers[{number}]", policy)
 
 
 def _server_urls(spec: IssuerSpec) -> Iterator[tuple[str, str]]:
@@ -208,11 +190,23 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
     if policy is None:
         return
     if solver.exec is not None and policy.command_of(solver.exec.command) is None:
-        yield _of_program(solver.exec.command, f"{path}.exec.command", policy)
-    if solver.dns01 is not None and solver.dns01.lexicon is not None:
-        yield from _of_lexicon(solver.dns01.lexicon, f"{path}.dns01.lexicon", policy)
-    if solver.dns01 is not None and solver.dns01.plugin is not None:
-        yield from _of_plugin(solver.dns01.plugin, f"{path}.dns01.plugin", policy)
+        line = shlex.join(solver.exec.command)
+        shown = quote(line, _LONGEST_SHOWN)
+        known = f" (there are: {', '.join(sorted(policy.exec_solvers))})" if policy.exec_solvers else ""
+        why = (
+            f"`{shown}` is not a program that the operator allows{known}; have certwright started with "
+            f"{EXEC_FLAG} NAME='COMMAND ARGUMENTS', and write NAME or the same command here"
+        )
+        yield Violation(f"{path}.exec.command", line, why, EXEC_FLAG)
+    lexicon = solver.dns01.lexicon if solver.dns01 is not None else None
+    if lexicon is not None and lexicon.provider not in policy.lexicon_providers:
+        what = "provider of dns-lexicon"
+        why = _not_allowed(lexicon.provider, what, LEXICON_FLAG, policy.lexicon_providers)
+        yield Violation(f"{path}.dns01.lexicon.provider", lexicon.provider, why, LEXICON_FLAG)
+    plugin = solver.dns01.plugin if solver.dns01 is not None else None
+    if plugin is not None and plugin.name not in policy.plugins:
+        why = _not_allowed(plugin.name, "plug-in", PLUGIN_FLAG, policy.plugins)
+        yield Violation(f"{path}.dns01.plugin.name", plugin.name, why, PLUGIN_FLAG)
     webroot = solver.http01.webroot if solver.http01 is not None else None
     if webroot is not None and policy.webroot_of(webroot.path) is None:
         shown = quote(webroot.path, _LONGEST_SHOWN)
@@ -223,33 +217,10 @@ def _of_solver(solver: Solver, path: str, policy: OperatorPolicy | None) -> Iter
         yield Violation(f"{path}.http01.webroot.path", webroot.path, why, WEBROOT_FLAG)
 
 
-def _of_lexicon(spec: LexiconDNS, path: str, policy: OperatorPolicy) -> Iterator[Violation]:
-    if spec.provider not in policy.lexicon_providers:
-        why = _of_names(spec.provider, "provider of dns-lexicon", LEXICON_FLAG, policy.lexicon_providers)
-        yield Violation(f"{path}.provider", spec.provider, why, LEXICON_FLAG)
-
-
-def _of_plugin(spec: PluginDNS, path: str, policy: OperatorPolicy) -> Iterator[Violation]:
-    if spec.name not in policy.plugins:
-        why = _of_names(spec.name, "plug-in", PLUGIN_FLAG, policy.plugins)
-        yield Violation(f"{path}.name", spec.name, why, PLUGIN_FLAG)
-
-
-def _of_names(name: str, what: str, flag: str, allowed: Sequence[str]) -> str:
+def _not_allowed(name: str, what: str, flag: str, allowed: Sequence[str]) -> str:
     shown = quote(name, _LONGEST_SHOWN)
     known = f" (allowed: {', '.join(sorted(allowed))})" if allowed else ""
     return (
         f"`{shown}` is not a {what} that the operator allows{known}; have certwright started with "
         f"{flag} {shlex.quote(shown)}"
     )
-
-
-def _of_program(command: Sequence[str], path: str, policy: OperatorPolicy) -> Violation:
-    line = shlex.join(command)
-    shown = quote(line, _LONGEST_SHOWN)
-    known = f" (there are: {', '.join(sorted(policy.exec_solvers))})" if policy.exec_solvers else ""
-    why = (
-        f"`{shown}` is not a program that the operator allows{known}; have certwright started with "
-        f"{EXEC_FLAG} NAME='COMMAND ARGUMENTS', and write NAME or the same command here"
-    )
-    return Violation(path, line, why, EXEC_FLAG)

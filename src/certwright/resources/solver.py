@@ -352,6 +352,24 @@ class DNS01Solver(Struct, frozen=True, kw_only=True):
     ] = ()
 
 
+DNS01_PROVIDERS: Final[Mapping[str, str]] = {
+    name: encoded
+    for name, encoded in zip(DNS01Solver.__struct_fields__, DNS01Solver.__struct_encode_fields__, strict=True)
+    if name not in ("type", "cname_strategy", "nameservers")
+}
+"""The fields of `DNS01Solver` of which exactly one is required, and their YAML names."""
+DNS01_ENDPOINTS: Final = (
+    *(name for name in DNS01_PROVIDERS.values() if name not in ("rfc2136", "webhook", "lexicon", "plugin")),
+    "azureDNS-login",
+    "azureDNS-metadata",
+    "cloudDNS-metadata",
+    "cloudDNS-token",
+    "route53-sts",
+)
+"""Endpoints that the operator can replace: of the providers with an HTTP API, and of the services that
+exchange their credentials for tokens."""
+
+
 class Solver(Struct, frozen=True, kw_only=True):
     """Answers challenges for the names that it is for. Exactly one of http01, dns01, dnsPersist01, tlsALPN01
     and exec."""

@@ -20,8 +20,7 @@ from certwright.kit.aws.errors import AwsError
 from certwright.kit.aws.sts import AssumedRole
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.api.errors import Unreachable
-from certwright.resources.operator_policy import DNS01_ENDPOINTS
-from certwright.resources.solver import DNS01Solver
+from certwright.resources.solver import DNS01_ENDPOINTS, DNS01Solver
 from support.dns.clouddns import FakeCloudDns
 
 SECRET = "a-secret-value"

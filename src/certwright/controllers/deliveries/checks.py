@@ -12,8 +12,7 @@ from certwright.controllers.deliveries.options import CHECK_FLAG, DeliveryOption
 from certwright.kit.tls_scan import ScanFailed, TlsAddress
 from certwright.kube.api.meta import Condition
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources.delivery import Delivery, ServedAt
-from certwright.resources.delivery_rules import parse_address
+from certwright.resources.delivery import Delivery, ServedAt, parse_address
 
 DEPLOYED: Final = "Deployed"
 SERVED: Final = "Served"

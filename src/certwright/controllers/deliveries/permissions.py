@@ -10,7 +10,7 @@ from typing import Final
 
 from certwright.controllers.deliveries.options import HOOK_FLAG, ROOT_FLAG, DeliveryOptions, Root
 from certwright.controllers.deliveries.refusals import INVALID, NOT_ALLOWED, Refused
-from certwright.resources import delivery_rules
+from certwright.resources import delivery as delivery_rules
 from certwright.resources.delivery import HAVE_KEY, Delivery, DeliveryOutput
 
 _READ_AND_WRITE: Final = stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH
@@ -22,7 +22,7 @@ def check(delivery: Delivery, root: Root, options: DeliveryOptions) -> None:
 
     The rules are checked here too, because another API server may not have checked them.
     """
-    if errors := delivery_rules.validate(delivery):
+    if errors := delivery_rules.validate_delivery(delivery):
         raise Refused(INVALID, "; ".join(f"{error.field}: {error.message}" for error in errors))
     spec, namespace = delivery.spec, delivery.metadata.namespace
     if not root.is_for(namespace):

@@ -39,8 +39,14 @@ from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources.delivery import Delivery, DeliveryOutput, DeliveryStatus, Format, ServedAt
-from certwright.resources.delivery_rules import path_parts
+from certwright.resources.delivery import (
+    Delivery,
+    DeliveryOutput,
+    DeliveryStatus,
+    Format,
+    ServedAt,
+    path_parts,
+)
 from certwright.resources.table import DELIVERIES
 
 _log = logging.getLogger(__name__)
