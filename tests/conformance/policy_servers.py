@@ -20,7 +20,7 @@ import aiohttp
 import yaml
 
 from certwright.admission.kinds import certificate_kinds
-from certwright.kube.apiserver.auth.auth import ClientCertificates
+from certwright.kube.apiserver.auth.authentication import ClientCertificates
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.clock import SystemClock

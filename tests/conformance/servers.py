@@ -15,7 +15,7 @@ import aiohttp
 
 from certwright.admission.kinds import certificate_kinds
 from certwright.app import tls_identity
-from certwright.kube.apiserver.auth.auth import ClientCertificates
+from certwright.kube.apiserver.auth.authentication import ClientCertificates
 from certwright.kube.apiserver.http.https import serve_https
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.store.contract import Store

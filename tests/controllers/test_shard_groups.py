@@ -16,7 +16,7 @@ from certwright.kube.api.core import LEASES, Lease, LeaseSpec
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectMeta
-from certwright.kube.apiserver.auth.rbac_defaults import AUTOUPDATE
+from certwright.kube.apiserver.bootstrap import AUTOUPDATE
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.runtime.lease_specs import format_micro_time

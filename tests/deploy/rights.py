@@ -14,7 +14,7 @@ from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_se
 from certwright.controllers.settings import Settings
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.api.kinds import Kind
-from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
+from certwright.kube.apiserver.auth.rbac import RbacAuthorizer
 from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client

@@ -40,7 +40,10 @@ LIMITS = {
     ("app/tls_identity.py", "verify_directly_issued_by"): OWN,
     ("controllers/cache/transforms.py", "load_der_x509_certificate"): PARSE,
     ("controllers/cache/transforms.py", "load_der_x509_csr"): PARSE,
-    ("kube/apiserver/auth/auth.py", "load_der_x509_certificate"): "a certificate that the handshake verified",
+    (
+        "kube/apiserver/auth/authentication.py",
+        "load_der_x509_certificate",
+    ): "a certificate that the handshake verified",
     ("kube/apiserver/auth/tokens.py", "load_pem_private_key"): OWN,
     ("kube/apiserver/background/namespace_contents.py", "load_pem_x509_certificates"): PARSE,
     ("kube/apiserver/http/https.py", "load_cert_chain"): OWN,

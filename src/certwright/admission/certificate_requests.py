@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 
 from certwright.kube.api.errors import FieldError
-from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.util.http_messages import Identity
 from certwright.pki.errors import PkiError
 from certwright.pki.signing import checked

@@ -14,7 +14,7 @@ import msgspec
 
 from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.errors import FieldError, invalid
-from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.util.decoders import convert
 from certwright.pki import match, names, sans, usages
 from certwright.pki.csr import CsrPlan, build_csr, read_csr

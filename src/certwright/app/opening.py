@@ -19,7 +19,7 @@ from certwright.app import tls_identity
 from certwright.app.closers import Closers
 from certwright.app.options import ServeOptions, StartError
 from certwright.kube.api import naming
-from certwright.kube.apiserver.auth.auth import read_token_file
+from certwright.kube.apiserver.auth.authentication import read_token_file
 from certwright.kube.apiserver.http import https
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.util.encoding import in_brackets

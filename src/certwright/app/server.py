@@ -27,7 +27,7 @@ from certwright.app.stores import open_store
 from certwright.app.users import ADMIN, StaticUsers
 from certwright.controllers.replicas.cluster import LEASE_NAME, ClusterSettings
 from certwright.kube.api.errors import ApiError
-from certwright.kube.apiserver.auth.auth import ClientCertificates, FirstOf
+from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf
 from certwright.kube.apiserver.auth.tokens import TokenIssuer, load_or_make_key
 from certwright.kube.apiserver.server import ApiServer
 from certwright.kube.client import kubeconfig

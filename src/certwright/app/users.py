@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from certwright.kube.apiserver.auth.auth import StaticTokens
+from certwright.kube.apiserver.auth.authentication import StaticTokens
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.http_messages import Identity, Request
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from certwright.app import tls_identity
-from certwright.kube.apiserver.auth.auth import StaticTokens
+from certwright.kube.apiserver.auth.authentication import StaticTokens
 from certwright.kube.apiserver.http.https import HttpsFace, serve_https
 from certwright.kube.apiserver.http.protocol import HttpProtocol
 from certwright.kube.apiserver.http.unread import Unread

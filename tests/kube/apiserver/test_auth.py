@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from certwright.kube.api.errors import Unauthorized
-from certwright.kube.apiserver.auth.auth import ClientCertificates, FirstOf, StaticTokens
+from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf, StaticTokens
 from certwright.kube.util.http_messages import Identity, Request
 from kube.apiserver.callers import ADMIN, CERTIFICATES, CRDS, SECRETS, StartApi
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from certwright.kube.api.errors import TooManyRequests, Unavailable
-from certwright.kube.apiserver.auth.impersonation import service_account, service_account_groups
+from certwright.kube.apiserver.auth.authentication import service_account, service_account_groups
 from certwright.kube.apiserver.http import protocol
 from certwright.kube.apiserver.http.connections import (
     Connection,

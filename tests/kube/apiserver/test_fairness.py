@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from certwright.kube.apiserver.auth.auth import StaticTokens
-from certwright.kube.apiserver.error_responses import close_stream
+from certwright.kube.apiserver.auth.authentication import StaticTokens
+from certwright.kube.apiserver.dispatch import close_stream
 from certwright.kube.apiserver.http.fairness import QUEUE_LENGTH, InFlight, Level
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.model.routes import parse_path, split_target

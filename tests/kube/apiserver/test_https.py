@@ -21,7 +21,7 @@ import pytest
 from yarl import URL
 
 from certwright.app import tls_identity
-from certwright.kube.apiserver.auth.auth import ClientCertificates, FirstOf, StaticTokens
+from certwright.kube.apiserver.auth.authentication import ClientCertificates, FirstOf, StaticTokens
 from certwright.kube.apiserver.http.https import HttpsFace, serve_https
 from certwright.kube.apiserver.http.protocol import MAX_BODY
 from certwright.kube.util.http_messages import Request

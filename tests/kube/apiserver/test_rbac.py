@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
-from certwright.kube.apiserver.auth.rbac import GROUP, Rbac
+from certwright.kube.apiserver.auth.rbac import GROUP, Rbac, RbacAuthorizer
 from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.util.http_messages import Identity
 from kube.apiserver.callers import ADMIN, SECRETS, Api, StartApi

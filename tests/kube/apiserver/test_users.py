@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from certwright.kube.apiserver.auth.auth import StaticTokens, read_token_file
+from certwright.kube.apiserver.auth.authentication import StaticTokens, read_token_file
 from certwright.kube.apiserver.auth.tokens import TokenIssuer, load_or_make_key
 from certwright.kube.util.http_messages import Identity
 from certwright.pki import keys

@@ -18,10 +18,11 @@ from urllib.parse import quote
 import msgspec
 
 from certwright.kube.api.errors import Unavailable
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
-from certwright.kube.apiserver.model.objects import Json, encode_json
+from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.verbs.deletes import every_row
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.apiserver.webhooks.config import target_of

@@ -17,14 +17,17 @@ from certwright.kube.apiserver.kinds import (
     events,
     kind_columns,
     network_kinds,
+    policy_kinds,
     rbac_kinds,
+    registration_kinds,
     signing_requests,
+    workload_kinds,
 )
 from certwright.kube.apiserver.kinds import core_strategies as strategies
 from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.registry import Registry
-from certwright.kube.apiserver.registration import registration, workloads
+from certwright.kube.apiserver.verbs import scale
 from certwright.kube.util.clock import Clock
 
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
@@ -316,4 +319,91 @@ def _crd(extensions: Extensions) -> ResourceDefinition:
         strategy=crd.STRATEGY,
         stored_version="v1beta1",  # as Kubernetes announces
         is_crd=True,
+    )
+
+
+_SCALE = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+
+
+def registration(clock: Clock) -> tuple[ResourceDefinition, ...]:
+    """What registers webhooks, policies and APIs at the server."""
+    hooks = partial(
+        native_kind,
+        "admissionregistration.k8s.io/v1",
+        namespaced=False,
+        categories=("api-extensions",),
+        columns=kind_columns.WEBHOOKS,
+        has_generation=True,
+        unconditional_update=False,
+        strategy=registration_kinds.WEBHOOKS,
+    )
+    return (
+        hooks("MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+        hooks("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+        native_kind(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicy",
+            "validatingadmissionpolicies",
+            namespaced=False,
+            categories=("api-extensions",),
+            columns=kind_columns.POLICY,
+            status_subresource=True,
+            has_generation=True,
+            unconditional_update=False,
+            strategy=policy_kinds.POLICY,
+        ),
+        native_kind(
+            "admissionregistration.k8s.io/v1",
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+            namespaced=False,
+            categories=("api-extensions",),
+            columns=kind_columns.POLICY_BINDING,
+            has_generation=True,
+            unconditional_update=False,
+            strategy=policy_kinds.BINDING,
+        ),
+        native_kind(
+            "apiregistration.k8s.io/v1",
+            "APIService",
+            "apiservices",
+            namespaced=False,
+            categories=("api-extensions",),
+            columns=kind_columns.API_SERVICE,
+            status_subresource=True,
+            unconditional_update=False,
+            name_rule=object_names.path_segment,
+            strategy=registration_kinds.api_service(clock),
+        ),
+    )
+
+
+def workloads() -> tuple[ResourceDefinition, ...]:
+    """What programs look for in a cluster, and nothing here acts on: no workload runs."""
+    apps = partial(native_kind, "apps/v1", categories=("all",), status_subresource=True, has_generation=True)
+    return (
+        native_kind(
+            "v1",
+            "Node",
+            "nodes",
+            short_names=("no",),
+            namespaced=False,
+            columns=kind_columns.CREATED,
+            status_subresource=True,
+        ),
+        apps(
+            "Deployment",
+            "deployments",
+            short_names=("deploy",),
+            columns=kind_columns.DEPLOYMENT,
+            subresources=(scale.subresource(_SCALE),),
+            strategy=workload_kinds.DEPLOYMENT,
+        ),
+        apps(
+            "DaemonSet",
+            "daemonsets",
+            short_names=("ds",),
+            columns=kind_columns.DAEMON_SET,
+            strategy=workload_kinds.DAEMON_SET,
+        ),
     )

@@ -1,18 +1,137 @@
-"""Dispatch: the function that handles a verb on a resource."""
+"""Dispatch: the function that handles a verb on a resource, and the errors where there is none.
+
+In Kubernetes a separate handler serves custom resources, with separate messages. Source: apiserver
+`pkg/endpoints/handlers` (response.go), apiextensions-apiserver `pkg/apiserver/customresource_handler.go`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from certwright.kube.apiserver import error_responses
+from certwright.kube.api.errors import (
+    ApiError,
+    BadRequest,
+    Details,
+    MethodNotAllowed,
+    NotAcceptable,
+    NotFound,
+)
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.crds.conversion import Verb
-from certwright.kube.apiserver.model.backend import not_found
+from certwright.kube.apiserver.model.backend import Call, not_found, not_supported
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
+from certwright.kube.apiserver.model.negotiation import Shape
 from certwright.kube.apiserver.model.routes import Route
-from certwright.kube.apiserver.verbs import creates, deletes, reads, scale, updates
+from certwright.kube.apiserver.requests import forms, selectors
+from certwright.kube.apiserver.verbs import creates, deletes, paging, reads, scale, updates
 from certwright.kube.apiserver.verbs.access_reviews import Reviews
 from certwright.kube.apiserver.verbs.watch import Watches
+from certwright.kube.util.http_messages import Response
+
+_TEXT = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+
+
+def nowhere() -> Response:
+    """The 404 of an unknown path."""
+    return Response(404, dict(_TEXT), b"404 page not found\n")
+
+
+def no_resource() -> NotFound:
+    """The 404 of an unknown resource in a group with built-in kinds."""
+    return NotFound("the server could not find the requested resource", details=Details())
+
+
+def no_method() -> MethodNotAllowed:
+    """The 405 of a built-in kind, or of a document."""
+    return MethodNotAllowed(
+        "the server does not allow this method on the requested resource", details=Details()
+    )
+
+
+def no_verb(definition: ResourceDefinition, route: Route) -> Response:
+    """The answer of a path without meaning for the resource. Raises `NotFound`."""
+    if not definition.custom:
+        raise no_resource()
+    if route.subresource and bool(route.namespace) == definition.namespaced:
+        raise not_found(definition, route.name)
+    return nowhere()
+
+
+def unsupported(definition: ResourceDefinition, route: Route, verb: str) -> ApiError:
+    """The 405 of the resource; or, for custom resources, of a path that lacks what the verb needs."""
+    if not definition.custom:
+        return no_method()
+    if verb in ("update", "patch") and not route.name and not route.subresource:
+        return BadRequest("name must be provided")
+    return not_supported(definition, verb)
+
+
+def check_first(call: Call) -> None:
+    """The checks that precede the refusal of an unsupported media type.
+
+    Raises `BadRequest` and `Invalid` for invalid parameters of a list or watch, and `UnsupportedMediaType`
+    for an unknown patch type.
+    """
+    if call.verb in ("list", "watch"):
+        paging.check_query(call.query, watch=call.verb == "watch")
+        selectors.parse_labels(call.query.get("labelSelector", ""))
+        selectors.parse_fields(call.query.get("fieldSelector", ""))
+    elif call.verb == "patch":
+        updates.check_media(call)
+
+
+async def unfit(call: Call, response: Response) -> Response | None:
+    """The refusal of an answer that does not exist in the negotiated form; None where it does.
+
+    As in Kubernetes it comes after the work. An event that cannot be shown ends the stream without an error.
+    """
+    if response.status >= 300 or response.body.startswith(b'{"kind":"Status"'):
+        return None
+    if call.form.shape is Shape.TABLE:
+        return _without_table(call)
+    plural, many = call.form.plural, call.verb in ("list", "deletecollection")
+    if plural == many or (call.verb == "watch" and not plural):
+        return None
+    if response.stream is not None:
+        await close_stream(response)
+        if call.verb == "watch":
+            return Response(200, forms.headers(call), b"")
+    return forms.failure(_wrong_number(call.definition, many=many), call.warnings)
+
+
+def _without_table(call: Call) -> Response | None:
+    try:
+        reads.check_table(call)
+    except BadRequest as error:
+        return forms.failure(error, call.warnings)
+    return None
+
+
+def _wrong_number(definition: ResourceDefinition, *, many: bool) -> ApiError:
+    if many:
+        name = "*unstructured.UnstructuredList" if definition.custom else _go_type(definition, "List")
+        text = f"you requested PartialObjectMetadata, but the requested object is a list ({name})"
+        return NotAcceptable(text)
+    if definition.custom:
+        return ApiError("content is not a list")
+    name = _go_type(definition, "")
+    return NotAcceptable(
+        f"you requested PartialObjectMetadataList, but the requested object is not a list ({name})"
+    )
+
+
+def _go_type(definition: ResourceDefinition, suffix: str) -> str:
+    """The name of the Go type that Kubernetes stores these objects in."""
+    package = definition.group.partition(".")[0] if definition.group else "core"
+    return f"*{package}.{definition.kind}{suffix}"
+
+
+async def close_stream(response: Response) -> None:
+    """Close a stream that will not be read."""
+    close = getattr(response.stream, "aclose", None)
+    if close is not None:
+        await close()
+
 
 _ACROSS_NAMESPACES = frozenset({"list", "watch"})
 _ON_COLLECTION = _ACROSS_NAMESPACES | {"create", "deletecollection"}
@@ -49,7 +168,7 @@ class Dispatch:
         if not definition.custom:
             allowed = _verbs_at(definition, route, part)
             if allowed and verb not in allowed:
-                raise error_responses.no_method()
+                raise no_method()
             special = self._special.get((definition.resource, route.subresource, verb))
             if special is not None and allowed:
                 return special
@@ -58,7 +177,7 @@ class Dispatch:
                 raise not_found(definition, route.name)
             allowed = frozenset(part.verbs if part is not None else definition.verbs)
             if verb not in allowed or _is_misplaced(route, verb):
-                raise error_responses.unsupported(definition, route, verb)
+                raise unsupported(definition, route, verb)
             if verb in ("create", "deletecollection") and definition.namespaced and not route.namespace:
                 return None
         if not allowed:

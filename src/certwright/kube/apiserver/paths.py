@@ -1,11 +1,17 @@
-"""Non-resource paths: discovery, OpenAPI, metrics, health, and the keys of ServiceAccount tokens."""
+"""Non-resource paths: discovery, OpenAPI, metrics, health, token keys, and the state of envelope encryption.
+
+`/certwright/encryption` is no path of Kubernetes; it is for administrators (`system:masters`, or a
+ClusterRole with this `nonResourceURLs`), and for `certwright encryption`.
+"""
 
 from __future__ import annotations
 
-from certwright.kube.apiserver import error_responses
-from certwright.kube.apiserver.auth.auth import ANONYMOUS
+from dataclasses import asdict
+
+from certwright.kube.api.errors import BadRequest, MethodNotAllowed, Unavailable
+from certwright.kube.apiserver import dispatch
+from certwright.kube.apiserver.auth.authentication import ANONYMOUS
 from certwright.kube.apiserver.auth.tokens import JWKS_PATH, TokenIssuer
-from certwright.kube.apiserver.encryption import Encryption
 from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.metrics import PATH as METRICS_PATH
 from certwright.kube.apiserver.metrics import Metrics
@@ -14,7 +20,52 @@ from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.apiserver.representations import discovery
 from certwright.kube.apiserver.representations.encodings import convert_plain
+from certwright.kube.store.contract import Shared, Store, StoreError
+from certwright.kube.store.key_rotation import Rotation, Sealed
 from certwright.kube.util.http_messages import Identity, Request, Response
+
+PATH = "/certwright/encryption"
+ROTATE, REWRAP, DECRYPT = f"{PATH}/rotate", f"{PATH}/rewrap", f"{PATH}/decrypt"
+
+
+class Encryption:
+    """Handler for one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._rotation = store.rotation if isinstance(store, Sealed) else None
+        self._shared = isinstance(store, Shared)
+
+    async def respond(self, method: str, path: str) -> Response | None:
+        """The answer, None for another path. Raises `ApiError`."""
+        if path not in (PATH, ROTATE, REWRAP, DECRYPT):
+            return None
+        if self._rotation is None:
+            raise BadRequest("this store is in memory: nothing is on a disk")
+        if method != ("GET" if path == PATH else "POST"):
+            raise MethodNotAllowed(f"{method} is not supported on {path}")
+        try:
+            await self._do(self._rotation, path)
+            progress = await self._rotation.progress()
+        except StoreError as error:
+            raise Unavailable(str(error)) from error
+        return Response(200, {"content-type": "application/json"}, encode_json(asdict(progress)))
+
+    async def _do(self, rotation: Rotation, path: str) -> None:
+        if path == ROTATE:
+            await rotation.rotate()
+        elif path == REWRAP:
+            await self._rewrap(rotation)
+        elif path == DECRYPT:
+            await rotation.decrypt()
+
+    async def _rewrap(self, rotation: Rotation) -> None:
+        if self._shared:
+            raise BadRequest(
+                "several servers may use this store: put a new key before the old one into the key file of"
+                " each, and start them again one by one"
+            )
+        await rotation.rewrap()
+
 
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
 
@@ -55,7 +106,7 @@ class Paths:
             return self._openid(path)
         if (sealing := await self._encryption.respond(request.method, path)) is not None:
             return sealing
-        return error_responses.nowhere()
+        return dispatch.nowhere()
 
     def _openid(self, path: str) -> Response:
         """The OpenID documents with which other programs verify ServiceAccount tokens."""

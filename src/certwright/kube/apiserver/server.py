@@ -25,16 +25,20 @@ from certwright.kube.api.errors import (
     TooLarge,
     Unavailable,
 )
-from certwright.kube.apiserver import error_responses, kubernetes_service
+from certwright.kube.apiserver import bootstrap, dispatch
 from certwright.kube.apiserver.admission.chain import AdmissionChain
 from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.aggregation_proxy import AggregationProxy, FrontProxy, trust_settings
-from certwright.kube.apiserver.auth import rbac, rbac_defaults
-from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, FirstOf, authenticate
-from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
-from certwright.kube.apiserver.auth.impersonation import act_as
-from certwright.kube.apiserver.auth.rbac import Rbac
+from certwright.kube.apiserver.auth import rbac
+from certwright.kube.apiserver.auth.authentication import (
+    MASTERS,
+    Authenticator,
+    FirstOf,
+    act_as,
+    authenticate,
+)
+from certwright.kube.apiserver.auth.rbac import Rbac, RbacAuthorizer
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
 from certwright.kube.apiserver.background.aggregation import Aggregation
@@ -45,12 +49,11 @@ from certwright.kube.apiserver.background.namespace_contents import NamespaceCon
 from certwright.kube.apiserver.background.termination import ServedKinds, Termination
 from certwright.kube.apiserver.background.token_secrets import TokenSecrets
 from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.apiserver.bootstrap import ensure_object
 from certwright.kube.apiserver.builtin import make_registry
 from certwright.kube.apiserver.crds.controllers import DefinitionControllers
 from certwright.kube.apiserver.crds.conversion import Conversions, Verb
 from certwright.kube.apiserver.dispatch import Dispatch
-from certwright.kube.apiserver.encryption import Encryption
-from certwright.kube.apiserver.ensuring import ensure_object
 from certwright.kube.apiserver.health import Health
 from certwright.kube.apiserver.http import fairness
 from certwright.kube.apiserver.http.fairness import Fairness, InFlight
@@ -59,7 +62,7 @@ from certwright.kube.apiserver.model.backend import BOOTSTRAP, Backend, Call, Na
 from certwright.kube.apiserver.model.definitions import Extensions, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import JSON, WHOLE, Shape, negotiate
 from certwright.kube.apiserver.model.routes import Action, Line, Route, read_line
-from certwright.kube.apiserver.paths import Paths
+from certwright.kube.apiserver.paths import Encryption, Paths
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
 from certwright.kube.apiserver.requests import forms
 from certwright.kube.apiserver.requests.bodies import check_timeout
@@ -196,7 +199,7 @@ class ApiServer:
             await ensure_object(self.handle, _MYSELF, "/api/v1/namespaces", namespace, lambda _: None)
         await self._aggregation.load()
         self._backend.loaded()
-        await rbac_defaults.ensure(self.handle, _MYSELF)
+        await bootstrap.ensure_rbac(self.handle, _MYSELF)
         await self._aggregation.work_off()
         await self._contents.fill_all()
         if collects_garbage:
@@ -215,7 +218,7 @@ class ApiServer:
 
     async def publish(self, *, host: str, port: int) -> None:
         """Publish the server's address in the Service `kubernetes`. Raises `ApiError`."""
-        await kubernetes_service.publish(self.handle, _MYSELF, host=host, port=port)
+        await bootstrap.publish_service(self.handle, _MYSELF, host=host, port=port)
 
     def use_root_ca(self, pem: str) -> None:
         """Publish another CA that verifies this server, from now on.
@@ -329,13 +332,13 @@ class ApiServer:
                 raise
             return await convert_failure(request, forms.failure(error, [definition.warning]))
         if request.method == "HEAD" and not definition.custom:
-            raise error_responses.no_method()
+            raise dispatch.no_method()
         if run is None:
-            return error_responses.no_verb(definition, route)
+            return dispatch.no_verb(definition, route)
         if definition.conversion is not None:
             run = self._conversions.around(run)
         if route.watched and request.method != "GET" and not definition.custom:
-            raise error_responses.no_method()
+            raise dispatch.no_method()
         call = track.call = Call(request, user, verb, definition, route, query, WHOLE)
         if definition.warning:
             call.warnings.append(definition.warning)
@@ -348,7 +351,7 @@ class ApiServer:
         try:
             form = call.form = negotiate(accept, custom=definition.custom, stream=verb == "watch")
         except NotAcceptable:
-            error_responses.check_first(call)
+            dispatch.check_first(call)
             raise
         try:
             response = await run(self._backend, call)
@@ -357,7 +360,7 @@ class ApiServer:
                 # A client that is refused because of another write reads that next, and must find it.
                 await self._backend.store.settled(call.key)
             return await convert_failure(request, forms.failure(error, call.warnings))
-        if form.shape is not Shape.WHOLE and (refusal := await error_responses.unfit(call, response)):
+        if form.shape is not Shape.WHOLE and (refusal := await dispatch.unfit(call, response)):
             return await convert_failure(request, refusal)
         if definition.is_crd and verb in _WRITES and not call.dry_run:
             await self._controllers.settle(name or forms.name_in(response))
@@ -366,8 +369,8 @@ class ApiServer:
     def _no_resource(self, route: Route) -> Response:
         """The answer for an unknown resource of a group. Raises `NotFound`."""
         if any(kind.group == route.group and not kind.custom for kind in self._backend.registry.all()):
-            raise error_responses.no_resource()
-        return error_responses.nowhere()
+            raise dispatch.no_resource()
+        return dispatch.nowhere()
 
     def add_metrics(self, source: Source) -> None:
         """Add the metrics of `source` to `/metrics`."""

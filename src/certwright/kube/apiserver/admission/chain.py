@@ -14,11 +14,11 @@ from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.auth import privileges
 from certwright.kube.apiserver.auth.rbac import Rbac
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds import rules
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import Access, ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.apiserver.verbs import scale
 from certwright.kube.store.contract import Row

@@ -18,6 +18,7 @@ import msgspec
 from certwright.kube.api.errors import ApiError, Cause, Details
 from certwright.kube.apiserver.admission.policy_params import BadConfiguration, Params, plain
 from certwright.kube.apiserver.admission.review import attributes, part_kind
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.cel import authz
 from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.meter import Meter
@@ -25,7 +26,6 @@ from certwright.kube.apiserver.crds.conversion import Conversions
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.policies.config import (
     Binding,
     Match,

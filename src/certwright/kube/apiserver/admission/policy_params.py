@@ -5,11 +5,12 @@ Source: Kubernetes documentation, "Validating Admission Policy", parameter resou
 
 from __future__ import annotations
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds.conversion import Conversions
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.policies.config import Binding, ParamRef, Policy
 from certwright.kube.apiserver.requests.selectors import labels_match
 from certwright.kube.apiserver.verbs.deletes import every_row

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import ApiError, Cause, Details
-from certwright.kube.apiserver.base.json_values import decode_as_go
+from certwright.kube.apiserver.base.json_values import Json, decode_as_go
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.webhooks.config import Hook
 from certwright.kube.util.decoders import json_decoder
 

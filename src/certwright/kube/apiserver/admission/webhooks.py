@@ -28,12 +28,11 @@ from certwright.kube.apiserver.admission.review import (
     review_version,
 )
 from certwright.kube.apiserver.base import metadata
-from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.base.json_values import Json, same
 from certwright.kube.apiserver.crds.conversion import Conversions
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests.patch import PatchFailed, PatchMalformed, json_patch
 from certwright.kube.apiserver.requests.selectors import labels_match
 from certwright.kube.apiserver.verbs.deletes import every_row

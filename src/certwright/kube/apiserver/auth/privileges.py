@@ -22,16 +22,15 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from certwright.kube.api.errors import Details, NotFound
-from certwright.kube.apiserver.auth.auth import MASTERS
-from certwright.kube.apiserver.auth.authorizer import refused
-from certwright.kube.apiserver.auth.rbac import ALL, GROUP, Rbac, RoleRef, Rule
+from certwright.kube.apiserver.auth.authentication import MASTERS
+from certwright.kube.apiserver.auth.rbac import ALL, GROUP, Rbac, RoleRef, Rule, refused
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.routes import Action, Authorizer
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Identity
 
-Json = dict[str, Any]
 Comparison = Callable[[], None]
 
 _ROLES = ("clusterroles", "roles")

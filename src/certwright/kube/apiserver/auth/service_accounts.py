@@ -28,15 +28,20 @@ from certwright.kube.api.errors import (
     invalid,
     invalid_object,
 )
-from certwright.kube.apiserver.auth.auth import authenticated, bearer_token, digest
-from certwright.kube.apiserver.auth.impersonation import service_account_groups
-from certwright.kube.apiserver.auth.rbac import SERVICE_ACCOUNT
+from certwright.kube.apiserver.auth.authentication import (
+    SERVICE_ACCOUNT,
+    authenticated,
+    bearer_token,
+    digest,
+    service_account_groups,
+)
 from certwright.kube.apiserver.auth.tokens import LEGACY_ISSUER, TokenIssuer
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME, TOKEN_TYPE
 from certwright.kube.apiserver.model.backend import Backend, Call, is_terminating, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, encode_json, uid_of
+from certwright.kube.apiserver.model.objects import encode_json, uid_of
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.store.contract import Key, Row
 from certwright.kube.util.decoders import convert, json_decoder

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import (
@@ -24,13 +24,13 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.util.encoding import base64url
 from certwright.kube.util.files import write_atomically
 
 if TYPE_CHECKING:
     from joserfc.jwk import ECKey
 
-Json = dict[str, Any]
 
 DEFAULT_ISSUER = "https://kubernetes.default.svc.cluster.local"
 LEGACY_ISSUER = "kubernetes/serviceaccount"

@@ -9,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
 from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError

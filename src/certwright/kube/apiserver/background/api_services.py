@@ -14,11 +14,12 @@ import asyncio
 import logging
 from collections.abc import Iterator
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds.controllers import BUCKET as CRDS
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, encode_json
+from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.store.contract import Row, StoreError
 from certwright.kube.util.http_messages import Handler, Identity, Request
 

@@ -21,6 +21,7 @@ from certwright.kube.api.errors import ApiError, NotFound
 from certwright.kube.apiserver.background import requests
 from certwright.kube.apiserver.background.dependents import Dependents
 from certwright.kube.apiserver.background.owner_warnings import OwnerWarnings
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -289,7 +290,7 @@ class GarbageCollector:
         return self._backend.registry.by_resource(group, plural)
 
     async def _strip(self, definition: ResourceDefinition, row: Row, uids: Collection[str]) -> None:
-        def strip(obj: objects.Json) -> objects.Json:
+        def strip(obj: Json) -> Json:
             meta = obj["metadata"]
             left = [owner for owner in meta.get("ownerReferences") or () if owner["uid"] not in uids]
             meta["ownerReferences"] = left
@@ -299,9 +300,7 @@ class GarbageCollector:
 
         await self._patch(definition, row, strip)
 
-    async def _patch(
-        self, definition: ResourceDefinition, row: Row, change: Callable[[objects.Json], objects.Json]
-    ) -> None:
+    async def _patch(self, definition: ResourceDefinition, row: Row, change: Callable[[Json], Json]) -> None:
         """Change an object as a client would, with admission. Raises `ApiError`, `Changed` and `Missing`."""
         if definition.conversion is None and not definition.is_crd:
             call = requests.patch(requests.GARBAGE_COLLECTOR, definition, row.key)
@@ -380,7 +379,7 @@ def _named(row: Row | None, uid: str) -> Owner | None:
     return next((owner for owner in owners if owner.uid == uid), None)
 
 
-def _without_finalizer(obj: objects.Json, finalizer: str) -> objects.Json:
+def _without_finalizer(obj: Json, finalizer: str) -> Json:
     meta = obj["metadata"]
     meta["finalizers"] = [name for name in meta.get("finalizers", ()) if name != finalizer]
     if not meta["finalizers"]:

@@ -18,9 +18,10 @@ from contextlib import suppress
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError
 from certwright.kube.util.http_messages import Handler, Identity, Request

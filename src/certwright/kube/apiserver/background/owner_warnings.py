@@ -8,10 +8,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 from certwright.kube.api import naming
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, Owner
+from certwright.kube.apiserver.model.objects import Owner
 from certwright.kube.store.contract import Exists, Key, Row
 
 _COMPONENT = "garbage-collector-controller"

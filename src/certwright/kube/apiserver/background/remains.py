@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import to_metadata
 from certwright.kube.store.contract import Row
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from certwright.kube.apiserver.auth.auth import AUTHENTICATED
+from certwright.kube.apiserver.auth.authentication import AUTHENTICATED
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
@@ -37,7 +38,7 @@ def identity(controller: str) -> Identity:
 def deletion(controller: str, definition: ResourceDefinition, row: Row, policy: str = "") -> Call:
     """The DELETE of the object of `row`, and of no later one of the same name."""
     key, user = row.key, identity(controller)
-    options: objects.Json = {"preconditions": {"uid": objects.uid_of(row.meta)}}
+    options: Json = {"preconditions": {"uid": objects.uid_of(row.meta)}}
     if policy:
         options["propagationPolicy"] = policy
     request = Request("DELETE", _target(definition, key), body=objects.encode_json(options), user=user)

@@ -28,10 +28,11 @@ from certwright.kube.apiserver.auth.service_accounts import (
     TOKEN,
 )
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME
 from certwright.kube.apiserver.model.backend import Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, encode_json, uid_of
+from certwright.kube.apiserver.model.objects import encode_json, uid_of
 from certwright.kube.apiserver.requests.patch import MERGE
 from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError
 from certwright.kube.util.decoders import json_decoder

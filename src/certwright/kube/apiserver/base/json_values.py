@@ -9,6 +9,9 @@ import msgspec
 
 from certwright.kube.api.yaml_scalars import may_exceed_int64
 
+Json = dict[str, Any]
+"""A JSON object."""
+
 _encode = msgspec.json.Encoder().encode
 encode_sorted = msgspec.json.Encoder(order="deterministic").encode
 """The same bytes for equal values, in any order of their members."""

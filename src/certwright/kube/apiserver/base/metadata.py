@@ -12,13 +12,12 @@ import msgspec
 from certwright.kube.api import naming
 from certwright.kube.api.errors import FieldError, forbidden, invalid
 from certwright.kube.apiserver.base import metadata_types
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.metadata_types import MANAGED, MEMBERS, OWNER_MEMBERS
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.base.object_names import NameRule, completed, problems
 from certwright.kube.util.caches import remembering
 from certwright.kube.util.encoding import quoted
-
-Json = dict[str, Any]
 
 
 class KindFacts(Protocol):

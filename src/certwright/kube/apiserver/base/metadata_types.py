@@ -11,13 +11,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from certwright.kube.apiserver.base.json_values import mismatch, wrong_type
+from certwright.kube.apiserver.base.json_values import Json, mismatch, wrong_type
 from certwright.kube.util.caches import remembering
 from certwright.kube.util.decoders import convert
 
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-Json = dict[str, Any]
 MANAGED = "managedFields"
 
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import msgspec
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds import status as crd_status
 from certwright.kube.apiserver.crds.status import Taken
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE
 from certwright.kube.apiserver.model.objects import outline
 from certwright.kube.apiserver.model.routes import Route

@@ -21,13 +21,13 @@ import msgspec
 
 from certwright.kube.api import naming
 from certwright.kube.api.errors import InternalError
-from certwright.kube.apiserver.base.json_values import decode_as_go
+from certwright.kube.apiserver.base.json_values import Json, decode_as_go
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.crds.other_versions import OtherVersions
 from certwright.kube.apiserver.crds.reading import STORED_VERSION
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.definitions import Conversion, Json, ResourceDefinition
+from certwright.kube.apiserver.model.definitions import Conversion, ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.verbs.watch import failure_line

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds import reading, status
 from certwright.kube.apiserver.crds.status import is_true
 from certwright.kube.apiserver.model.definitions import (
     Conversion,
     Extensions,
-    Json,
     KindExtension,
     ResourceDefinition,
 )

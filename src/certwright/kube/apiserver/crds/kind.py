@@ -7,10 +7,11 @@ Source: Kubernetes API reference, CustomResourceDefinition v1; apiextensions-api
 from __future__ import annotations
 
 from certwright.kube.api.errors import FieldError
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds import rules
 from certwright.kube.apiserver.crds import status as crd_status
 from certwright.kube.apiserver.kinds.native import NativeSchema
-from certwright.kube.apiserver.model.definitions import Extensions, Json, Strategy
+from certwright.kube.apiserver.model.definitions import Extensions, Strategy
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Keeps a deleted definition until its objects are gone."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from certwright.kube.api.errors import InternalError
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager.versions import NotConvertible
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, encode_json
+from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.util.http_messages import Response
 
 MAX_REVIEWS = 64

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from certwright.kube.api.errors import BadRequest
-from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.store.contract import Row

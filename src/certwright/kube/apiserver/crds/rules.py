@@ -11,11 +11,11 @@ from typing import Any
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
 from certwright.kube.apiserver.base import object_names as name_rules
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.apiserver.crds import status
 from certwright.kube.apiserver.crds.versions import version_errors
 from certwright.kube.apiserver.kinds.registration_kinds import client_errors
-from certwright.kube.apiserver.model.definitions import Json
 
 _SCOPES = ("Cluster", "Namespaced")
 

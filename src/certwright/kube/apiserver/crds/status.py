@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.util.encoding import quoted
 
 APPROVAL = "api-approved.kubernetes.io"

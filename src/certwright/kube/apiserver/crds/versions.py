@@ -17,10 +17,10 @@ import msgspec
 from certwright.kube.api.errors import FieldError, duplicate, invalid, required, too_many
 from certwright.kube.apiserver.base import field_paths
 from certwright.kube.apiserver.base import object_names as name_rules
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds.sizes import MAX_COLUMNS, size_errors
 from certwright.kube.apiserver.crds.structural import structural_errors
 from certwright.kube.apiserver.crds.validations import rule_errors
-from certwright.kube.apiserver.model.definitions import Json
 
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")

@@ -12,7 +12,7 @@ import msgspec
 
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import ApiError, BadRequest, InternalError
-from certwright.kube.apiserver.base.json_values import encode_sorted, same, wrong_type
+from certwright.kube.apiserver.base.json_values import Json, encode_sorted, same, wrong_type
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.fieldmanager.conflicts import Clash, conflict
@@ -46,7 +46,7 @@ from certwright.kube.apiserver.fieldmanager.versions import (
     type_in_version,
 )
 from certwright.kube.apiserver.model.backend import Backend, Call
-from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.routes import is_true
 from certwright.kube.apiserver.requests import bodies
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from certwright.kube.api.errors import invalid_object
-from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.base.json_values import Json, encode_sorted
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager.entries import (
     MAX_UPDATERS,
@@ -38,7 +38,6 @@ from certwright.kube.apiserver.fieldmanager.member_sets import extended, members
 from certwright.kube.apiserver.fieldmanager.versions import Change, type_in_version
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests.bodies import check_manager
 
 MAX_MANAGER_LENGTH: Final = 128

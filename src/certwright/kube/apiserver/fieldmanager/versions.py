@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.fieldmanager.fields_check import check_typed
 from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError
@@ -14,7 +15,6 @@ from certwright.kube.apiserver.fieldmanager.fields_type import Type, type_of
 from certwright.kube.apiserver.fieldmanager.fields_walk import Comparison
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 
 Compare = Callable[[ResourceDefinition, Json, Json], Comparison]
 """Compares two objects of the version of a definition."""

@@ -22,8 +22,7 @@ from collections.abc import AsyncIterator, Hashable, Mapping
 import msgspec
 
 from certwright.kube.api.errors import Details, TooManyRequests
-from certwright.kube.apiserver.auth.auth import ANONYMOUS, MASTERS
-from certwright.kube.apiserver.auth.impersonation import service_account
+from certwright.kube.apiserver.auth.authentication import ANONYMOUS, MASTERS, service_account
 from certwright.kube.apiserver.http.fair_queues import Bounds, FairQueues, Flow, Refused
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry

@@ -10,8 +10,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.events import OLD_NAMES
-from certwright.kube.apiserver.model.definitions import Column, Json
+from certwright.kube.apiserver.model.definitions import Column
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.representations.tables import AGE, NAME, name_cell
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from certwright.kube.api.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
 from certwright.kube.apiserver.base import object_names
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.model.definitions import Strategy
 
 # --- Service ----------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ import re
 
 from certwright.kube.api import naming
 from certwright.kube.api.errors import FieldError, forbidden, invalid, required, too_long
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.events import OLD_NAMES
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.model.definitions import Strategy
 
 MAX_DATA_BYTES = 1024 * 1024
 """The maximum total size of a Secret's or a ConfigMap's values."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from certwright.kube.apiserver.model.definitions import Json
+from certwright.kube.apiserver.base.json_values import Json
 
 _NEW_NAMES = {
     "involvedObject": "regarding",

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.core_columns import created_at
-from certwright.kube.apiserver.model.definitions import Column, Json
+from certwright.kube.apiserver.model.definitions import Column
 from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.representations.tables import AGE, NAME
 

@@ -15,14 +15,13 @@ from typing import Any
 
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base.field_errors import Path, show_path
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.kinds import native_openapi, native_scalars
 from certwright.kube.apiserver.kinds.messages import fields, message_of, wrapped_list
 from certwright.kube.apiserver.kinds.native_scalars import Mismatch, Unreadable
 from certwright.kube.apiserver.protobuf.fields import Field
 from certwright.kube.apiserver.schemas.structural import Schema
-
-Json = dict[str, Any]
 
 Read = Callable[[Any, Path, list[str]], Any]
 """The value to store. Appends the paths of unknown fields; raises `Mismatch` and `Unreadable`."""

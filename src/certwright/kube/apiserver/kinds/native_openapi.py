@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.messages import META_MESSAGE, fields, keywords, wrapped_list
 from certwright.kube.apiserver.protobuf.fields import Field
-
-Json = dict[str, Any]
 
 _DESCRIPTIONS_FILE = Path(__file__).parents[1] / "data" / "words.txt"
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from certwright.kube.api.errors import FieldError, duplicate, invalid, not_supported, required, too_many
 from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.core_services import (
     PROTOCOLS,
     endpoint_address_errors,
     port_number_errors,
 )
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.model.definitions import Strategy
 
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 _ADDRESS_TYPES = ("FQDN", "IPv4", "IPv6")

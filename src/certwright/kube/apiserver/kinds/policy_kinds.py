@@ -21,8 +21,9 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.naming import check_label_key
 from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.registration_kinds import rule_errors
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.model.definitions import Strategy
 from certwright.kube.apiserver.policies import expressions
 from certwright.kube.apiserver.requests.selectors import selector_errors
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from certwright.kube.api.errors import FieldError, invalid, not_supported, required
 from certwright.kube.apiserver.base import object_names
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.model.definitions import Strategy
 
 GROUP = "rbac.authorization.k8s.io"
 

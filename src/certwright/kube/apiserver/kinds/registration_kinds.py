@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 
 from certwright.kube.api.errors import FieldError, duplicate, invalid, not_supported, required, too_many
 from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.core_services import port_number_errors
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.model.definitions import Strategy
 from certwright.kube.apiserver.policies import expressions
 from certwright.kube.apiserver.requests.selectors import selector_errors
 from certwright.kube.util.clock import Clock

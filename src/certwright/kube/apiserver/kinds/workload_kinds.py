@@ -6,7 +6,8 @@ Source: Kubernetes API reference, Deployment and DaemonSet v1 apps; Kubernetes `
 from __future__ import annotations
 
 from certwright.kube.api.errors import FieldError, invalid, required
-from certwright.kube.apiserver.model.definitions import Json, Strategy
+from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.model.definitions import Strategy
 
 
 def _prepare_deployment(obj: Json) -> None:

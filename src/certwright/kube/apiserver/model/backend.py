@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -26,6 +26,7 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.api.errors import not_supported as unsupported_value
 from certwright.kube.apiserver.base.features import FeatureGates
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import Form
 from certwright.kube.apiserver.model.objects import encode_json
@@ -37,8 +38,6 @@ from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.http_messages import Identity, Request
 from certwright.kube.util.loop_turns import LoopTurns
 from certwright.kube.util.tasks import TaskSet
-
-Json = dict[str, Any]
 
 _log = logging.getLogger(__name__)
 

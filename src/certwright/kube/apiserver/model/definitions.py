@@ -14,12 +14,11 @@ import msgspec
 
 from certwright.kube.api.errors import FieldError
 from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.routes import Authorizer
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.store.contract import Row
 from certwright.kube.util.http_messages import Identity
-
-Json = dict[str, Any]
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 

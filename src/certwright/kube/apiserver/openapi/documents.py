@@ -15,12 +15,12 @@ import time
 import zlib
 from collections.abc import Callable
 from email.utils import formatdate
-from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
 
 from certwright import __version__
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry
@@ -28,7 +28,6 @@ from certwright.kube.apiserver.openapi import proto, v2, v3
 from certwright.kube.apiserver.representations.discovery import NO_CACHE
 from certwright.kube.util.http_messages import Response
 
-Json = dict[str, Any]
 Make = Callable[[], Json]
 
 _A_YEAR_S = 365 * 24 * 3600

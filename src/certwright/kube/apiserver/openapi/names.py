@@ -5,13 +5,10 @@ Source: the names that Kubernetes' documents use; Kubernetes API reference.
 
 from __future__ import annotations
 
-from typing import Any
-
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.native_openapi import component_name
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-
-Json = dict[str, Any]
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 

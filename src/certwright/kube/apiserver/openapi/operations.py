@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.native_openapi import component_name
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
 from certwright.kube.apiserver.openapi.names import (
@@ -24,8 +25,6 @@ from certwright.kube.apiserver.openapi.names import (
 )
 from certwright.kube.apiserver.protobuf import fields as protobuf_fields
 from certwright.kube.apiserver.representations.discovery import parts
-
-Json = dict[str, Any]
 
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC, _APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"

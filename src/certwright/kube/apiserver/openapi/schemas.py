@@ -6,8 +6,8 @@ Source: OpenAPI 3.0.3 and 2.0; apiextensions-apiserver `pkg/controller/openapi/b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.messages import META_MESSAGE
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.native_openapi import component_name, components
@@ -22,7 +22,6 @@ from certwright.kube.apiserver.openapi.names import (
 from certwright.kube.apiserver.openapi.operations import message_of
 from certwright.kube.apiserver.representations.discovery import parts
 
-Json = dict[str, Any]
 Refer = Callable[[str], Json]
 """A reference to the schema of that name."""
 Plain = Callable[[Json], Json]

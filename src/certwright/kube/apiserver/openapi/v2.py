@@ -6,15 +6,12 @@ say (`nullable`, `anyOf`, `oneOf`, `not`) is left out.
 
 from __future__ import annotations
 
-from typing import Any
-
 from certwright import __version__
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.openapi import schemas as openapi_schemas
 from certwright.kube.apiserver.openapi.operations import Operation, Parameter, Path, paths
 from certwright.kube.apiserver.openapi.v3 import UNAUTHORIZED
-
-Json = dict[str, Any]
 
 
 def document(registry: Registry) -> Json:

@@ -6,14 +6,12 @@ Source: OpenAPI 3.0.3; kube-openapi `pkg/builder3`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from certwright import __version__
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.openapi import schemas as openapi_schemas
 from certwright.kube.apiserver.openapi.operations import Operation, Parameter, Path, paths
-
-Json = dict[str, Any]
 
 UNAUTHORIZED = "Unauthorized"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests.selectors import Requirement
 from certwright.kube.apiserver.webhooks.config import Rule, rule_of, selector_of
 

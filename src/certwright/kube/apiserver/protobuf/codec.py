@@ -9,16 +9,13 @@ Source: Kubernetes documentation, "Kubernetes API Concepts", protobuf encoding; 
 
 from __future__ import annotations
 
-from typing import Any
-
 from certwright.kube.api.errors import BadRequest
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.protobuf import decode as protobuf_decode
 from certwright.kube.apiserver.protobuf import encode as protobuf_encode
 from certwright.kube.apiserver.protobuf import fields as protobuf_fields
 from certwright.kube.apiserver.protobuf import scalars
 from certwright.kube.apiserver.protobuf.wire import Malformed, Reading, put_piece
-
-Json = dict[str, Any]
 
 MAGIC = b"k8s\x00"
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.protobuf import scalars
 from certwright.kube.apiserver.protobuf.fields import UNIONS, Field, fields_of
 from certwright.kube.apiserver.protobuf.wire import (
@@ -26,7 +27,6 @@ from certwright.kube.apiserver.protobuf.wire import (
     signed,
 )
 
-Json = dict[str, Any]
 Read = Callable[[Reading, int, int, int], Any]
 """Decodes the bytes from one offset to another, at a depth."""
 Take = Callable[[Reading, Json, int, int, int], None]

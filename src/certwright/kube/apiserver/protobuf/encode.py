@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.protobuf import scalars
 from certwright.kube.apiserver.protobuf.fields import UNIONS, Field, fields_of
 from certwright.kube.apiserver.protobuf.wire import DELIMITED, FIXED64, VARINT, put_piece, put_tag, put_varint
 
-Json = dict[str, Any]
 Put = Callable[[Any], bytes]
 """Makes of a value the bytes of its field, tag and all; of a type, the bytes without a tag."""
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import platform
-from typing import Any
 
 import msgspec
 
 from certwright import __version__
 from certwright.kube.api.errors import Details, MethodNotAllowed, NotAcceptable
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import STATUS, ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import WIRES, plain_wire
 from certwright.kube.apiserver.model.registry import Group, Registry
 from certwright.kube.util.http_messages import Response
-
-Json = dict[str, Any]
 
 NO_CACHE = "no-cache, private"
 

@@ -25,6 +25,7 @@ from certwright.kube.api.errors import (
     too_long,
 )
 from certwright.kube.apiserver.base.json_values import (
+    Json,
     decode_as_go,
     whole_as_integer,
     with_bounded_integers,
@@ -33,7 +34,7 @@ from certwright.kube.apiserver.base.json_values import (
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
-from certwright.kube.apiserver.model.objects import Json, encode_json
+from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.model.offload import LARGE
 from certwright.kube.apiserver.protobuf import codec
 from certwright.kube.util.durations import parse_duration

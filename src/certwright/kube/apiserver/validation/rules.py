@@ -7,9 +7,9 @@ was taken is validated again with the next one, never mutated again (KEP-4420).
 from __future__ import annotations
 
 from certwright.kube.api.errors import FieldError, denied_object, invalid_object
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.base.metadata import check, check_name, check_update
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.util.http_messages import Identity
 
 

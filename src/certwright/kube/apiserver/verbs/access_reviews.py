@@ -7,7 +7,7 @@ SelfSubjectRulesReview v1 authorization.k8s.io; TokenReview, SelfSubjectReview v
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -21,11 +21,11 @@ from certwright.kube.api.errors import (
     required,
 )
 from certwright.kube.api.naming import label_key_problems
-from certwright.kube.apiserver.auth.auth import MASTERS, Authenticator, ask
-from certwright.kube.apiserver.auth.authorizer import RbacAuthorizer
-from certwright.kube.apiserver.auth.rbac import ALL, Rule
+from certwright.kube.apiserver.auth.authentication import MASTERS, Authenticator, ask
+from certwright.kube.apiserver.auth.rbac import ALL, RbacAuthorizer, Rule
 from certwright.kube.apiserver.auth.service_accounts import ServiceAccounts
 from certwright.kube.apiserver.base import metadata
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.model.routes import Action
@@ -35,7 +35,6 @@ from certwright.kube.util.decoders import convert
 from certwright.kube.util.http_messages import Identity, Request, Response
 
 T = TypeVar("T")
-Json = dict[str, Any]
 Answer = Callable[[Call, Json], Awaitable[Json]]
 """Makes the status of a review of its spec. Raises `ApiError`."""
 

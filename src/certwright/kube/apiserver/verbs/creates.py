@@ -12,11 +12,11 @@ from certwright.kube.api import naming
 from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details
 from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.features import NAME_GENERATION_LOOK_AHEAD, NAME_GENERATION_RETRIES
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call, already_exists, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.apiserver.verbs.shaping import (

@@ -24,8 +24,8 @@ from certwright.kube.api.errors import (
     invalid_object,
     not_supported,
 )
-from certwright.kube.apiserver.auth.auth import MASTERS
-from certwright.kube.apiserver.base.json_values import mismatch
+from certwright.kube.apiserver.auth.authentication import MASTERS
+from certwright.kube.apiserver.base.json_values import Json, mismatch
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import (
     IMMORTAL,
@@ -37,7 +37,7 @@ from certwright.kube.apiserver.model.backend import (
     not_found,
 )
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.model.objects import Json, lightly
+from certwright.kube.apiserver.model.objects import lightly
 from certwright.kube.apiserver.model.routes import is_true
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.requests.bodies import check_dry_run, values_of

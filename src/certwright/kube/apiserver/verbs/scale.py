@@ -26,7 +26,7 @@ from certwright.kube.api.errors import (
     InternalError,
     invalid,
 )
-from certwright.kube.apiserver.base.json_values import encode_sorted, wrong_type
+from certwright.kube.apiserver.base.json_values import Json, encode_sorted, wrong_type
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.fieldmanager import entries, managed
@@ -35,7 +35,7 @@ from certwright.kube.apiserver.fieldmanager.fields_set import Node, difference
 from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found
-from certwright.kube.apiserver.model.definitions import Json, ResourceDefinition, Subresource
+from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
 from certwright.kube.apiserver.model.negotiation import WHOLE, Shape, content_type, unsupported
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.representations import tables

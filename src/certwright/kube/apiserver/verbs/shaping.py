@@ -10,14 +10,13 @@ from typing import Any
 
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, invalid, invalid_object
 from certwright.kube.apiserver.base import metadata
-from certwright.kube.apiserver.base.json_values import same
+from certwright.kube.apiserver.base.json_values import Json, same
 from certwright.kube.apiserver.base.metadata_types import MANAGED
 from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Call, conflict
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import content_type
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.requests.patch import APPLY
 from certwright.kube.apiserver.validation import rules as admission

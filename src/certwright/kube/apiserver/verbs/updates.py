@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import AlreadyExists, ApiError, BadRequest, Details, Invalid, TooLarge
-from certwright.kube.apiserver.base.json_values import same, wrong_type
+from certwright.kube.apiserver.base.json_values import Json, same, wrong_type
 from certwright.kube.apiserver.fieldmanager import apply, managed
 from certwright.kube.apiserver.fieldmanager.entries import keep_times
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call, conflict, not_found
 from certwright.kube.apiserver.model.negotiation import content_type, unsupported
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.model.routes import Action
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.requests.patch import (

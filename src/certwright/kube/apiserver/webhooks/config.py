@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
-from certwright.kube.apiserver.model.objects import Json
 from certwright.kube.apiserver.requests.selectors import Requirement
 
 GROUP = "admissionregistration.k8s.io"

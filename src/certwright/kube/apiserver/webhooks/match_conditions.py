@@ -14,12 +14,13 @@ from functools import partial
 from typing import Any
 
 from certwright.kube.api.errors import Details, Forbidden
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.cel import authz, environment
 from certwright.kube.apiserver.cel.authz import Question
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.model.backend import Call
-from certwright.kube.apiserver.model.objects import Json, decode_json, encode_json
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.routes import Action, Authorizer
 from certwright.kube.apiserver.webhooks.config import Hook
 from certwright.kube.util.http_messages import Identity

@@ -1,25 +1,58 @@
-"""Default roles and bindings: Kubernetes' own as far as they make sense here, and those of cert-manager's
-chart, which our controllers work with.
+"""Bootstrap objects, created or completed at the start: default roles, bindings, the Service `kubernetes`.
 
-The server creates missing ones, and restores removed rules and subjects, unless the object carries the
-annotation `rbac.authorization.kubernetes.io/autoupdate: "false"`.
+Default roles and bindings are Kubernetes' own as far as they make sense here, and those of cert-manager's
+chart, which our controllers work with. The server creates missing ones, and restores removed rules and
+subjects, unless the object carries the annotation `rbac.authorization.kubernetes.io/autoupdate: "false"`.
 
 Source: Kubernetes documentation, "Using RBAC Authorization", default roles and role bindings; cert-manager
-`deploy/charts/cert-manager`, roles.
+`deploy/charts/cert-manager`, roles; kube-apiserver `pkg/controlplane/controller/kubernetesservice`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
-from certwright.kube.apiserver.auth.auth import AUTHENTICATED, MASTERS, UNAUTHENTICATED
+from certwright.kube.api.errors import StorageReadError, from_response
+from certwright.kube.apiserver.auth.authentication import AUTHENTICATED, MASTERS, UNAUTHENTICATED
 from certwright.kube.apiserver.auth.rbac import GROUP
-from certwright.kube.apiserver.ensuring import ensure_object
-from certwright.kube.util.http_messages import Handler, Identity
+from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
+from certwright.kube.util.http_messages import Handler, Identity, Request
 
-Json = dict[str, Any]
+Change = Callable[[Json], Json | None]
+"""Returns the new state of an existing object; None: no change."""
+_TRIES = 5
+
+
+async def ensure_object(
+    handle: Handler, user: Identity, path: str, obj: Json, change: Change, *, agent: str = "kube-apiserver"
+) -> None:
+    """Create `obj` in the collection at `path`, or change the object of that name, as `user`, who must be
+    a member of system:masters. An object whose stored row is damaged is deleted and created again.
+
+    `agent`: the field manager. Raises `ApiError` when the server refuses.
+    """
+    target, headers = f"{path}/{quote(obj['metadata']['name'])}", {"user-agent": agent}
+    for _ in range(_TRIES):
+        answer = await handle(Request("GET", target, user=user))
+        if answer.status == 404:
+            answer = await handle(Request("POST", path, headers, encode_json(obj), user))
+        elif answer.status == 200 and (changed := change(decode_json(answer.body))) is not None:
+            answer = await handle(Request("PUT", target, headers, encode_json(changed), user))
+        elif answer.status == 500 and isinstance(from_response(answer.status, answer.body), StorageReadError):
+            await handle(Request("DELETE", target, headers, user=user))
+            continue
+        # Another server may start at the same time, and do the same.
+        if answer.status != 409:
+            break
+    if answer.status >= 400:
+        raise from_response(answer.status, answer.body)
+
 
 API_VERSION = f"{GROUP}/v1"
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
@@ -349,7 +382,7 @@ def _leader_election() -> list[Default]:
     return [Default("roles", role), Default("rolebindings", binding)]
 
 
-async def ensure(handle: Handler, user: Identity) -> None:
+async def ensure_rbac(handle: Handler, user: Identity) -> None:
     """Create what is missing, as `user`. Raises `ApiError` when that is refused."""
     default_objects = defaults()
     # Concurrently: the store commits concurrent writes together.
@@ -382,3 +415,43 @@ def _completed(stored: Json, desired: Json) -> Json | None:
 def _without_empty(item: Json) -> Json:
     """A rule or a subject without its empty members."""
     return {name: value for name, value in item.items() if value}
+
+
+async def publish_service(handle: Handler, user: Identity, *, host: str, port: int) -> None:
+    """Create or update the Service `kubernetes`, by which programs in a cluster find the API server, and its
+    Endpoints and EndpointSlice.
+
+    `host`: the address that the server listens on. Endpoints of an address that other machines cannot reach are
+    not published. Raises `ApiError`.
+    """
+
+    async def ensure(path: str, labels: dict[str, str], **content: Any) -> None:
+        desired = {"metadata": {"name": "kubernetes", "labels": labels}, **content}
+        await ensure_object(handle, user, path, desired, lambda stored: {**stored, **content})
+
+    core, slices = "/api/v1/namespaces/default", "/apis/discovery.k8s.io/v1/namespaces/default"
+    service_ports = [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]
+    await ensure(
+        f"{core}/services",
+        {"component": "apiserver", "provider": "kubernetes"},
+        spec={"type": "ClusterIP", "sessionAffinity": "None", "ports": service_ports},
+    )
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return
+    if address.is_loopback or address.is_unspecified or address.is_link_local:
+        return
+    ports = [{"name": "https", "port": port, "protocol": "TCP"}]
+    await ensure(
+        f"{core}/endpoints",
+        {"endpointslice.kubernetes.io/skip-mirror": "true"},
+        subsets=[{"addresses": [{"ip": str(address)}], "ports": ports}],
+    )
+    await ensure(
+        f"{slices}/endpointslices",
+        {"kubernetes.io/service-name": "kubernetes"},
+        addressType=f"IPv{address.version}",
+        endpoints=[{"addresses": [str(address)], "conditions": {"ready": True}}],
+        ports=ports,
+    )

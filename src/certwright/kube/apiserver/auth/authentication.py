@@ -1,10 +1,10 @@
-"""Authentication: static bearer tokens, TLS client certificates, anonymous requests.
+"""Authentication: static bearer tokens, TLS client certificates, anonymous requests, and impersonation.
 
-Tokens of ServiceAccounts are in `service_accounts.py`, impersonation in `impersonation.py`, and authorization
-in `authorizer.py`.
+Each attribute impersonated by `Impersonate-User`, `-Group`, `-Uid` and `-Extra-*` needs the verb
+`impersonate` on it. Tokens of ServiceAccounts are in `service_accounts.py`, authorization is in `rbac.py`.
 
 Source: Kubernetes documentation, "Authenticating" (static tokens; X.509 client certificates: CN is the user,
-O the groups; anonymous requests).
+O the groups; anonymous requests), "User impersonation"; apiserver `pkg/endpoints/filters/impersonation`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
+from urllib.parse import unquote
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from certwright.kube.api.errors import Unauthorized
+from certwright.kube.api.errors import InternalError, Unauthorized
+from certwright.kube.apiserver.base import object_names
+from certwright.kube.apiserver.model.routes import Action, Authorizer
 from certwright.kube.util.clock import Clock, SystemClock
 from certwright.kube.util.http_messages import Identity, Request
 
@@ -27,6 +30,8 @@ Authenticator = Callable[[Request], Identity | Awaitable[Identity | None] | None
 for credentials that are wrong."""
 
 MASTERS = "system:masters"
+SERVICE_ACCOUNT = "system:serviceaccount:"
+"""The beginning of the user names of ServiceAccounts."""
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
 HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
@@ -185,3 +190,86 @@ async def authenticate(request: Request, authenticator: Authenticator, *, anonym
     if allowed and "authorization" not in request.headers:
         return ANONYMOUS
     raise Unauthorized("Unauthorized")
+
+
+_PREFIX = "impersonate-"
+_USER, _GROUP, _UID = "impersonate-user", "impersonate-group", "impersonate-uid"
+_EXTRA = "impersonate-extra-"
+_AUTHENTICATION = "authentication.k8s.io"
+
+
+def act_as(user: Identity, headers: Mapping[str, str], authorizer: Authorizer) -> Identity:
+    """The effective user of the request: `user`, unless the headers name another.
+
+    Raises `Forbidden` for attributes that `user` may not impersonate, and `InternalError` for a group, a uid
+    or an extra without a user.
+    """
+    # All names are checked in one pass: nearly always none of them is such a header.
+    if _PREFIX not in "\n".join(headers):
+        return user
+    name, uid = headers.get(_USER, ""), headers.get(_UID, "")
+    groups = _split(headers.get(_GROUP, ""))
+    extra = _extra(headers)
+    if not name:
+        if groups or uid or extra:
+            raise InternalError("Internal Server Error: requested groups, uid or extra without a user")
+        return user
+    for action in _actions(name, uid, groups, extra):
+        authorizer.require(user, action)
+    if service_account(name) is not None and not groups:
+        groups = service_account_groups(name)
+    return Identity(name, uid=uid, groups=_with_system_group(name, groups), extra=extra)
+
+
+def _split(value: str) -> tuple[str, ...]:
+    # The HTTP server separates fields of one name by newlines.
+    return tuple(part.strip() for part in value.split("\n") if part.strip())
+
+
+def _extra(headers: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {
+        unquote(name[len(_EXTRA) :]).lower(): _split(value)
+        for name, value in headers.items()
+        if name.startswith(_EXTRA)
+    }
+
+
+def _actions(
+    name: str, uid: str, groups: tuple[str, ...], extra: Mapping[str, tuple[str, ...]]
+) -> list[Action]:
+    """The permissions to check, one by one."""
+    if (named := service_account(name)) is not None:
+        actions = [Action("impersonate", resource="serviceaccounts", namespace=named[0], name=named[1])]
+    else:
+        actions = [Action("impersonate", resource="users", name=name)]
+    actions += [Action("impersonate", resource="groups", name=group) for group in groups]
+    actions += [
+        Action("impersonate", _AUTHENTICATION, "userextras", subresource=key, name=value)
+        for key, values in extra.items()
+        for value in values
+    ]
+    if uid:
+        actions.append(Action("impersonate", _AUTHENTICATION, "uids", name=uid))
+    return actions
+
+
+def service_account(user_name: str) -> tuple[str, str] | None:
+    """Namespace and name of the ServiceAccount of a user name; None: an ordinary user (apiserver
+    `serviceaccount.SplitUsername`)."""
+    if not user_name.startswith(SERVICE_ACCOUNT):
+        return None
+    namespace, _, account = user_name.removeprefix(SERVICE_ACCOUNT).partition(":")
+    if object_names.dns_label(namespace) is not None or object_names.dns_subdomain(account) is not None:
+        return None
+    return namespace, account
+
+
+def service_account_groups(user_name: str) -> tuple[str, ...]:
+    """The groups of `system:serviceaccount:NAMESPACE:NAME`."""
+    namespace = user_name.removeprefix(SERVICE_ACCOUNT).partition(":")[0]
+    return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
+
+
+def _with_system_group(name: str, groups: tuple[str, ...]) -> tuple[str, ...]:
+    own = UNAUTHENTICATED if name == ANONYMOUS.name else AUTHENTICATED
+    return groups if {AUTHENTICATED, UNAUTHENTICATED} & {*groups} else (*groups, own)
