@@ -16,7 +16,7 @@ from certwright.app import tls_identity
 from certwright.kube.apiserver.auth.authentication import StaticTokens
 from certwright.kube.apiserver.http.https import HttpsFace, serve_https
 from certwright.kube.apiserver.http.protocol import HttpProtocol
-from certwright.kube.apiserver.http.unread import Unread
+from certwright.kube.apiserver.http.response_writer import Unread
 from certwright.kube.util.http_messages import Handler, Identity
 from kube.apiserver.callers import ADMIN, Api, StartApi
 from support.waiting import turns

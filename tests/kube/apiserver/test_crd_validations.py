@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from certwright.kube.apiserver.base import field_paths
+from certwright.kube.apiserver.base import schema_common
 from certwright.kube.apiserver.crds.validations import rule_errors
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.resources.crds import custom_resource_definitions
@@ -180,14 +180,14 @@ def test_items_that_cannot_be_told_apart_have_no_old_value() -> None:
 )
 def test_a_path_that_leads_nowhere(path: str, problem: str) -> None:
     with pytest.raises(ValueError) as error:
-        field_paths.resolve(path, {"type": "object", "properties": PROPERTIES})
+        schema_common.resolve(path, {"type": "object", "properties": PROPERTIES})
     assert str(error.value) == problem
 
 
 def test_a_path_is_shown_in_one_way() -> None:
     schema = {"type": "object", "properties": PROPERTIES}
-    assert field_paths.resolve("['o'].x", schema) == ("o.x", NUMBER)
-    assert field_paths.resolve(".m['it\\'s']", schema) == ("m[it's]", TEXT)
+    assert schema_common.resolve("['o'].x", schema) == ("o.x", NUMBER)
+    assert schema_common.resolve(".m['it\\'s']", schema) == ("m[it's]", TEXT)
 
 
 # --- our own ----------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certwright.kube.apiserver.background.dependents import Dependents
+from certwright.kube.apiserver.background.gc import Dependents
 from certwright.kube.store.contract import Key
 
 A, B, C = (Key("secrets", "ns", name) for name in "abc")

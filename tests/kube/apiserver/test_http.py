@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 import pytest
 
 from certwright.kube.apiserver.http import protocol, wire
-from certwright.kube.apiserver.http.protocol import HttpProtocol
-from certwright.kube.apiserver.http.traffic import Traffic
+from certwright.kube.apiserver.http.protocol import HttpProtocol, Traffic
 from certwright.kube.util.clock import TestClock
 from certwright.kube.util.http_messages import Request, Response
 from support.waiting import turns, until

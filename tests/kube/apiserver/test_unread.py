@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from certwright.kube.apiserver.http.unread import Unread
+from certwright.kube.apiserver.http.response_writer import Unread
 
 
 def test_the_connection_that_has_waited_longest_is_closed_first() -> None:

@@ -421,8 +421,8 @@ async def publish_service(handle: Handler, user: Identity, *, host: str, port: i
     """Create or update the Service `kubernetes`, by which programs in a cluster find the API server, and its
     Endpoints and EndpointSlice.
 
-    `host`: the address that the server listens on. Endpoints of an address that other machines cannot reach are
-    not published. Raises `ApiError`.
+    `host`: the address that the server listens on. Endpoints of an address that other machines cannot
+    reach are not published. Raises `ApiError`.
     """
 
     async def ensure(path: str, labels: dict[str, str], **content: Any) -> None:

@@ -16,12 +16,12 @@ from typing import NamedTuple
 import msgspec
 
 from certwright.kube.api.errors import Details, Forbidden
-from certwright.kube.api.quoting import quoted
 from certwright.kube.apiserver.auth.authentication import MASTERS, SERVICE_ACCOUNT
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.routes import Action, Decision
 from certwright.kube.store.contract import Row
 from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.encoding import quoted
 from certwright.kube.util.http_messages import Identity
 
 _log = logging.getLogger(__name__)

@@ -36,8 +36,7 @@ from certwright.kube.apiserver.auth.authentication import (
     service_account_groups,
 )
 from certwright.kube.apiserver.auth.tokens import LEGACY_ISSUER, TokenIssuer
-from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.base.not_of_kind import NotOfKind
+from certwright.kube.apiserver.base.json_values import Json, NotOfKind
 from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME, TOKEN_TYPE
 from certwright.kube.apiserver.model.backend import Backend, Call, is_terminating, not_found
 from certwright.kube.apiserver.model.definitions import ResourceDefinition

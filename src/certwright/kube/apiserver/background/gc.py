@@ -4,28 +4,34 @@ An index from the owner's uid to its dependents makes a deletion cost as much as
 built at the start from all objects' metadata, a page at a time. A finalizer keeps an owner that is deleted in
 the foreground, or that is to leave orphans, until that is done.
 
+The collector deletes and changes objects by requests of its own ServiceAccount, as kube-controller-manager's
+does, so that admission webhooks see a user that they know.
+
 Source: Kubernetes documentation, "Garbage Collection", owners and dependents; "Owners and Dependents" (an
-owner reference across namespaces is none).
+owner reference across namespaces is none; reason `OwnerRefInvalidNamespace`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+import sys
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
+from certwright.kube.api import naming
 from certwright.kube.api.errors import ApiError, NotFound
-from certwright.kube.apiserver.background import requests
-from certwright.kube.apiserver.background.dependents import Dependents
-from certwright.kube.apiserver.background.owner_warnings import OwnerWarnings
+from certwright.kube.apiserver.auth.authentication import AUTHENTICATED
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
-from certwright.kube.apiserver.model.backend import Backend
+from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.negotiation import WHOLE
 from certwright.kube.apiserver.model.objects import Owner
+from certwright.kube.apiserver.model.routes import Route
+from certwright.kube.apiserver.requests.patch import MERGE
 from certwright.kube.apiserver.verbs.deletes import (
     BACKGROUND,
     FOREGROUND,
@@ -36,8 +42,171 @@ from certwright.kube.apiserver.verbs.deletes import (
 from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.apiserver.verbs.shaping import is_released, refuse_patch
 from certwright.kube.apiserver.verbs.updates import Wish, modify
-from certwright.kube.store.contract import Changed, DamagedRow, Key, Missing, Row, StoreError
+from certwright.kube.store.contract import Changed, DamagedRow, Exists, Key, Missing, Row, StoreError
 from certwright.kube.util.caches import Lru
+from certwright.kube.util.http_messages import Identity, Request
+
+GARBAGE_COLLECTOR, NAMESPACE_CONTROLLER = "generic-garbage-collector", "namespace-controller"
+"""The controllers, by their ServiceAccounts."""
+_HOME = "kube-system"
+_AGENT = "kube-controller-manager"
+
+
+@cache
+def identity(controller: str) -> Identity:
+    """The user of a controller."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{_HOME}", AUTHENTICATED)
+    return Identity(f"system:serviceaccount:{_HOME}:{controller}", groups=groups)
+
+
+def deletion_request(controller: str, definition: ResourceDefinition, row: Row, policy: str = "") -> Call:
+    """The DELETE of the object of `row`, and of no later one of the same name."""
+    key, user = row.key, identity(controller)
+    options: Json = {"preconditions": {"uid": objects.uid_of(row.meta)}}
+    if policy:
+        options["propagationPolicy"] = policy
+    request = Request("DELETE", _target(definition, key), body=objects.encode_json(options), user=user)
+    return Call(request, user, "delete", definition, _route(definition, key), {}, WHOLE)
+
+
+def patch_request(controller: str, definition: ResourceDefinition, key: Key) -> Call:
+    """A PATCH of an object, whatever it changes."""
+    user, headers = identity(controller), {"user-agent": _AGENT, "content-type": MERGE}
+    request = Request("PATCH", _target(definition, key), headers, b"{}", user=user)
+    return Call(request, user, "patch", definition, _route(definition, key), {}, WHOLE)
+
+
+def _target(definition: ResourceDefinition, key: Key) -> str:
+    base = f"/apis/{definition.api_version}" if definition.group else f"/api/{definition.version}"
+    inside = f"/namespaces/{key.namespace}" if key.namespace else ""
+    return f"{base}{inside}/{definition.plural}/{key.name}"
+
+
+def _route(definition: ResourceDefinition, key: Key) -> Route:
+    return Route(definition.group, definition.version, key.namespace, definition.plural, key.name, "")
+
+
+_COMPONENT = "garbage-collector-controller"
+_REMEMBERED = 1000
+_MOST_NAMESPACES = 16
+
+
+class OwnerWarnings:
+    """Writes one Event for each owner reference to an object of another namespace."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._reported: dict[tuple[Key, str], None] = {}
+
+    async def check(
+        self, definition: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
+    ) -> None:
+        """Warn where `owner` is in a namespace other than that of the object.
+
+        It is looked up in `namespaces`, where its other dependents are, because a lookup in all of them would
+        cost too much.
+        """
+        kind = self._backend.registry.by_kind(owner.group, owner.kind)
+        if kind is None or kind.virtual or not kind.namespaced or (row.key, owner.uid) in self._reported:
+            return
+        if row.key.namespace and not await self._is_elsewhere(kind, row, owner, namespaces):
+            return
+        while len(self._reported) >= _REMEMBERED:
+            del self._reported[next(iter(self._reported))]
+        self._reported[row.key, owner.uid] = None
+        await self._write(definition, row, self._text(row, owner))
+
+    async def _is_elsewhere(
+        self, kind: ResourceDefinition, row: Row, owner: Owner, namespaces: set[str]
+    ) -> bool:
+        for namespace in sorted(namespaces - {row.key.namespace, ""})[:_MOST_NAMESPACES]:
+            candidate = await self._backend.readable(Key(kind.bucket, namespace, owner.name))
+            if candidate is not None and objects.uid_of(candidate.meta) == owner.uid:
+                return True
+        return False
+
+    @staticmethod
+    def _text(row: Row, owner: Owner) -> str:
+        where = row.key.namespace
+        named = f"{owner.api_version}/{owner.kind}, namespace: {where}, name: {owner.name}, uid: {owner.uid}"
+        head = f"ownerRef [{named}]"
+        if not where:
+            return f"{head} is namespaced, and the object is not"
+        return f'{head} does not exist in namespace "{where}"'
+
+    async def _write(self, definition: ResourceDefinition, row: Row, text: str) -> None:
+        backend = self._backend
+        event = backend.registry.find("", "v1", "events")
+        if event is None:
+            return
+        now, namespace = backend.timestamp(), row.key.namespace or "default"
+        name = f"{row.key.name}.{naming.new_uid()[:8]}"
+        about = {
+            "kind": definition.kind,
+            "namespace": row.key.namespace,
+            "name": row.key.name,
+            "uid": objects.uid_of(row.meta),
+            "apiVersion": definition.api_version,
+            "resourceVersion": str(row.revision),
+        }
+        obj: Json = {
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": naming.new_uid(),
+                "creationTimestamp": now,
+            },
+            "involvedObject": {key: value for key, value in about.items() if value},
+            "reason": "OwnerRefInvalidNamespace",
+            "message": text,
+            "source": {"component": _COMPONENT},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "type": "Warning",
+            "eventTime": None,
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": "",
+        }
+        with suppress(Exists):
+            await backend.put(event, Key(event.bucket, namespace, name), objects.columns(obj), previous=None)
+
+
+class Dependents:
+    """By the uid of an owner, the keys of its dependents, in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Key | dict[Key, None]] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether the owner has dependents."""
+        return uid in self._of
+
+    def of(self, uid: str) -> Sequence[Key]:
+        """The dependents of that owner."""
+        dependents = self._of.get(uid)
+        if dependents is None:
+            return ()
+        return (dependents,) if isinstance(dependents, Key) else tuple(dependents)
+
+    def add(self, uid: str, key: Key) -> None:
+        """Add a dependent."""
+        # There are few namespaces.
+        key = Key(key.bucket, sys.intern(key.namespace), key.name)
+        dependents = self._of.setdefault(uid, key)
+        if isinstance(dependents, dict):
+            dependents[key] = None
+        elif dependents != key:
+            self._of[uid] = {dependents: None, key: None}
+
+    def discard(self, uid: str, key: Key) -> None:
+        """Remove a dependent, if it is known."""
+        dependents = self._of.get(uid)
+        if isinstance(dependents, dict):
+            dependents.pop(key, None)
+        if dependents == key or dependents == {}:
+            del self._of[uid]
+
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 5
@@ -264,7 +433,7 @@ class GarbageCollector:
                     # All at once: each write of an object with thousands of them takes long.
                     await self._strip(definition, row, {uid, *missing})
                 else:
-                    asked = requests.deletion(requests.GARBAGE_COLLECTOR, definition, row, policy)
+                    asked = deletion_request(GARBAGE_COLLECTOR, definition, row, policy)
                     await self._backend.admission.deleting(asked, row)
                     await remove(self._backend, definition, row, policy)
             except (Changed, Missing):
@@ -303,7 +472,7 @@ class GarbageCollector:
     async def _patch(self, definition: ResourceDefinition, row: Row, change: Callable[[Json], Json]) -> None:
         """Change an object as a client would, with admission. Raises `ApiError`, `Changed` and `Missing`."""
         if definition.conversion is None and not definition.is_crd:
-            call = requests.patch(requests.GARBAGE_COLLECTOR, definition, row.key)
+            call = patch_request(GARBAGE_COLLECTOR, definition, row.key)
             with suppress(NotFound):
                 await modify(self._backend, call, Wish(change, pinned=False, refuse=refuse_patch))
             return

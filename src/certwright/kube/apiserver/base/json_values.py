@@ -1,4 +1,4 @@
-"""JSON values: numbers as Go reads them, comparison, and messages about types."""
+"""JSON values: numbers as Go reads them, comparison, and errors about types."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from certwright.kube.api.errors import BadRequest
 from certwright.kube.api.yaml_scalars import may_exceed_int64
 
 Json = dict[str, Any]
@@ -99,3 +100,12 @@ def mismatch(error: msgspec.ValidationError, path: str = "") -> str:
     text, _, inner = str(error).partition(" - at `$")
     where = (path + inner.rstrip("`")).removeprefix(".")
     return f"{where}: {text[0].lower()}{text[1:].replace('`', '')}".removeprefix(": ")
+
+
+class NotOfKind(BadRequest):
+    """A part of an object has another type than its kind says. The message is in Kubernetes' words; `detail`
+    is the reason alone, for errors that quote it."""
+
+    def __init__(self, kind: str, version: str, detail: str, *, expected: str = "") -> None:
+        super().__init__(f'{kind} in version "{version}" cannot be handled as a {expected or kind}: {detail}')
+        self.detail = detail

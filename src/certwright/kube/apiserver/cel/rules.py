@@ -14,11 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from certwright.kube.api.errors import FieldError, duplicate, forbidden, invalid, required
-from certwright.kube.apiserver.base import field_paths
-from certwright.kube.apiserver.base.field_errors import MapKey, Path, show_path
+from certwright.kube.apiserver.base import schema_common
 from certwright.kube.apiserver.base.json_values import same
-from certwright.kube.apiserver.base.ratchet import old_items
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
+from certwright.kube.apiserver.base.schema_common import EMBEDDED, MapKey, Path, old_items, show_path
 from certwright.kube.apiserver.cel import environment
 from certwright.kube.apiserver.cel.meter import Meter
 from certwright.kube.apiserver.cel.schema import Convert, converter
@@ -116,7 +114,7 @@ class _Rule:
 
 def _shown_path(path: str, schema: Mapping[str, Any]) -> str:
     try:
-        return field_paths.resolve(path, schema)[0]
+        return schema_common.resolve(path, schema)[0]
     except ValueError:
         # It was not checked when the definition was accepted; the place of the rule is used instead.
         return ""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
+from certwright.kube.apiserver.base.schema_common import EMBEDDED
 from certwright.kube.apiserver.cel import checker as cel_checker
 from certwright.kube.apiserver.cel import environment
 from certwright.kube.util.durations import parse_duration

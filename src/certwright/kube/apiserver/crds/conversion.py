@@ -22,7 +22,7 @@ import msgspec
 from certwright.kube.api import naming
 from certwright.kube.api.errors import InternalError
 from certwright.kube.apiserver.base.json_values import Json, decode_as_go
-from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.crds.other_versions import OtherVersions
 from certwright.kube.apiserver.crds.reading import STORED_VERSION
 from certwright.kube.apiserver.model import objects

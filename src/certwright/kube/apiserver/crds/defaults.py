@@ -11,7 +11,7 @@ from typing import Any
 
 from certwright.kube.api.errors import MAX_CAUSES, FieldError, invalid
 from certwright.kube.apiserver.base.json_values import same
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
+from certwright.kube.apiserver.base.schema_common import EMBEDDED
 from certwright.kube.apiserver.schemas.check import compile_check
 from certwright.kube.apiserver.schemas.embedded import Malformed
 from certwright.kube.apiserver.schemas.walk import compile_walk

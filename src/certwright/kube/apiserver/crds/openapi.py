@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED, META_FIELDS, PRESERVE
+from certwright.kube.apiserver.base.schema_common import EMBEDDED, META_FIELDS, PRESERVE
 
 Schema = Mapping[str, Any]
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from certwright.kube.api.errors import InternalError
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager.versions import NotConvertible
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, required
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED, PRESERVE
+from certwright.kube.apiserver.base.schema_common import EMBEDDED, PRESERVE
 from certwright.kube.apiserver.crds.defaults import default_errors
 from certwright.kube.apiserver.crds.openapi import openapi_errors
 from certwright.kube.apiserver.schemas.scalars import pattern_problem

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from certwright.kube.api.errors import FieldError, forbidden, invalid, not_supported, required
-from certwright.kube.apiserver.base import field_paths
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED
+from certwright.kube.apiserver.base import schema_common
+from certwright.kube.apiserver.base.schema_common import EMBEDDED
 from certwright.kube.apiserver.cel import schema as cel_schema
 from certwright.kube.apiserver.cel.checker import Checker
 from certwright.kube.apiserver.cel.environment import CompileError
@@ -129,7 +129,7 @@ def _field_path_errors(path: str, value: str, schema: Schema) -> list[FieldError
     if _LINE_BREAK.search(value):
         errors.append(invalid(path, value, "must not contain line breaks"))
     try:
-        field_paths.resolve(value, schema)
+        schema_common.resolve(value, schema)
     except ValueError:
         errors.append(invalid(path, value, "must be a valid path"))
     return errors

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import FieldError, duplicate, invalid, required, too_many
-from certwright.kube.apiserver.base import field_paths
 from certwright.kube.apiserver.base import object_names as name_rules
+from certwright.kube.apiserver.base import schema_common
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds.sizes import MAX_COLUMNS, size_errors
 from certwright.kube.apiserver.crds.structural import structural_errors
@@ -211,7 +211,7 @@ def _selectable_errors(path: str, fields: Iterable[Json], schema: Mapping[str, A
             errors.append(required(where))
             continue
         try:
-            shown, field_schema = field_paths.resolve(value, schema, brackets=False)
+            shown, field_schema = schema_common.resolve(value, schema, brackets=False)
         except ValueError as error:
             errors.append(invalid(where, value, f"is an invalid path: {error}"))
             continue

@@ -13,7 +13,7 @@ import msgspec
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import ApiError, BadRequest, InternalError
 from certwright.kube.apiserver.base.json_values import Json, encode_sorted, same, wrong_type
-from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager import managed
 from certwright.kube.apiserver.fieldmanager.conflicts import Clash, conflict
 from certwright.kube.apiserver.fieldmanager.entries import (

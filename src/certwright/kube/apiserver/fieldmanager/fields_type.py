@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED, PRESERVE
+from certwright.kube.apiserver.base.schema_common import EMBEDDED, PRESERVE
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 
 Schema = Mapping[str, Any]

@@ -16,7 +16,7 @@ import msgspec
 
 from certwright.kube.api.errors import invalid_object
 from certwright.kube.apiserver.base.json_values import Json, encode_sorted
-from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager.entries import (
     MAX_UPDATERS,
     NOTHING,

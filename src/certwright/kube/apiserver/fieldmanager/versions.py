@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager.fields_check import check_typed
 from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError
 from certwright.kube.apiserver.fieldmanager.fields_type import Type, type_of

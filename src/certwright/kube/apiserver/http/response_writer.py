@@ -1,4 +1,7 @@
-"""Response writer of one HTTP connection, with backpressure from its client.
+"""Response writer of one HTTP connection, with backpressure from its client, and heartbeats of watches.
+
+Heartbeats are empty lines at a fixed interval, for clients that request them. They show that this process
+works: TCP does not show that a process stands still, and HTTP/1.1 has no ping.
 
 Source: RFC 9112 §7.1 (chunks).
 """
@@ -7,13 +10,92 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 
-from certwright.kube.apiserver.http import heartbeat, wire
-from certwright.kube.apiserver.http.unread import Unread
+from certwright.kube.apiserver.http import wire
+from certwright.kube.apiserver.model.negotiation import JSON
 from certwright.kube.apiserver.model.routes import is_watch
-from certwright.kube.util.http_messages import PushStream, Request, Response
+from certwright.kube.util.http_messages import HEARTBEAT, PushStream, Request, Response
+
+_INTERVALS_S = range(1, 61)
+_EMPTY_LINE = wire.chunk(b"\n")
+
+
+def accept(request: Request, response: Response) -> int | None:
+    """The interval in seconds that a watch requests, which the response then repeats; None: no heartbeats."""
+    text = request.headers.get(HEARTBEAT, "")
+    # An empty line means nothing between JSON documents only.
+    if not is_watch(request.target) or not response.headers.get("content-type", "").startswith(JSON):
+        return None
+    seconds = int(text) if text.isascii() and text.isdigit() and len(text) <= len("60") else 0
+    if seconds not in _INTERVALS_S:
+        return None
+    response.headers[HEARTBEAT] = text
+    return seconds
+
+
+@contextmanager
+def beating(seconds: int | None, write: Callable[[bytes], object]) -> Iterator[None]:
+    """Pass an empty line to `write` every so many seconds; None: never."""
+    if seconds is None:
+        yield
+        return
+    task = asyncio.create_task(_beat(seconds, write), name="heartbeats of a watch")
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def _beat(seconds: int, write: Callable[[bytes], object]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        write(_EMPTY_LINE)
+
+
+MAX_UNREAD = 64 * 1024 * 1024
+"""Bytes that all connections together may buffer for clients that have stopped reading."""
+
+
+class Unread:
+    """The connections whose clients have stopped reading, and the bytes that each one buffers.
+
+    Above `limit` bytes the connection that has been waiting longest is closed, then the next one. A slow
+    client that reads moves to the end of the order with each part, so clients that read nothing are closed
+    first. A single connection is never closed: one answer may exceed the limit.
+    """
+
+    def __init__(self, limit: int = MAX_UNREAD) -> None:
+        self.limit = limit
+        self.size = 0
+        """Buffered bytes."""
+        self.dropped = 0
+        """Connections closed because of the limit."""
+        self._waiting: dict[Hashable, tuple[int, Callable[[], None]]] = {}
+
+    @property
+    def waiting(self) -> list[Hashable]:
+        """The connections whose clients have stopped reading, longest wait first."""
+        return list(self._waiting)
+
+    def add(self, connection: Hashable, size: int, close: Callable[[], None]) -> None:
+        """Record that the client of `connection` has stopped reading; `size` bytes are buffered for it."""
+        self.remove(connection)
+        self._waiting[connection] = size, close
+        self.size += size
+        while self.size > self.limit and len(self._waiting) > 1:
+            oldest = next(iter(self._waiting))
+            _, close_oldest = self._waiting[oldest]
+            self.remove(oldest)
+            self.dropped += 1
+            close_oldest()
+
+    def remove(self, connection: Hashable) -> None:
+        """Record that the client of `connection` reads again, or has disconnected; idempotent."""
+        size, _ = self._waiting.pop(connection, (0, None))
+        self.size -= size
+
 
 _log = logging.getLogger(__name__)
 
@@ -116,7 +198,7 @@ class Sender(asyncio.Protocol):
             wire.mark_as_gzip(response)
             chunks = wire.compressed(stream)
         has_body = request.method != "HEAD"
-        beat_s = heartbeat.accept(request, response)
+        beat_s = accept(request, response)
         if has_body:
             response.headers["transfer-encoding"] = "chunked"
         self._has_begun = True
@@ -128,7 +210,7 @@ class Sender(asyncio.Protocol):
             if isinstance(stream, PushStream):
                 stream.push_into(self._push)
             if has_body and not (self._is_last or self.transport.is_closing()):
-                with heartbeat.beating(beat_s, self._beat):
+                with beating(beat_s, self._beat):
                     await self._pump(chunks)
         # An orderly end, so that a connected client can ask again.
         if has_body:

@@ -14,9 +14,8 @@ from functools import cache, cached_property
 from typing import Any
 
 from certwright.kube.api.errors import FieldError
-from certwright.kube.apiserver.base.field_errors import Path, show_path
-from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.base.not_of_kind import NotOfKind
+from certwright.kube.apiserver.base.json_values import Json, NotOfKind
+from certwright.kube.apiserver.base.schema_common import Path, show_path
 from certwright.kube.apiserver.kinds import native_openapi, native_scalars
 from certwright.kube.apiserver.kinds.messages import fields, message_of, wrapped_list
 from certwright.kube.apiserver.kinds.native_scalars import Mismatch, Unreadable

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from certwright.kube.apiserver.base.field_errors import Path, show_path
 from certwright.kube.apiserver.base.json_values import wrong_type
+from certwright.kube.apiserver.base.schema_common import Path, show_path
 from certwright.kube.apiserver.kinds.quantities import canonical
 from certwright.kube.util.caches import remembering
 

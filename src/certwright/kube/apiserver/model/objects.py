@@ -14,7 +14,7 @@ import msgspec
 
 from certwright.kube.api.errors import TooLarge
 from certwright.kube.apiserver.base.json_values import Json, encode_sorted
-from certwright.kube.apiserver.base.metadata_types import MANAGED
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.store.contract import Encode, Row
 from certwright.kube.util.decoders import json_decoder

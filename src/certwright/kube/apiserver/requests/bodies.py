@@ -26,12 +26,12 @@ from certwright.kube.api.errors import (
 )
 from certwright.kube.apiserver.base.json_values import (
     Json,
+    NotOfKind,
     decode_as_go,
     whole_as_integer,
     with_bounded_integers,
     wrong_type,
 )
-from certwright.kube.apiserver.base.not_of_kind import NotOfKind
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.negotiation import JSON, PROTOBUF, YAML, content_type, unsupported
 from certwright.kube.apiserver.model.objects import encode_json

@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from certwright.kube.api.errors import FieldError
-from certwright.kube.apiserver.base import field_errors as words
-from certwright.kube.apiserver.base.field_errors import Path
+from certwright.kube.apiserver.base import schema_common as words
 from certwright.kube.apiserver.base.json_values import encode_sorted
+from certwright.kube.apiserver.base.schema_common import Path
 from certwright.kube.apiserver.schemas import embedded
 from certwright.kube.apiserver.schemas.scalars import (
     Check,

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import FieldError, invalid
-from certwright.kube.apiserver.base import field_errors as words
 from certwright.kube.apiserver.base import metadata, object_names
-from certwright.kube.apiserver.base.field_errors import Path, show_path
-from certwright.kube.apiserver.base.not_of_kind import NotOfKind
+from certwright.kube.apiserver.base import schema_common as words
+from certwright.kube.apiserver.base.json_values import NotOfKind
+from certwright.kube.apiserver.base.schema_common import Path, show_path
 
 
 class Malformed(ValueError):

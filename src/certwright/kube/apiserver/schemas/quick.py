@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from certwright.kube.apiserver.base.schema_keywords import META_FIELDS, PRESERVE
+from certwright.kube.apiserver.base.schema_common import META_FIELDS, PRESERVE
 from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.util.decoders import Converter
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import FieldError
-from certwright.kube.apiserver.base import field_errors as words
-from certwright.kube.apiserver.base.field_errors import Path
+from certwright.kube.apiserver.base import schema_common as words
+from certwright.kube.apiserver.base.schema_common import Path
 from certwright.kube.apiserver.base.string_formats import check_for
 from certwright.kube.util.patterns import check_pattern, compile_pattern
 

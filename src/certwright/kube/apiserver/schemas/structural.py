@@ -15,9 +15,8 @@ from typing import Any
 import msgspec
 
 from certwright.kube.api.errors import FieldError, invalid
-from certwright.kube.apiserver.base.json_values import decode_as_go
-from certwright.kube.apiserver.base.not_of_kind import NotOfKind
-from certwright.kube.apiserver.base.ratchet import Ratchet
+from certwright.kube.apiserver.base.json_values import NotOfKind, decode_as_go
+from certwright.kube.apiserver.base.schema_common import Ratchet
 from certwright.kube.apiserver.cel import rules as cel_rules
 from certwright.kube.apiserver.cel.rules import Node
 from certwright.kube.apiserver.schemas.check import compile_check

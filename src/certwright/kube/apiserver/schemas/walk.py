@@ -15,8 +15,7 @@ from typing import Any
 
 import msgspec
 
-from certwright.kube.apiserver.base.field_errors import Path, show_path
-from certwright.kube.apiserver.base.schema_keywords import EMBEDDED, META_FIELDS, PRESERVE
+from certwright.kube.apiserver.base.schema_common import EMBEDDED, META_FIELDS, PRESERVE, Path, show_path
 from certwright.kube.apiserver.schemas import embedded as schema_embedded
 
 Walk = Callable[[Any, Path, list[str]], None]

@@ -26,9 +26,8 @@ from certwright.kube.api.errors import (
     InternalError,
     invalid,
 )
-from certwright.kube.apiserver.base.json_values import Json, encode_sorted, wrong_type
-from certwright.kube.apiserver.base.metadata_types import MANAGED
-from certwright.kube.apiserver.base.not_of_kind import NotOfKind
+from certwright.kube.apiserver.base.json_values import Json, NotOfKind, encode_sorted, wrong_type
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager import entries, managed
 from certwright.kube.apiserver.fieldmanager.entries import Entry
 from certwright.kube.apiserver.fieldmanager.fields_set import Node, difference

@@ -10,9 +10,8 @@ from typing import Any
 
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, invalid, invalid_object
 from certwright.kube.apiserver.base import metadata
-from certwright.kube.apiserver.base.json_values import Json, same
-from certwright.kube.apiserver.base.metadata_types import MANAGED
-from certwright.kube.apiserver.base.not_of_kind import NotOfKind
+from certwright.kube.apiserver.base.json_values import Json, NotOfKind, same
+from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Call, conflict
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
