@@ -326,7 +326,7 @@ async def test_the_private_key_of_a_ca_is_not_delivered_unless_it_is_named(tmp_p
 async def test_without_a_root_nothing_watches_deliveries() -> None:
     async with make_world() as world:
         assert world.controllers is not None
-        assert world.controllers._parts.deliveries is None
+        assert world.controllers.wiring.deliveries is None
 
 
 async def test_the_condition_is_a_metric(tmp_path: Path) -> None:

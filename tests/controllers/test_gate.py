@@ -53,7 +53,7 @@ async def test_breakers_of_issuers_that_never_issued_go_with_their_certificates(
     monkeypatch.setattr(circuits, "_MANY", 5)
     await world.start_controllers()
     assert world.controllers is not None
-    gate = world.controllers._parts.gate
+    gate = world.controllers.wiring.gate
 
     async def come_and_go(numbers: range) -> int:
         for number in numbers:

@@ -78,7 +78,7 @@ async def test_an_answered_check_ends_the_pause_between_probes(away: VaultWorld)
 
 async def test_certificates_that_do_not_ask_any_more_delay_the_others_for_a_minute(away: VaultWorld) -> None:
     assert away.world.controllers is not None
-    circuits = away.world.controllers._parts.gate.circuits
+    circuits = away.world.controllers.wiring.gate.circuits
     breaker, now = circuits.at(ObjectKey("", "vault")), away.world.clock.now()
     assert breaker is not None
     for number in range(3):

@@ -201,7 +201,7 @@ async def test_failures_of_another_shard_count_for_the_issuer(replicas: Replicas
         await world.settle()
         await mark(world, f"{name}-1", "Failed")
     for member in replicas.members:
-        (standing,) = member._parts.gate.circuits.standings()
+        (standing,) = member.wiring.gate.circuits.standings()
         assert (standing.name, standing.state is State.CLOSED) == ("thing", False)
 
 

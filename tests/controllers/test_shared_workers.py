@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from certwright.controllers.wiring import ROWS
+from certwright.controllers.deliveries.options import DeliveryOptions, Root
+from certwright.controllers.shims.options import ShimOptions
+from support.world import make_world
 
 WAIT_FOR_SERVERS = {"certificaterequests", "issuers", "orders", "challenges"}
 GENERATE_KEYS = {"certificates"}
@@ -10,7 +12,10 @@ READ_LARGE_OBJECTS = {"ingress-shim", "gateway-shim", "listenerset"}
 RUN_HOOKS = {"deliveries"}
 
 
-def test_no_namespace_occupies_all_workers_of_these_controllers() -> None:
-    assert {
-        row.name for row in ROWS if row.is_shared
-    } == WAIT_FOR_SERVERS | GENERATE_KEYS | READ_LARGE_OBJECTS | RUN_HOOKS
+async def test_no_namespace_occupies_all_workers_of_these_controllers() -> None:
+    roots = DeliveryOptions(roots={"web": Root(directory="/nowhere")})
+    async with make_world(shims=ShimOptions(), deliveries=roots) as world:
+        assert world.controllers is not None
+        queues = world.controllers.wiring.queues
+        shared = {name for name, queue in queues.items() if queue._owner is not None}
+        assert shared == WAIT_FOR_SERVERS | GENERATE_KEYS | READ_LARGE_OBJECTS | RUN_HOOKS

@@ -17,20 +17,43 @@ import msgspec
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
-from certwright.controllers.issuer_tools import IssuerTools
 from certwright.controllers.retry.backoff import minimum_in
-from certwright.issuers.contract import Checked, IssuerView
+from certwright.controllers.toolbox import Toolbox
+from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, ServerTools, Tools
 from certwright.issuers.table import ISSUERS, kind_of
 from certwright.kit import logs
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
 from certwright.resources import names, operator_policy, reasons
 from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.operator_policy import OperatorPolicy
+
+
+class IssuerTools(msgspec.Struct, frozen=True):
+    """Makes `Tools`. `acme` and `servers` return those for issuers whose Secrets are in that namespace;
+    `policy` is the operator's."""
+
+    toolbox: Toolbox
+    secrets: Secrets
+    acme: Callable[[str], AcmeTools]
+    servers: Callable[[str], ServerTools]
+    policy: OperatorPolicy
+
+    def within(self, secrets_in: str, get_secret: GetSecret) -> Tools:
+        """The tools of an issuer whose Secrets are in the namespace `secrets_in` and read by `get_secret`."""
+        return Tools(
+            get_secret=get_secret,
+            executor=self.toolbox.executor,
+            now=self.toolbox.now,
+            acme=self.acme(secrets_in),
+            servers=self.servers(secrets_in),
+            post_quantum=self.policy.post_quantum,
+        )
+
 
 T = TypeVar("T", bound=Issuer | ClusterIssuer)
 
@@ -113,15 +136,14 @@ class IssuerReconciler(Generic[T]):
 
     def __init__(
         self,
-        kind: Kind[T],
         informer: Informer[T],
         tools: IssuerTools,
-        secrets_in: Callable[[T], str],
         answered: Callable[[ObjectKey], None],
+        secrets_in: str = "",
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._tools = tools
-        self._kind = kind
+        self._kind = informer.kind
         self._informer = informer
         self._secrets_in = secrets_in
         self._answered = answered
@@ -164,7 +186,7 @@ class IssuerReconciler(Generic[T]):
                 self._toolbox.recorder.event(self._kind, issuer, "Warning", BAD_ANNOTATION_EVENT, str(error))
 
     async def _check(self, key: ObjectKey, issuer: T) -> Checked:
-        namespace = self._secrets_in(issuer)
+        namespace = self._secrets_in or issuer.metadata.namespace
         reader = SecretReader(self._tools.secrets, self.dependents, key)
         tools = self._tools.within(namespace, reader.within(namespace))
         kind = kind_of(issuer.spec)

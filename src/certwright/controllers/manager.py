@@ -1,19 +1,16 @@
-"""Controller manager: build the controllers of `wiring.py`, start them, stop them."""
+"""Controller manager: starts and stops the controllers that `wiring.py` builds."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.metrics import ControllerMetrics
 from certwright.controllers.notifications.notifier import Notifier
-from certwright.controllers.parts import Parts, Row
 from certwright.controllers.settings import Settings
 from certwright.controllers.toolbox import Toolbox
-from certwright.controllers.wiring import ROWS
+from certwright.controllers.wiring import Wiring
 from certwright.kube.client.rest import Client
-from certwright.kube.runtime.controller import Controller
 from certwright.kube.runtime.idle_priority import IdleTurns
 from certwright.kube.runtime.recorder import Recorder
 from certwright.kube.util import memory
@@ -24,9 +21,6 @@ from certwright.kube.util.tasks import TaskSet
 COMPONENT = "cert-manager"
 """The reporting component of the Events."""
 _CHECK_EVERY_S = 5.0
-_SHARE = 7 / 8
-"""Of the workers of a controller, for the objects of one namespace: the servers that its issuers name may
-never answer, and others' issuers must not wait for their time-outs."""
 
 
 class Controllers:
@@ -48,27 +42,13 @@ class Controllers:
         self._idle_turns = IdleTurns(clock)
         self._recorder = Recorder(client, clock, COMPONENT, idle=self._idle_turns)
         toolbox = Toolbox(client, self._recorder, executor, clock.now)
-        self._parts = Parts(toolbox, clock, settings or Settings(), mine)
-        self._caches = self._parts.caches
-        notifications = self._parts.settings.notifications
+        self.wiring = Wiring(toolbox, clock, settings or Settings(), mine, self._idle_turns)
+        self._controllers = self.wiring.controllers
+        self._caches = self.wiring.caches
+        notifications = self.wiring.settings.notifications
         self._notifier = (
             Notifier(self._caches, client, clock, mine, notifications) if notifications is not None else None
         )
-        self._controllers = [self._build(row) for row in ROWS if row.runs(self._parts)]
-
-    def _build(self, row: Row[Any]) -> Controller:
-        parts = self._parts
-        workers = row.workers(parts.settings.workers)
-        queue = parts.queues.create(
-            row.name,
-            row.precedence(parts),
-            is_divided=row.is_divided,
-            most_per_namespace=max(1, int(workers * _SHARE)) if row.is_shared else None,
-        )
-        reconciler = row.build(parts)
-        row.add_handlers(parts, reconciler, queue.add)
-        idle = self._idle_turns if row.yields_when_idle else None
-        return Controller(row.name, reconciler.reconcile, queue, workers=workers, idle=idle)
 
     def start(self) -> None:
         """Start the informers, and the controllers as soon as the caches are in sync."""
@@ -90,7 +70,7 @@ class Controllers:
     def metrics(self) -> ControllerMetrics:
         """The metrics of the work at this moment."""
         sent = self._notifier.tallies if self._notifier is not None else []
-        return ControllerMetrics(self._parts, self._controllers, self._parts.acme.traffic, sent)
+        return ControllerMetrics(self.wiring, sent)
 
     @property
     def synced(self) -> bool:
@@ -100,9 +80,10 @@ class Controllers:
     @property
     def idle(self) -> bool:
         """Whether no key is due; keys that wait for their time do not count."""
-        return (
-            self.synced and self._parts.acme.idle and all(controller.idle for controller in self._controllers)
-        )
+        wiring = self.wiring
+        # Self-checks, polls of renewal information and preflights run beside the reconciles.
+        acme_is_idle = wiring.challenges.checks.idle and wiring.renewals.idle and wiring.preflight.idle
+        return self.synced and acme_is_idle and all(controller.idle for controller in self._controllers)
 
     async def flush(self) -> None:
         """Return when the Events recorded so far have been written."""
@@ -111,23 +92,25 @@ class Controllers:
     async def close(self) -> None:
         """Stop. Work in progress is dropped, Events too (`flush` first); the next start does it again."""
         await self._tasks.close()
-        await self._parts.acme.close()
-        await self._parts.servers.close()
+        wiring = self.wiring
+        for part in (wiring.preflight, wiring.challenges, wiring.renewals, wiring.ledgers, wiring.clients):
+            await part.close()
+        await wiring.servers.close()
         await self._recorder.close()
         self._idle_turns.close()
 
     async def _work(self) -> None:
         # Only now, because a Certificate whose Secret is not cached YET would be issued again.
         await self._caches.wait_synced()
-        self._parts.gate.rebuild()
+        self.wiring.gate.rebuild()
         async with asyncio.TaskGroup() as group:
             for controller in self._controllers:
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(self._give_back(), name="memory")
-            if (leftovers := self._parts.acme.leftovers) is not None:
-                namespace = self._parts.settings.namespace or ""
+            if (leftovers := self.wiring.leftovers) is not None:
+                namespace = self.wiring.namespace
                 group.create_task(leftovers.run(namespace), name="left-over solver objects")
-            if (services := self._parts.acme.services) is not None:
+            if (services := self.wiring.services) is not None:
                 group.create_task(services.follow_replicas(), name="replicas that answer challenges")
             if self._notifier is not None:
                 group.create_task(self._notifier.run(), name="notifications")
@@ -135,5 +118,5 @@ class Controllers:
     async def _give_back(self) -> None:
         """Return the memory of the first pass over all objects to the system."""
         while not self.idle:
-            await self._parts.clock.sleep(_CHECK_EVERY_S)
+            await self.wiring.clock.sleep(_CHECK_EVERY_S)
         memory.give_back()

@@ -11,18 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from certwright.controllers.acme.client_metrics import Kind, Traffic
+from certwright.controllers.acme.client_metrics import Kind
 from certwright.controllers.acme.client_metrics import Tally as RequestTally
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.notifications import tallies
 from certwright.controllers.notifications.tallies import Tally
 from certwright.controllers.retry.breaker_state import State
 from certwright.controllers.retry.circuits import Standing
-from certwright.controllers.shared import Shared
+from certwright.controllers.wiring import Wiring
 from certwright.kit.exposition import head, labels
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
-from certwright.kube.runtime.controller import Controller
 from certwright.resources import causes, reasons
 from certwright.resources.acme import Challenge
 from certwright.resources.causes import Cause
@@ -60,19 +59,17 @@ class ControllerMetrics:
 
     def __init__(
         self,
-        shared: Shared,
-        controllers: Sequence[Controller],
-        traffic: Traffic,
+        wiring: Wiring,
         notifications: Sequence[Tally] = (),
     ) -> None:
         self._notifications = notifications
-        self._mine = shared.mine
-        self._caches = shared.caches
-        self._deliveries = shared.deliveries
-        self._circuits = shared.gate.circuits
-        self._traffic = traffic
-        self._controllers = controllers
-        self._clock = shared.clock
+        self._mine = wiring.mine
+        self._caches = wiring.caches
+        self._deliveries = wiring.deliveries
+        self._circuits = wiring.gate.circuits
+        self._traffic = wiring.traffic
+        self._controllers = wiring.controllers
+        self._clock = wiring.clock
 
     def take(self) -> Callable[[], bytes]:
         """Take a snapshot, and return a function that renders it in Prometheus' text format.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from certwright.controllers.cache.references import Dependents
-from certwright.controllers.issuer_tools import IssuerTools
-from certwright.controllers.issuers import SecretReader
+from certwright.controllers.issuers import IssuerTools, SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers.table import PROBED, kind_of
 from certwright.kube.api.meta import ObjectKey

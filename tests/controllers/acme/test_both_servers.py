@@ -54,7 +54,7 @@ async def directory_of(world: AcmeWorld) -> Directory:
     await world.until(CLUSTER_ISSUERS, "acme", lambda i: conditions.is_true(i.status.conditions, "Ready"))
     controllers = world.controllers
     assert controllers is not None
-    client = next(iter(controllers._parts.acme._clients.registry._clients.values()))
+    client = next(iter(controllers.wiring.clients.registry._clients.values()))
     return await client.directory()
 
 

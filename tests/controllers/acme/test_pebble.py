@@ -93,7 +93,7 @@ def running(world: AcmeWorld) -> Controllers:
 def calls(world: AcmeWorld) -> Counter[str]:
     """How many requests were made for orders, by what they are for, refused nonces left out. When to renew is
     asked beside them, and may be asked late."""
-    acme_calls = running(world)._parts.acme.traffic.take()
+    acme_calls = running(world).wiring.traffic.take()
     made = Counter[str]()
     for kind, tally in acme_calls:
         if kind.status != "400" and kind.action != Action.RENEWAL_INFO:
@@ -211,7 +211,7 @@ async def test_two_issuers_with_one_key_share_a_client(world: AcmeWorld) -> None
     assert second.status.acme is not None
     assert first.status.acme.uri == second.status.acme.uri
     assert world.controllers is not None
-    clients = world.controllers._parts.acme._clients.registry._clients.values()
+    clients = world.controllers.wiring.clients.registry._clients.values()
     assert [client.kid for client in clients].count(first.status.acme.uri) == 1
 
 

@@ -192,12 +192,12 @@ async def pending_order(tenant: Tenant) -> tuple[Json, Challenge]:
 def problem_of(fake: FakeWorld, challenge: Challenge) -> str:
     """Why the controllers do not act on the Challenge; empty: they do."""
     assert fake.world.controllers is not None
-    acme = fake.world.controllers._parts.acme
-    (client,) = acme._clients.registry._clients.values()
+    wiring = fake.world.controllers.wiring
+    (client,) = wiring.clients.registry._clients.values()
     spec = codec.from_dict(CLUSTER_ISSUERS, _ISSUER).spec.acme
     assert spec is not None
     shown_for = partial(order_requests.shown_for, client.key)
-    return acme._provenance.problem_of_challenge(challenge, spec.solvers, shown_for)
+    return wiring.provenance.problem_of_challenge(challenge, spec.solvers, shown_for)
 
 
 _ISSUER = {

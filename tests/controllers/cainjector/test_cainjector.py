@@ -263,7 +263,7 @@ async def test_a_bundle_that_cannot_be_read_is_replaced(scene: Injection) -> Non
 async def test_objects_without_annotations_are_not_cached(scene: Injection) -> None:
     await scene.add(VALIDATING_WEBHOOKS, {"example.org/x": "y"})
     assert scene.world.controllers is not None
-    for informer in scene.world.controllers._parts.ca_targets.values():
+    for informer in scene.world.controllers.wiring.ca_targets:
         assert len(informer.cache) == 0
 
 

@@ -69,7 +69,7 @@ async def test_it_takes_one_write_and_one_event_more_than_the_certificate_alone(
 async def test_an_ingress_without_annotations_is_not_even_cached(scene: ShimScene) -> None:
     await scene.ingress(TLS, **{"nginx.ingress.kubernetes.io/rewrite-target": "/"})
     assert scene.world.controllers is not None
-    informer = scene.world.controllers._parts.ingress_like.ingresses
+    informer = scene.world.controllers.wiring.sources.ingresses
     assert isinstance(informer, PartialInformer)
     assert informer.synced.is_set()
     assert len(informer.cache) == 0

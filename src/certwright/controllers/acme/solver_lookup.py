@@ -12,8 +12,8 @@ from certwright.controllers.acme.routes.solver import Routes
 from certwright.controllers.acme.solver_use import SolverUse
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.shard_members import Shards, ours
+from certwright.controllers.context import Context
 from certwright.controllers.issuers import SecretReader
-from certwright.controllers.shared import Shared
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.resources.acme import Challenge
 from certwright.resources.references import IssuerReference
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class SolverLookup:
     """Makes solvers; `dependents` records which Orders and Challenges have read which Secrets."""
 
-    def __init__(self, shared: Shared, dependents: Dependents[ObjectKey]) -> None:
+    def __init__(self, shared: Context, dependents: Dependents[ObjectKey]) -> None:
         self._shared = shared
         self._dependents = dependents
         self.routes = _routes(shared)
@@ -69,7 +69,7 @@ class SolverLookup:
         )
 
 
-def _routes(shared: Shared) -> Routes | None:
+def _routes(shared: Context) -> Routes | None:
     listener = shared.settings.acme.cluster_listener
     if listener is None or shared.settings.acme.responder is None:
         return None
@@ -77,7 +77,7 @@ def _routes(shared: Shared) -> Routes | None:
     return Routes(toolbox.client, toolbox.recorder, shared.clock, listener, partial(_shard_of, shared))
 
 
-def _shard_of(shared: Shared, challenge: Challenge) -> str:
+def _shard_of(shared: Context, challenge: Challenge) -> str:
     """The number of the shard that a Challenge belongs to; empty without shards."""
     mine, key = shared.mine, challenge.metadata.key
     if not isinstance(mine, Shards):

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.event_handlers import Add, key_of
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cainjector.bundle import merged
@@ -179,3 +180,15 @@ class _Reads:
 
 def _everything(_key: ObjectKey) -> bool:
     return True
+
+
+def wake_with_certificates(informer: Informer[Target], caches: Caches, add: Add) -> None:
+    """Enqueue the objects that name a Certificate when it is created, deleted, or has another Secret."""
+
+    def changed(old: Certificate | None, new: Certificate | None) -> None:
+        if old is not None and new is not None and old.spec.secret_name == new.spec.secret_name:
+            return
+        for target in targets_of(informer, key_of(old, new)):
+            add(target.metadata.key)
+
+    caches.certificates.add_handler(changed)

@@ -17,8 +17,7 @@ import msgspec
 
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
-from certwright.controllers.issuer_tools import IssuerTools
-from certwright.controllers.issuers import SecretReader
+from certwright.controllers.issuers import IssuerTools, SecretReader
 from certwright.controllers.requests.attempts import CHECK_BREAKER, ISSUER_FAILING, Attempts
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
 from certwright.controllers.retry.applicants import key_of_signing_request, signing_applicant

@@ -6,10 +6,14 @@ has a key that no Certificate can have: its name contains a slash.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value
+from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.shard_filter import owning_certificate
-from certwright.kube.api.meta import ObjectKey
+from certwright.kube.api.meta import Object, ObjectKey
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 
@@ -59,6 +63,32 @@ def request_of(applicant: ObjectKey) -> ObjectKey | None:
 def signing_request_of(applicant: ObjectKey) -> ObjectKey | None:
     """The CertificateSigningRequest with that applicant's key; None: it is another object's."""
     return _without(_SIGNING_REQUEST, applicant)
+
+
+def issuance_of(caches: Caches, applicant: ObjectKey) -> Iterator[tuple[str, ObjectKey]]:
+    """The objects of an applicant's issuance, each with the name of its controller: the applicant, its open
+    request, the Orders of that, their Challenges."""
+    owners: list[Object] = []
+    if (request_key := request_of(applicant)) is not None:
+        requests = [caches.requests.cache.get(request_key)]
+    elif (signing_key := signing_request_of(applicant)) is not None:
+        requests = []
+        yield "certificatesigningrequests", signing_key
+        informer = caches.signing_requests
+        if informer is not None and (signing_request := informer.cache.get(signing_key)) is not None:
+            owners.append(signing_request)
+    else:
+        requests = list(caches.requests_of(owner_value(*applicant)))
+        yield "certificates", applicant
+    for request in requests:
+        if request is not None and not is_finished(request):
+            yield "certificaterequests", request.metadata.key
+            owners.append(request)
+    for owner in owners:
+        for order in caches.orders_of(owner.metadata):
+            yield "orders", order.metadata.key
+            for challenge in caches.challenges_of(order.metadata):
+                yield "challenges", challenge.metadata.key
 
 
 def _without(prefix: str, key: ObjectKey) -> ObjectKey | None:

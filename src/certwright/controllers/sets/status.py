@@ -17,7 +17,6 @@ from certwright.controllers.sets.activity import next_activity
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Condition, ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
@@ -50,8 +49,8 @@ class CheckedMember(NamedTuple):
 class SetReconciler(Generic[T]):
     """Keeps the status of one of both kinds."""
 
-    def __init__(self, kind: Kind[T], informer: Informer[T], members: Members, toolbox: Toolbox) -> None:
-        self._kind = kind
+    def __init__(self, informer: Informer[T], members: Members, toolbox: Toolbox) -> None:
+        self._kind = informer.kind
         self._informer = informer
         self._members = members
         self._toolbox = toolbox
