@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ["support.quick"]
+
 if not os.environ.get("CERTWRIGHT_SOAK"):
     settings.load_profile("ci")
 

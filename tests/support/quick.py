@@ -1,0 +1,210 @@
+"""The pytest plugin behind `make test`: with `--quick`, tests that start another process are left out.
+
+Which tests those are is read from the sources, not from a list: a test starts a process if it, a fixture that
+it takes, or a function that one of them names does so. A module of which no test is left is not even
+imported. What this overlooks is skipped when it tries: an audit hook refuses to start processes.
+A test with the marker `smoke` runs anyway.
+"""
+
+from __future__ import annotations
+
+import ast
+import gc
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+_ALL = "*"
+_STARTERS = {
+    *(f"subprocess.{name}" for name in ("Popen", "call", "check_call", "check_output", "run")),
+    *(f"asyncio.create_subprocess_{how}" for how in ("exec", "shell")),
+    "os.fork",
+    "pytest.mark.real",
+    "support.real.missing",
+}
+_AUDITED = frozenset({"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"})
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out the tests that start another process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("quick"):
+        # The process that distributes the tests reads the sources, once for all workers.
+        given: str = getattr(config, "workerinput", {}).get("starting_tests", "")
+        quick = Quick(json.loads(given) if given else starting_tests())
+        config.pluginmanager.register(quick, "quick")
+
+
+class Quick:
+    """The hooks of a quick run."""
+
+    def __init__(self, starting: dict[str, list[str]]) -> None:
+        self._starting = starting
+        self._running: pytest.Item | None = None
+        self._refused = ""
+        sys.addaudithook(self._audit)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give the names to a worker of pytest-xdist."""
+        node.workerinput["starting_tests"] = json.dumps(self._starting)
+
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Leave modules out of which no test is left."""
+        return True if _ALL in self._starting.get(str(collection_path), ()) else None
+
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Leave out the tests that start processes, and parameters that need a program."""
+        left_out = [item for item in items if self._is_left_out(item)]
+        items[:] = [item for item in items if not self._is_left_out(item)]
+        config.hook.pytest_deselected(items=left_out)
+
+    def _is_left_out(self, item: pytest.Item) -> bool:
+        if item.get_closest_marker("smoke"):
+            return False
+        name = item.nodeid.partition("::")[2].partition("::")[0].partition("[")[0]
+        return item.get_closest_marker("real") is not None or name in self._starting.get(str(item.path), ())
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Refuse to start processes meanwhile."""
+        self._running, self._refused = None if item.get_closest_marker("smoke") else item, ""
+        try:
+            return (yield)
+        finally:
+            self._running = None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """A test that was refused a process is skipped, whatever it made of the refusal."""
+        report: pytest.TestReport = yield
+        if self._refused and report.outcome != "passed":
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), item.location[1] or 0, f"{_REFUSED}: {self._refused}")
+        return report
+
+    def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event in _AUDITED and self._running is not None:
+            self._refused = str(arguments[0]) if arguments else event
+            raise pytest.skip.Exception(f"{_REFUSED}: {self._refused}")
+
+
+_REFUSED = "not with --quick: starts a process"
+
+
+def starting_tests(root: Path = TESTS) -> dict[str, list[str]]:
+    """The names of the tests that start a process, by the path of their module; "*" where all of them do."""
+    gc.disable()  # Half a million nodes and no cycle.
+    try:
+        modules = {path: _Module(path, root) for path in sorted(root.rglob("*.py"))}
+    finally:
+        gc.enable()
+    conftests = {path.parent: module for path, module in modules.items() if path.name == "conftest.py"}
+    users = defaultdict[str, set[str]](set)
+    for path, module in modules.items():
+        nearby = [module, *(conftests[folder] for folder in path.parents if folder in conftests)]
+        for name, used in module.uses.items():
+            user = f"{module.name}.{name}"
+            for other in used:
+                # To use `module.Class.method` is to use the class.
+                parts = module.full(other).split(".")
+                for end in range(1, len(parts) + 1):
+                    users[".".join(parts[:end])].add(user)
+            for asked in module.asks[name]:
+                if owner := next((near for near in nearby if asked in near.fixtures), None):
+                    users[owner.full(asked)].add(user)
+    starting, reached = set[str](), set(_STARTERS)
+    while reached:
+        starting |= reached
+        reached = {user for name in reached for user in users.get(name, ())} - starting
+    result = {}
+    for path, module in modules.items():
+        is_starting = [f"{module.name}.{name}" in starting for name in module.tests]
+        if f"{module.name}.pytestmark" in starting or (is_starting and all(is_starting)):
+            result[str(path)] = [_ALL]
+        elif any(is_starting):
+            result[str(path)] = [name for name, is_it in zip(module.tests, is_starting, strict=True) if is_it]
+    return result
+
+
+class _Module:
+    """A source file: which of its definitions uses which names."""
+
+    def __init__(self, path: Path, root: Path) -> None:
+        self.name = ".".join(path.relative_to(root).with_suffix("").parts)
+        self.imported: dict[str, str] = {}
+        self.fixtures: set[str] = set()
+        self.tests: list[str] = []
+        self.uses: dict[str, set[str]] = defaultdict(set)
+        self.asks: dict[str, set[str]] = defaultdict(set)
+        """The parameters of tests and fixtures, and the strings in their decorators: names of fixtures."""
+        prefix = ("test", "Test") if path.name.startswith("test_") else ()
+        for node in ast.parse(path.read_bytes()).body:
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    names, marks = [node.name], node.decorator_list
+                    if isinstance(node, ast.ClassDef):
+                        arguments = []
+                    else:
+                        arguments = [*node.args.args, *node.args.kwonlyargs]
+                    if any("pytest.fixture" in self._names(mark) for mark in marks):
+                        self.fixtures.add(node.name)
+                    elif not node.name.startswith(prefix):
+                        arguments = []
+                    self.asks[node.name].update(argument.arg for argument in arguments)
+                case ast.Assign():
+                    names, marks = [name.id for name in node.targets if isinstance(name, ast.Name)], [node.value]
+                case _:
+                    names, marks = ["<module>"], []
+            used = set(self._names(node))
+            for name in names:
+                self.uses[name] |= used
+                self.asks[name].update(
+                    part.value
+                    for mark in marks
+                    for part in ast.walk(mark)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
+                )
+                if name.startswith(prefix):
+                    self.tests.append(name)
+        self.fixtures |= self.imported.keys()
+
+    def full(self, name: str) -> str:
+        """A dotted name in this module as others would write it."""
+        first, dot, rest = name.partition(".")
+        return self.imported.get(first, f"{self.name}.{first}") + dot + rest
+
+    def _names(self, node: ast.AST) -> Iterator[str]:
+        """The dotted names in a piece of code without its annotations; imports are noted down."""
+        todo = [node]
+        while todo:
+            match node := todo.pop():
+                case ast.Name():
+                    yield node.id
+                case ast.Attribute():
+                    parts, inner = [node.attr], node.value
+                    while isinstance(inner, ast.Attribute):
+                        parts.append(inner.attr)
+                        inner = inner.value
+                    if isinstance(inner, ast.Name):
+                        yield ".".join((inner.id, *reversed(parts)))
+                    else:
+                        todo.append(inner)
+                case ast.ImportFrom() | ast.Import():
+                    source = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+                    self.imported |= {name.asname or name.name: source + name.name for name in node.names}
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    defaults = (value for value in (*node.args.defaults, *node.args.kw_defaults) if value)
+                    todo += (*node.decorator_list, *defaults, *node.body)
+                case ast.AnnAssign():
+                    todo += (node.value,) if node.value else ()
+                case _:
+                    todo += ast.iter_child_nodes(node)
