@@ -37,8 +37,8 @@ $(VENV)/.dev: $(VENV)/.runtime requirements/dev.lock
 run: $(VENV)/.runtime  ## issue and renew the certificates of examples/quickstart.yaml (ARGS=--once ends when all are Ready)
 	@$(BIN)/certwright run $(if $(filter %.yaml %.yml %.json %/ -,$(ARGS)),,examples/quickstart.yaml) $(ARGS)
 
-test: $(VENV)/.dev  ## run the tests (ARGS='-k name' for some of them)
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+test: $(VENV)/.dev  ## the tests that need no other program, in four minutes (ALL=1: all; ARGS='-k name': some)
+	@$(BIN)/python -m pytest $(if $(ALL),-n 3,-n 2 --quick) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """Hypothesis tries the same examples in every run, and lets each take its time: neither luck nor a busy
-machine makes a run fail. `make soak` and `--hypothesis-profile=default` look for others."""
+machine makes a run fail. `make test` tries 25, `make test ALL=1` a hundred, and `make soak` looks for others.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +12,16 @@ from hypothesis import settings
 
 pytest_plugins = ["support.quick"]
 
-if not os.environ.get("CERTWRIGHT_SOAK"):
-    settings.load_profile("ci")
+settings.register_profile("all", settings.get_profile("ci"))
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=25)
+settings.register_profile("soak", settings.get_profile("ci"), max_examples=500, derandomize=False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the number of examples."""
+    soak = os.environ.get("CERTWRIGHT_SOAK")
+    settings.load_profile("soak" if soak else "quick" if config.getoption("quick") else "all")
+
 
 _LONG = ("tests/cli/", "tests/faults/", "tests/conformance/", "tests/security/", "tests/kube/store/")
 """Tests that start processes and wait for them. They run first: at the end of a run, one long test would keep

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.cli.merge import LAST_APPLIED, last_applied, three_way_patch, with_last_applied
@@ -60,14 +60,12 @@ _objects: st.SearchStrategy[Any] = st.recursive(
 _documents = st.dictionaries(st.sampled_from("abcd"), _objects, max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
 @given(_documents, _documents, _documents)
 def test_applying_twice_changes_nothing_the_second_time(last: Json, desired: Json, live: Json) -> None:
     after = merge(live, three_way_patch(last, desired, live))
     assert three_way_patch(desired, desired, after) == {}
 
 
-@settings(max_examples=150, deadline=None)
 @given(_documents, _documents)
 def test_with_nobody_else_writing_the_result_is_what_is_wanted(last: Json, desired: Json) -> None:
     assert merge(last, three_way_patch(last, desired, last)) == desired

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -60,7 +60,6 @@ standings = st.builds(
 
 
 @given(standings)
-@settings(max_examples=300)
 def test_only_the_end_of_the_certificate_makes_it_earlier_than_the_design(standing: Standing) -> None:
     designed = min(HOUR * 2 ** min(standing.failures - 1, 10), 32 * HOUR)
     assert wait(replace(standing, not_after=None)) >= designed
@@ -70,7 +69,6 @@ def test_only_the_end_of_the_certificate_makes_it_earlier_than_the_design(standi
 
 
 @given(standings)
-@settings(max_examples=300)
 def test_nobody_waits_longer_than_the_longest_wait_or_a_week_for_the_issuer(standing: Standing) -> None:
     longest = max(32 * HOUR, standing.issuer_minimum or HOUR)
     if standing.not_before is not None:
@@ -83,7 +81,6 @@ def test_nobody_waits_longer_than_the_longest_wait_or_a_week_for_the_issuer(stan
     failures=st.integers(1, 100),
     cause=st.sampled_from(Cause),
 )
-@settings(max_examples=300)
 def test_three_more_attempts_fit_in_before_the_end(life: timedelta, failures: int, cause: Cause) -> None:
     not_after, moment = START + life, START
     for more in range(3):

@@ -7,7 +7,7 @@ import textwrap
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.controllers.cache import layouts
@@ -47,7 +47,6 @@ def test_what_is_not_quite_pem_comes_back_as_it_was(text: bytes) -> None:
 @given(
     st.lists(st.tuples(st.binary(min_size=1, max_size=300), st.sampled_from(("CERTIFICATE", "PRIVATE KEY"))))
 )
-@settings(max_examples=50, deadline=None)
 def test_pem_is_packed_as_the_bytes_it_stands_for(blocks: list[tuple[bytes, str]]) -> None:
     text = b"".join(pem(der, label) for der, label in blocks)
     packed = layouts.short(text)
@@ -64,7 +63,6 @@ TEXT = st.one_of(
 
 
 @given(TEXT, TEXT, TEXT)
-@settings(max_examples=60, deadline=None)
 def test_a_request_is_the_same_after_packing_whatever_its_texts_are(
     asked: bytes, certificate: bytes, ca: bytes
 ) -> None:
@@ -82,7 +80,6 @@ def test_a_request_is_the_same_after_packing_whatever_its_texts_are(
         st.sampled_from(("tls.crt", "tls.key", "ca.crt", "keystore.p12", "", "ä")), TEXT, max_size=4
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_a_secret_is_the_same_after_packing_whatever_its_data_is(data: dict[str, bytes]) -> None:
     meta = SecretMeta(name="web", annotations={names.CERTIFICATE_NAME: "web"})
     secret = Secret(metadata=meta, data=data)

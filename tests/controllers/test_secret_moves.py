@@ -396,7 +396,7 @@ class SecretMoves(RuleBasedStateMachine):
         self.runner.close()
 
 
-SecretMoves.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+SecretMoves.TestCase.settings = settings(stateful_step_count=30)
 TestSecretsAreNeverLost = SecretMoves.TestCase
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
@@ -66,7 +66,6 @@ def test_a_bucket_is_never_emptier_than_empty() -> None:
     assert bucket.free_at(FIVE_A_MINUTE, START) == START + 12 * S
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     gaps=st.lists(st.integers(0, 40 * S), min_size=1, max_size=60),
     count=st.integers(1, 7),

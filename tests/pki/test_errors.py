@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.pki import certificates, chain, csr, errors, keys, signing
@@ -100,14 +100,12 @@ CHANGES = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 255)), min_siz
 
 
 @given(st.sampled_from(SEEDS), CHANGES)
-@settings(max_examples=400, deadline=None)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_der_with_changed_bytes_ends_in_our_own_errors(pem: bytes, changes: list[tuple[int, int]]) -> None:
     use_everything(with_changed_bytes(pem, changes))
 
 
 @given(st.sampled_from(SEEDS), st.integers(0, 4000), st.binary(max_size=8), st.integers(0, 40))
-@settings(max_examples=200, deadline=None)
 def test_pem_with_changed_characters_ends_in_our_own_errors(
     pem: bytes, at: int, inserted: bytes, dropped: int
 ) -> None:
@@ -116,7 +114,6 @@ def test_pem_with_changed_characters_ends_in_our_own_errors(
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
 def test_any_bytes_end_in_our_own_errors(garbage: bytes) -> None:
     use_everything(garbage)
     use_everything(b"-----BEGIN CERTIFICATE-----\n" + garbage + b"\n-----END CERTIFICATE-----\n")

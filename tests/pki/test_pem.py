@@ -6,7 +6,7 @@ import base64
 import textwrap
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.pki import pem
@@ -25,7 +25,6 @@ GOOD = text_of(b"x" * 70)
 
 
 @given(st.lists(BLOCK, max_size=4))
-@settings(max_examples=60, deadline=None)
 def test_blocks_are_those_that_were_joined(blocks: list[pem.Block]) -> None:
     assert pem.blocks(pem.join(blocks)) == blocks
 
@@ -65,7 +64,6 @@ def test_what_is_not_quite_of_that_form_has_no_blocks(text: bytes) -> None:
 
 
 @given(st.integers(0, len(GOOD)), st.binary(max_size=3), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
 def test_blocks_are_found_only_where_the_very_same_text_can_be_made_of_them(
     at: int, other: bytes, left_out: int
 ) -> None:

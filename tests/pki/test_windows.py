@@ -7,7 +7,7 @@ from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kit.cron import moments_after
@@ -98,7 +98,6 @@ def test_a_zone_that_does_not_exist_is_an_error_with_a_sentence() -> None:
         slot((Window("0 2 * * *", HOUR, "Mars/Olympus"),), BEGIN, END)
 
 
-@settings(max_examples=60)
 @given(
     cron=st.sampled_from(["0 2 * * *", "*/20 1-3 * * *", "30 2 * * 0", "0 * * * *", "59 23 28-31 * *"]),
     length=st.integers(min_value=1, max_value=300),

@@ -7,7 +7,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.api.manifests import (
@@ -309,7 +309,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(JSON)
 def test_what_is_written_is_read_again(value: Any) -> None:
     assert read_value(write_yaml(value)) == value
@@ -351,7 +350,6 @@ def test_only_json_values_can_be_written() -> None:
         write_yaml({"a": b"x"})
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.binary()
     | st.text("ab:-[]{}&*!|>'\"#,? \n\t%@\u00e9\ufeff\x00\u2028012.<").map(lambda text: text.encode())

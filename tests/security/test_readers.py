@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import dns.exception
 import dns.message
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.acme.solvers.client_hello import ClientHelloReader, NotTls
@@ -106,7 +106,6 @@ def steps_of(work: Callable[[], Any], errors: tuple[type[Exception], ...]) -> in
 
 @pytest.mark.parametrize("name", READERS)
 @given(changes=CHANGES, times=st.integers(1, 20))
-@settings(max_examples=60, deadline=None)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_changed_bytes_end_in_an_error_of_the_reader_after_few_steps(
     name: str, changes: list[tuple[int, bytes, int]], times: int

@@ -11,13 +11,16 @@ from __future__ import annotations
 import ast
 import gc
 import json
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from support.real import MISSING
 
 TESTS = Path(__file__).parents[1]
 _ALL = "*"
@@ -41,6 +44,20 @@ def pytest_configure(config: pytest.Config) -> None:
         given: str = getattr(config, "workerinput", {}).get("starting_tests", "")
         quick = Quick(json.loads(given) if given else starting_tests())
         config.pluginmanager.register(quick, "quick")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were skipped for want of programs, and how to get those."""
+    reasons = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    if absent := [reason for reason in reasons if MISSING in reason]:
+        targets = sorted({name for reason in absent for name in re.findall(r"`(make [\w-]+)`", reason)})
+        programs = sorted(
+            {name for reason in absent for name in re.findall(rf"{MISSING}(\S+) is not", reason)}
+        )
+        terminalreporter.write_line(
+            f"{len(absent)} tests were skipped because programs are missing; .ci/run installs them: "
+            + ", ".join(targets + programs)
+        )
 
 
 class Quick:
@@ -74,7 +91,7 @@ class Quick:
         return item.get_closest_marker("real") is not None or name in self._starting.get(str(item.path), ())
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Refuse to start processes meanwhile."""
         self._running, self._refused = None if item.get_closest_marker("smoke") else item, ""
         try:
@@ -83,13 +100,20 @@ class Quick:
             self._running = None
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """A test that was refused a process is skipped, whatever it made of the refusal."""
-        report: pytest.TestReport = yield
+        report = yield
         if self._refused and report.outcome != "passed":
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"{_REFUSED}: {self._refused}")
         return report
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say how many tests are left out."""
+        number = sum(len(set(names) - {_ALL}) for names in self._starting.values())
+        terminalreporter.write_line(f"{number} tests that start a process were left out: make test ALL=1")
 
     def _audit(self, event: str, arguments: tuple[object, ...]) -> None:
         if event in _AUDITED and self._running is not None:
@@ -101,7 +125,7 @@ _REFUSED = "not with --quick: starts a process"
 
 
 def starting_tests(root: Path = TESTS) -> dict[str, list[str]]:
-    """The names of the tests that start a process, by the path of their module; "*" where all of them do."""
+    """The names of the tests that start a process by their module, with "*" where no other test is in it."""
     gc.disable()  # Half a million nodes and no cycle.
     try:
         modules = {path: _Module(path, root) for path in sorted(root.rglob("*.py"))}
@@ -129,7 +153,7 @@ def starting_tests(root: Path = TESTS) -> dict[str, list[str]]:
     for path, module in modules.items():
         is_starting = [f"{module.name}.{name}" in starting for name in module.tests]
         if f"{module.name}.pytestmark" in starting or (is_starting and all(is_starting)):
-            result[str(path)] = [_ALL]
+            result[str(path)] = [*module.tests, _ALL]
         elif any(is_starting):
             result[str(path)] = [name for name, is_it in zip(module.tests, is_starting, strict=True) if is_it]
     return result
@@ -161,9 +185,10 @@ class _Module:
                         arguments = []
                     self.asks[node.name].update(argument.arg for argument in arguments)
                 case ast.Assign():
-                    names, marks = [name.id for name in node.targets if isinstance(name, ast.Name)], [node.value]
+                    names = [name.id for name in node.targets if isinstance(name, ast.Name)]
+                    marks, arguments = [node.value], []
                 case _:
-                    names, marks = ["<module>"], []
+                    names, marks = ["<module>"], list[ast.expr]()
             used = set(self._names(node))
             for name in names:
                 self.uses[name] |= used

@@ -10,6 +10,9 @@ from typing import NoReturn
 
 import pytest
 
+MISSING = "missing: "
+"""With which the reason of a skipped test begins."""
+
 
 def is_demanded() -> bool:
     """Whether the environment demands what tests need, as in CI."""
@@ -21,7 +24,7 @@ def missing(reason: str) -> NoReturn:
     by leaving things out."""
     if is_demanded():
         pytest.fail(f"{reason} (CERTWRIGHT_REQUIRE_REAL=1 demands it)")
-    pytest.skip(reason)
+    pytest.skip(MISSING + reason)
 
 
 def require(program: str, *, debian: str = "") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.controllers.acme.choice import choose
@@ -202,7 +202,6 @@ def test_one_namespace_leaves_a_tenth_of_the_slots_to_others() -> None:
     assert all(slots.acquire(slot_request(f"y{n}", namespace="y")) for n in range(6))
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 11)), max_size=80))
 def test_slots_never_exceed_their_limits_nor_lose_anybody(steps: list[tuple[bool, int]]) -> None:
     holding: set[Hashable] = set()

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.apiserver.http.fair_queues import (
@@ -139,7 +139,6 @@ def _check(scene: Scene, bounds: Bounds) -> None:
     assert all(scene.now - asked.since < 10 for asked in scene.all_waiting())
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     STEPS,
     st.integers(1, 6),
@@ -167,7 +166,6 @@ def test_whatever_comes_is_bounded_and_everyone_gets_a_turn(
     assert scene.queues.in_use == 0
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 3))
 def test_one_user_among_greedy_ones_is_passed_by_each_of_them_once_at_most(
     greed: int, seats: int, cost: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.apiserver.auth.privileges import count_pieces, missing
@@ -41,7 +41,6 @@ def is_covered(piece: Rule, granted: list[Rule]) -> bool:
     )
 
 
-@settings(max_examples=300, deadline=None)
 @given(requested=RULES, granted=RULES)
 def test_what_is_missing_is_what_the_authorizer_would_refuse(
     requested: list[Rule], granted: list[Rule]

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.apiserver.requests.patch import (
@@ -54,7 +54,6 @@ def test_merge_patches_of_the_rfc(target: Any, patch: Any, result: Any) -> None:
 
 
 @given(JSON_VALUES, JSON_VALUES)
-@settings(max_examples=60)
 def test_a_merge_patch_applied_again_changes_nothing(target: Any, patch: Any) -> None:
     once = merge_patch(target, patch)
     # A list that replaces a map keeps the nulls of its maps, and loses them when it is sent again.
@@ -156,7 +155,6 @@ def test_json_patches_that_are_none(patch: Any) -> None:
 
 
 @given(JSON_VALUES, st.text("/~01ab-", max_size=6), JSON_VALUES)
-@settings(max_examples=100)
 def test_whatever_the_pointer_only_our_errors_come_out(document: Any, path: str, value: Any) -> None:
     for op in ("add", "remove", "replace", "test", "move", "copy"):
         operation = {"op": op, "path": path, "from": path, "value": value}

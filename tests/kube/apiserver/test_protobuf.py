@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.api.errors import BadRequest
@@ -207,7 +207,6 @@ def answers_or_refuses(body: bytes) -> None:
 
 
 @given(st.binary(max_size=300), st.sampled_from(["Secret", "Pod", "Event", "DeleteOptions"]))
-@settings(max_examples=300, deadline=None)
 def test_any_bytes_are_an_object_or_a_bad_request(raw: bytes, kind: str) -> None:
     answers_or_refuses(b"k8s\x00" + raw)
     answers_or_refuses(secret(raw, kind=kind))
@@ -217,7 +216,6 @@ SMALL = [body for body in BODIES if len(body) < 4000]
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_messages_are_objects_or_bad_requests(data: st.DataObject) -> None:
     body = bytearray(data.draw(st.sampled_from(SMALL)))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -228,7 +226,6 @@ def test_damaged_messages_are_objects_or_bad_requests(data: st.DataObject) -> No
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-@settings(max_examples=50)
 def test_durations_and_numbers_come_back(nanoseconds: int) -> None:
     raw = put_piece(b"\x0a", b"\x38" + put_varint(nanoseconds))
     assert protobuf.decode(secret(raw))["metadata"].get("generation", 0) == nanoseconds

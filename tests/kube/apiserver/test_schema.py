@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.apiserver.base.string_formats import FORMATS, check_for
@@ -356,7 +356,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(JSON)
 def test_whatever_comes_in_nothing_breaks_and_processing_twice_changes_nothing(spec: Any) -> None:
     obj = foo(spec)

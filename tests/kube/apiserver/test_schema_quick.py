@@ -10,7 +10,7 @@ import textwrap
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.apiserver.schemas.check import compile_check
@@ -99,7 +99,6 @@ def _like(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     return exact.get(str(kind), _ANY)
 
 
-@settings(max_examples=400)
 @given(st.data())
 def test_what_passes_is_left_alone_and_found_right_by_the_long_way(data: st.DataObject) -> None:
     schema = {"type": "object", "properties": data.draw(st.dictionaries(_NAMES, SCHEMAS, max_size=3))}

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.api.core import ConfigMap
@@ -99,7 +99,6 @@ Steps = st.lists(
 )
 
 
-@settings(max_examples=100)
 @given(Steps)
 def test_indexes_always_agree_with_the_objects(steps: list[tuple[str, int, str, int]]) -> None:
     cache: Cache[ConfigMap] = Cache({"v": lambda c: c.data.values()})

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.api.core import ConfigMap
@@ -37,7 +37,6 @@ def packing_of_config_maps() -> Packing[ConfigMap]:
         max_size=60,
     )
 )
-@settings(max_examples=60, deadline=None)
 def test_packed_objects_are_those_of_a_dict(steps: list[tuple[str, str | None, int]]) -> None:
     packed, plain = PackedObjects(TEXT, fresh=2, read=1), OrderedDict[ObjectKey, tuple[str, int]]()
     for name, text, revision in steps:
@@ -65,7 +64,6 @@ def test_packed_objects_are_those_of_a_dict(steps: list[tuple[str, str | None, i
     ),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
 def test_a_cache_that_packs_answers_as_one_that_does_not(
     steps: list[tuple[str, str, int]], forget: bool
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from certwright.kube.client.zstd import Press
@@ -47,7 +47,6 @@ def test_a_dictionary_that_no_longer_fits_is_replaced_and_old_texts_stay_readabl
 @example([b"same"] * 20, [b"same"], 1)
 @example([b""] * 20, [b""], 1)
 @example([make_noise()(100_000)], [b"short"], 1)
-@settings(max_examples=60, deadline=None)
 def test_any_text_comes_back_whatever_was_learned(
     samples: list[bytes], texts: list[bytes], times: int
 ) -> None:

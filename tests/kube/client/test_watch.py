@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.api.errors import Expired, Unreachable
@@ -12,7 +12,6 @@ from certwright.kube.client.watch import LineReader, before_error, identify
 LINES = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"1"}}}\n' * 3
 
 
-@settings(max_examples=50)
 @given(st.lists(st.integers(0, len(LINES)), max_size=6))
 def test_chunks_may_be_cut_anywhere(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(LINES)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.api.errors import Conflict
@@ -40,7 +40,6 @@ def apply_patch(target: Any, patch: Any) -> Any:
     return result
 
 
-@settings(max_examples=200)
 @given(Objects, Objects)
 def test_applying_the_patch_to_the_old_gives_the_new(old: dict[str, Any], new: dict[str, Any]) -> None:
     patch = merge_patch(old, new)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.runtime.queue import WorkQueue
@@ -83,7 +83,6 @@ async def test_a_key_that_waits_for_its_owner_is_next_when_one_is_done() -> None
     st.lists(st.tuples(st.booleans(), st.sampled_from(["a1", "a2", "a3", "b1", "b2", "c1"])), max_size=60),
     st.integers(1, 3),
 )
-@settings(deadline=None)
 def test_with_limits_of_owners_no_key_is_lost(steps: list[tuple[bool, str]], most: int) -> None:
     async def check() -> None:
         queue = shared_queue(most)
@@ -205,7 +204,6 @@ async def test_what_failed_comes_back_after_its_wait() -> None:
 Steps = st.lists(st.tuples(st.sampled_from(["add", "take", "done"]), st.integers(0, 3)), max_size=40)
 
 
-@settings(max_examples=100)
 @given(Steps)
 def test_no_key_is_lost_and_none_given_to_two_workers(steps: list[tuple[str, int]]) -> None:
     async def run() -> None:

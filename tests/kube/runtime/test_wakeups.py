@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kube.runtime.wakeups import Delays, Wakeups
@@ -123,7 +123,6 @@ async def test_of_several_delays_the_first_to_end_counts() -> None:
     await delays.close()
 
 
-@settings(max_examples=50)
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=5))
 def test_a_delay_of_any_number_of_microseconds_ends(micros: list[int]) -> None:
     async def run() -> None:
