@@ -8,7 +8,7 @@ VCERT := .venv-vcert
 SDKS := .venv-sdks
 ARGS   ?=
 
-.PHONY: help run test lint check fix bench clients servers sdks vcert go-clients lock docs clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
+.PHONY: help run test lint check fix bench clients servers sdks vcert go-clients lock docs size clean oracle kubernetes soak pebble e2e third-party demo-acme helm deploy
 .DELETE_ON_ERROR:
 # Without bytecode files every process compiles certwright again: 0.7 s for each of the hundreds that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -120,6 +120,9 @@ third-party: $(VENV)/.dev $(addprefix $(TOOLS)/,$(subst cert-manager,cert-manage
 docs: $(VENV)/.dev  ## write the generated pages below docs/reference/ again
 	@PYTHONPATH=tests $(BIN)/python -m house.reference
 
+size: $(VENV)/.dev  ## lower the figures of tests/house/size.toml to what the packages weigh
+	@PYTHONPATH=tests $(BIN)/python -m house.size
+
 # Kubernetes' package manager: renders and checks the chart below deploy/.
 helm: $(TOOLS)/helm  ## build Helm, with which the chart is checked and deploy/ is written (needs Go; a minute)
 $(TOOLS)/helm:
@@ -141,6 +144,7 @@ demo-acme: $(VENV)/.dev pebble  ## a certificate by ACME from Pebble on this mac
 
 soak: $(VENV)/.dev  ## compare with the reference and bear faults for long: CERTWRIGHT_SOAK=500 (make oracle first; ARGS='-k killed')
 	@CERTWRIGHT_SOAK=$${CERTWRIGHT_SOAK:-500} CERTWRIGHT_REQUIRE_REAL=1 $(BIN)/python -m pytest --timeout=0 -s tests/conformance/test_managed_fields.py tests/conformance/test_generated.py tests/conformance/test_samples.py tests/faults tests/acme/ratelimits/test_simulation.py tests/controllers/test_backoff_fleet.py $(ARGS)
+	@CERTWRIGHT_SOAK=1 $(BIN)/python -m pytest --timeout=0 -m hypothesis $(ARGS)
 
 fix: $(VENV)/.dev  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
