@@ -8,10 +8,10 @@
 
 May import:   what controllers may
 Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
-Modules:      orders (the driver), order_decisions (the next step, pure), order_steps (what it knows),
-              order_state (kept in memory), order_requests (to the server), order_challenges, challenge_plan
-              (which they are), choice (of a solver), announcing (the time of the next step), pause, naming,
-              identifiers (compared as DNS does), provenance (which objects are acted on), order_reuse
+Modules:      orders (the state machine), order_state (kept in memory), order_requests (to the server),
+              order_challenges, challenge_plan (which they are), choice (of a solver), announcing (the time of
+              the next step), pause, naming, identifiers (compared as DNS does), provenance (which objects
+              are acted on), order_reuse
               (certificates of earlier Orders), request_orders (the Order of a request); challenges,
               challenge_decisions, challenge_steps, challenge_state (likewise), challenge_solving (solvers and
               self-checks), priorities (of the work queues), scheduler (of slots at the CA), self_checks, pace

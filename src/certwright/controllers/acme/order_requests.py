@@ -9,23 +9,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from certwright.acme.protocol import authorizations, certificates, challenges, orders, profiles
+from certwright.acme.protocol import authorizations, challenges, orders, profiles
 from certwright.acme.protocol.authorizations import Authorization
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import Refused
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.acme.protocol.problem import Identifier, Reaction
-from certwright.controllers.acme.identifiers import (
-    Name,
-    canonical,
-    is_ordered,
-    names_of_spec,
-)
+from certwright.controllers.acme.identifiers import Name, canonical, is_ordered, names_of_spec
 from certwright.controllers.acme.order_state import OPEN_STATES
 from certwright.kube.util.durations import parse_duration
 from certwright.kube.util.encoding import one_line
-from certwright.pki.csr import CsrFacts, read_any_csr
+from certwright.pki.csr import CsrFacts
 from certwright.resources.acme import ACMEAuthorization, ACMEChallenge, Order, OrderSpec
 
 
@@ -124,11 +119,6 @@ def shown_for(key: AccountKey, kind: str, token: str) -> str:
     return challenges.shown_value(kind, token, key)
 
 
-def csr_of(spec: OrderSpec) -> CsrFacts:
-    """The signing request, PEM or DER. Raises `PkiError`."""
-    return read_any_csr(spec.request)
-
-
 async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> tuple[ServerOrder, Refused | None]:
     """Finalise the order; where that is refused because it is in another state, return it with the refusal.
     Raises `AcmeError`."""
@@ -143,13 +133,3 @@ async def finalize(client: AcmeClient, order: Order, csr: CsrFacts) -> tuple[Ser
         if current.status == "ready":
             raise
         return current, refused
-
-
-async def fetch_order(client: AcmeClient, url: str) -> ServerOrder:
-    """The order as it is now. Raises `AcmeError`."""
-    return await client.run(orders.fetch_order, url)
-
-
-async def download(client: AcmeClient, url: str, preferred_chain: str) -> certificates.Download:
-    """The certificate. Raises `AcmeError`."""
-    return await client.run(certificates.download, url, preferred_chain=preferred_chain)

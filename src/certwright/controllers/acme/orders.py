@@ -5,7 +5,8 @@ Reads:     Order, its Challenges, issuer
 Writes:    Challenges; Order.status: url, authorizations, state, reason, certificate
 Next:      challenges, signing
 
-What is done next is decided in `order_decisions.py`; this module carries it out.
+`OrderReconciler.reconcile` reads from top to bottom: each pass goes through the stages of an Order until it
+must wait or has ended.
 
 Source: cert-manager design "ACME Order & Challenge CRDs"; `pkg/controller/acmeorders/sync.go`.
 """
@@ -15,38 +16,59 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
-from typing import assert_never
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 from msgspec.structs import replace
 
+from certwright.acme.protocol import certificates, orders
 from certwright.acme.protocol.directory import Directory
 from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable
 from certwright.acme.protocol.orders import Order as ServerOrder
+from certwright.acme.protocol.origins import origin_of
+from certwright.acme.protocol.problem import Reaction
 from certwright.controllers.acme import order_requests
-from certwright.controllers.acme import order_steps as steps
-from certwright.controllers.acme.challenge_plan import ChallengeChanged, NoSolver
+from certwright.controllers.acme.announcing import RECURRING, Announced, growing
+from certwright.controllers.acme.challenge_plan import ChallengeChanged, NoSolver, full_name
 from certwright.controllers.acme.circuit_gate import CircuitGate
-from certwright.controllers.acme.identifiers import names_of_spec
+from certwright.controllers.acme.identifiers import names_of_identity, names_of_spec
 from certwright.controllers.acme.order_challenges import OrderChallenges
-from certwright.controllers.acme.order_decisions import next_step
 from certwright.controllers.acme.order_requests import Contents, NotOrdered
-from certwright.controllers.acme.order_state import Lines, Memories, Stage, Unplaced, shown_state
-from certwright.controllers.acme.order_steps import Facts, Snapshot
+from certwright.controllers.acme.order_state import (
+    LONGEST_WAIT,
+    OPEN_STATES,
+    SHORTEST_WAIT,
+    Finalizing,
+    Lines,
+    Memories,
+    Memory,
+    Placed,
+    Stage,
+    Unplaced,
+    poll_delay,
+    shown_state,
+    with_attempt,
+)
+from certwright.controllers.acme.pause import Pause
+from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.own_writes import working_on
-from certwright.controllers.requests.departures import Departures
+from certwright.controllers.requests.departures import Departure, Departures
+from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
+from certwright.kit.outgoing import quote
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.controller import Result
+from certwright.kube.util.durations import doubled
 from certwright.pki.certificates import CertificateFacts
+from certwright.pki.csr import CsrFacts, read_any_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import verify
+from certwright.resources import migration, names
 from certwright.resources.acme import ACMEAuthorization, Challenge, Order, OrderStatus
+from certwright.resources.retry import rfc3339, with_not_before
 from certwright.resources.table import ORDERS
 
 COMPLETE = "Order completed successfully"
@@ -54,10 +76,15 @@ COMPLETE = "Order completed successfully"
 # and stored a few at a time. Where there is nothing else to do, that is hundreds in a second.
 _END_AT_ONCE = 6
 _CHANGED_CHALLENGE_RETRY = timedelta(minutes=10)
+# For an order that the server processes: at some CAs people review each.
+_LONGEST_POLL = timedelta(hours=1)
+_MOST_REASONS = 3
+# Orders in a day whose certificates another client of the account got, e.g. a second installation.
+_MOST_CONTESTED = 10
 
 
 class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
-    """What the reconciler calls.
+    """The functions that the reconciler of Orders calls.
 
     `orders_at`: the Orders with that URL at the CA. `superseded`: how many Orders of the Order's request were
     given up in the last day. `wake` enqueues an Order. `has_issued`: whether that account of the CA
@@ -84,7 +111,8 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrderReconciler:
-    """An Order that is older than this object may have been placed by a previous process."""
+    """Reconciles Orders. An Order from before this process started may already have been placed; it is looked
+    up at the CA first."""
 
     def __init__(self, orders: Informer[Order], toolbox: Toolbox, tools: OrderTools) -> None:
         self._orders = orders
@@ -107,115 +135,187 @@ class OrderReconciler:
             None,
         )
 
+    def ended(self, key: ObjectKey) -> None:
+        """Wake the Order that waits until the Order of that name has ended."""
+        self._lines.ended(key, self._now())
+
+    # --- a pass -------------------------------------------------------------------------------------------
+
     async def reconcile(self, key: ObjectKey) -> Result:
-        """Take steps until one ends the pass. Raises what writes to the API raise."""
+        """Advance the Order until it must wait or has ended. Raises what writes to the API raise."""
         # Writes made here continue in this pass; their watch events do not requeue the key.
         with working_on(ORDERS, key):
-            return await self._pass(key)
+            order = self._orders.cache.get(key)
+            if order is None:
+                self._memories.forget(key)
+                return Result()
+            is_deleted = order.metadata.deletion_timestamp is not None
+            if is_deleted or order.status.is_final:
+                # "An order whose state is final is never spoken of to the server again."
+                self._memories.forget(key)
+                # "If the Order fails for any reason, the Challenge resources will be retained to allow users
+                # to debug the failures": their controller stops them.
+                if order.status.state == "valid" and not is_deleted:
+                    await self._tools.challenges.delete(order)
+                return Result()
+            return await self._advance(order)
 
-    async def _pass(self, key: ObjectKey) -> Result:
-        order = self._orders.cache.get(key)
-        if order is None:
-            self._memories.forget(key)
-            return Result()
-        known = self._snapshot(order, Facts())
-        async with AsyncExitStack() as places:
-            while True:
-                outcome = await self._carry_out(next_step(known), known, places)
-                if isinstance(outcome, Result):
-                    break
-                known = self._snapshot(*outcome)
-        if known.facts.issuer is None:
-            return outcome
-        patience = self._tools.members.patience_ends(known.order)
-        if patience is not None and (outcome.wake_at is None or patience < outcome.wake_at):
+    async def _advance(self, order: Order) -> Result:
+        tools, key = self._tools, order.metadata.key
+        if (departure := await tools.members.leaves(order)) is not None:
+            return await self._leave(order, departure)
+        if problem := tools.problem_of(order):
+            # Its owner's appearance or approval wakes it.
+            return await self._wait(order, Wait(problem))
+        if former := migration.order_annotations(order):
+            order = await self._annotate(order, former)
+        issuer = await tools.resolve_issuer(order)
+        if isinstance(issuer, ResolvedIssuer):
+            result = await self._advance_at(issuer, order)
+        elif issuer.is_final:
+            result = await self._fail(order, "errored", issuer.why)
+        else:
+            result = await self._wait(order, issuer)
+        order = self._orders.cache.get(key) or order
+        patience = tools.members.patience_ends(order) if not order.status.is_final else None
+        if patience is not None and (result.wake_at is None or patience < result.wake_at):
             return Result(wake_at=patience)
-        return outcome
+        return result
 
-    def _snapshot(self, order: Order, facts: Facts) -> Snapshot:
-        now = self._now()
-        memory = self._memories.of(order, now)
-        return Snapshot(order=order, memory=memory, now=now, began_at=self._began_at, facts=facts)
-
-    async def _carry_out(
-        self, step: steps.Step, known: Snapshot, places: AsyncExitStack
-    ) -> tuple[Order, Facts] | Result:
-        """Do what the step says. Returns what is known now, or how the pass ends. `places`: what is occupied
-        until the end of the pass."""
-        if isinstance(step, steps.Ending):
-            return await self._end_pass(step, known)
-        if isinstance(step, steps.Inquiry):
-            return await self._learn(step, known)
-        issuer = known.facts.issuer
-        assert isinstance(issuer, ResolvedIssuer)
+    async def _advance_at(self, issuer: ResolvedIssuer, order: Order) -> Result:
+        client, gate, asked_at = issuer.client, self._tools.circuit_gate, self._now()
+        account = {names.ACME_SERVER: client.directory_url, names.ACME_ACCOUNT: client.kid}
+        if is_of_another_account(order.metadata.annotations, account):
+            return await self._supersede(order, issuer)
+        memory = self._memory(order).at_account(client.directory_url + client.kid)
+        pause = memory.pause
+        if pause is not None and asked_at < pause.until:
+            is_hurried = pause.is_ours and gate.is_hurried(order, pause.since)
+            if not is_hurried:
+                self._memories.keep(order, memory)
+                return Result(wake_at=pause.until)
+        self._memories.keep(order, replace(memory, pause=None))
+        is_doubtful = memory.failures and order.status.url
+        if is_doubtful and (wait := gate.admit_continuation(order)) is not None:
+            return await self._wait(order, wait)
         try:
-            return await self._request(step, known, issuer, places)
+            result = await self._issue(order, issuer)
         except (AcmeError, NotOrdered, PkiError) as error:
-            # The step may have written the order's URL.
-            order = self._orders.cache.get(known.order.metadata.key) or known.order
-            return order, replace(known.facts, error=error)
+            # The pass may have written the order's URL.
+            order = self._orders.cache.get(order.metadata.key) or order
+            return await self._failed(order, issuer, error, asked_at)
+        self._memories.clear_failures(order)
+        return result
 
-    # --- steps that the CA can refuse ---------------------------------------------------------------------
+    async def _issue(self, order: Order, issuer: ResolvedIssuer) -> Result:
+        """Take the Order through the stages at the CA that are left. Raises `AcmeError`, `NotOrdered`,
+        `PkiError`."""
+        client = issuer.client
+        if order.status.url and names.ACME_SERVER not in order.metadata.annotations:
+            # An Order of a former version, whose issuer may have changed since.
+            directory = await client.directory()
+            if not directory.serves(order.status.url):
+                return await self._supersede(order, issuer)
 
-    async def _request(
-        self, step: steps.Request, known: Snapshot, issuer: ResolvedIssuer, places: AsyncExitStack
-    ) -> tuple[Order, Facts]:
-        """Raises `AcmeError`, `NotOrdered`, `PkiError`."""
-        order, facts, client = known.order, known.facts, issuer.client
-        match step:
-            case steps.CheckServer():
-                directory = await client.directory()
-                return order, replace(facts, is_served=directory.serves(order.status.url))
-            case steps.CheckPredecessor():
-                directory = await client.directory()
-                has_issued = self._tools.has_issued(order, directory, client.kid)
-                return order, replace(facts, may_replace=bool(directory.renewal_info) and has_issued)
-            case steps.PlaceOrder():
-                placed = await self._place(step, order, issuer)
-                return order, replace(facts, placed=placed, before=self._join(order, issuer, placed.url))
-            case steps.ReadAuthorizations():
-                return await self._describe(step, order, issuer), replace(facts, is_described=True)
-            case steps.CheckAuthorizations(urls=urls):
-                found = await order_requests.fetch_authorizations(client, order.spec, urls)
-                return order, replace(facts, authorizations=found)
-            case steps.PollOrder():
-                return order, replace(
-                    facts, current=await order_requests.fetch_order(client, order.status.url)
-                )
-            case steps.Finalize(stage=stage):
-                csr = order_requests.csr_of(order.spec)
-                self._enter(order, stage)
-                finalized, refusal = await order_requests.finalize(client, order, csr)
-                return order, replace(facts, finalized=finalized, refusal=refusal, csr=csr)
-            case steps.Download(url=url, stage=stage):
-                self._enter(order, stage)
-                csr = facts.csr or order_requests.csr_of(order.spec)
-                await places.enter_async_context(self._endings[client.directory_url])
-                downloaded = await order_requests.download(client, url, issuer.spec.preferred_chain)
-                chain, now = downloaded.chain, self._now()
-                result = await self._executor.run(lambda: verify(chain, (), now), order.metadata.namespace)
-                return order, replace(facts, downloaded=downloaded, verification=result, csr=csr)
-            case _:
-                assert_never(step)
+        if isinstance(self._memory(order).stage, Unplaced):
+            placed = await self._place(order, issuer)
+            if isinstance(placed, Result):
+                return placed
+            order = placed
 
-    async def _place(self, step: steps.PlaceOrder, order: Order, issuer: ResolvedIssuer) -> ServerOrder:
-        if step.may_exist:
-            lost = await order_requests.find_lost(
-                issuer.client, order.spec, self._tools.orders_at, self._contents
-            )
-            if lost is not None:
-                return lost
-        stage = self._memories.of(order, self._now()).stage
+        if isinstance(self._memory(order).stage, Placed):
+            if any(not authorization.identifier for authorization in order.status.authorizations):
+                # A crash, or an error of the CA, came between its order and their descriptions.
+                order = await self._describe(order, issuer, order.status)
+            if (waiting := await self._prove(order, issuer)) is not None:
+                return waiting
+            current = ServerOrder(order.status.url, "ready", order.status.finalize_url)
+        else:
+            current = await client.run(orders.fetch_order, order.status.url)
+
+        csr, refusal = read_any_csr(order.spec.request), None
+        if current.status == "ready":
+            if isinstance(self._memory(order).stage, Placed):
+                self._enter(order, Placed(is_ready=True))
+            current, refusal = await order_requests.finalize(client, order, csr)
+
+        stage = self._memory(order).stage
+        finalizing = stage if isinstance(stage, Finalizing) else Finalizing(self._now(), polls=0)
+        if refusal is not None:
+            finalizing = replace(finalizing, is_contested=True)
+        if current.status == "valid" and current.certificate:
+            return await self._download(order, issuer, csr, current.certificate, finalizing)
+        return await self._poll_later(order, issuer, current, finalizing)
+
+    # --- placed -------------------------------------------------------------------------------------------
+
+    async def _place(self, order: Order, issuer: ResolvedIssuer) -> Order | Result:
+        """Place the order at the CA, if breaker and limits allow it. Returns the Order with its URL, or why
+        the pass ends. Raises `AcmeError`, `NotOrdered`."""
+        client, tools, spec = issuer.client, self._tools, order.spec
+        stage = self._memory(order).stage
         assert isinstance(stage, Unplaced)
-        # Only a response shows whether the server has received it.
-        self._enter(order, replace(stage, may_exist=True))
+        if (before := self._lines.before(order.metadata.key, self._now())) is not None:
+            return await self._wait_for_same(order, before)
+
+        replaces = ""
+        if spec.replaces:
+            # A CA refuses an order that names a certificate which another account, or another CA, has issued.
+            directory = await client.directory()
+            may_replace = bool(directory.renewal_info) and tools.has_issued(order, directory, client.kid)
+            replaces = spec.replaces if may_replace and not stage.replaces_nothing else ""
+        wait = await tools.circuit_gate.admit(order, issuer, bool(replaces))
+        if wait is not None:
+            until = None if wait.is_brief else wait.until
+            departure = await tools.members.leaves(order, until=until)
+            return await (self._wait(order, wait) if departure is None else self._leave(order, departure))
+        if tools.circuit_gate.is_doubted(order):
+            # A crash must not lose the attempt, because attempts in an hour are limited.
+            await tools.circuit_gate.record(order)
+
+        born, placed = order.metadata.creation_timestamp, None
         try:
-            return await order_requests.place(issuer.client, order.spec, step.replaces, self._now())
+            if stage.may_exist or born is None or born < self._began_at:
+                placed = await order_requests.find_lost(client, spec, tools.orders_at, self._contents)
+            if placed is None:
+                # Only a response shows whether the server has received it.
+                self._enter(order, replace(stage, may_exist=True))
+                stage = replace(stage, may_exist=False)
+                placed = await order_requests.place(client, spec, replaces, self._now())
         except Unreachable:
             raise
-        except Exception:
-            self._enter(order, replace(stage, may_exist=False))
-            raise
+        except Exception as error:
+            self._enter(order, stage)
+            if not (replaces and isinstance(error, Refused) and self._refuses_replaces(order, error)):
+                raise
+            # Without it the order counts against the CA's limits: they are asked first.
+            self._enter(order, replace(stage, replaces_nothing=True))
+            return Result(wake_at=self._now())
+        if (before := self._join(order, issuer, placed.url)) is not None:
+            tools.circuit_gate.answered(order)
+            return await self._wait_for_same(order, before)
+        status = msgspec.structs.replace(
+            order.status,
+            url=placed.url,
+            finalize_url=placed.finalize,
+            authorizations=tuple(ACMEAuthorization(url=url) for url in placed.authorizations),
+            state=placed.status if placed.status in OPEN_STATES else "pending",
+            reason="",
+        )
+        order = await self._describe(order, issuer, status)
+        tools.circuit_gate.placed(order)
+        return order
+
+    def _refuses_replaces(self, order: Order, error: Refused) -> bool:
+        """Whether an order may be accepted that does not name its predecessor. CAs refuse `replaces` with
+        many types of problems."""
+        is_about_content = 400 <= error.status < 500 and error.reaction not in (
+            Reaction.WAIT,
+            Reaction.ACCOUNT,
+        )
+        # Pebble's answer about a certificate whose order it does not find is a serverInternal.
+        fails_repeatedly = error.status >= 500 and self._memory(order).failures > 0
+        return (is_about_content or fails_repeatedly) and not error.is_limit
 
     def _join(self, order: Order, issuer: ResolvedIssuer, url: str) -> tuple[ObjectKey, datetime] | None:
         """The Order to wait for, because the CA has answered with the order that another one has."""
@@ -226,171 +326,276 @@ class OrderReconciler:
             return None
         account = issuer.client.directory_url, issuer.client.kid
         self._lines.join((*account, names_of_spec(order.spec)), holder, key, now)
-        before = self._lines.before(key, now)
-        if before is not None:
-            self._tools.circuit_gate.answered(order)
-        return before
+        return self._lines.before(key, now)
 
-    def ended(self, key: ObjectKey) -> None:
-        """Wake the Order that waits until the Order of that name has ended."""
-        self._lines.ended(key, self._now())
+    async def _wait_for_same(self, order: Order, before: tuple[ObjectKey, datetime]) -> Result:
+        """Wait for the Order that has the CA's order for the same names, and until when at most."""
+        other, until = before
+        stage = self._memory(order).stage
+        if isinstance(stage, Unplaced):
+            self._enter(order, replace(stage, may_exist=False))
+        why = f"the CA has this order for Order {other}, too; it is ordered again when that has ended"
+        return await self._hold(order, why, until)
 
-    async def _describe(self, step: steps.ReadAuthorizations, order: Order, issuer: ResolvedIssuer) -> Order:
-        """Write the authorizations, "to save subsequent calls to the ACME server"."""
-        urls = [authorization.url for authorization in step.status.authorizations]
+    async def _describe(self, order: Order, issuer: ResolvedIssuer, status: OrderStatus) -> Order:
+        """Write `status` with the descriptions of its authorizations, "to save subsequent calls to the ACME
+        server"; without them where they cannot be read, because an order whose URL is lost is made twice.
+        Raises `AcmeError`, `NotOrdered`."""
+        urls = [authorization.url for authorization in status.authorizations]
         try:
             described = await order_requests.fetch_authorizations(issuer.client, order.spec, urls)
         except (AcmeError, NotOrdered):
-            await self._write(order, step.status)
+            await self._write(order, status)
             raise
-        memory = self._memories.of(order, self._now())
-        self._memories.keep(order, replace(memory, described=described))
-        order = await self._write(order, msgspec.structs.replace(step.status, authorizations=described))
-        if step.is_new:
-            self._tools.circuit_gate.placed(order)
-        return order
+        self._memories.keep(order, replace(self._memory(order), described=described))
+        return await self._write(order, msgspec.structs.replace(status, authorizations=described))
 
-    # --- the other steps that add a fact ------------------------------------------------------------------
+    # --- proven -------------------------------------------------------------------------------------------
 
-    async def _learn(self, step: steps.Inquiry, known: Snapshot) -> tuple[Order, Facts]:
-        order, facts, tools = known.order, known.facts, self._tools
-        match step:
-            case steps.CheckRequest():
-                departure = await tools.members.leaves(order)
-                problem = tools.problem_of(order) if departure is None else None
-                before = self._lines.before(order.metadata.key, known.now)
-                superseded = tools.superseded(order)
-                return order, replace(
-                    facts, departure=departure, problem=problem, before=before, superseded=superseded
-                )
-            case steps.Migrate(annotations=annotations):
-                return await self._annotate(order, annotations), replace(facts, is_migrated=True)
-            case steps.ResolveIssuer():
-                return order, await self._resolve_issuer(known)
-            case steps.Resume(memory=memory):
-                self._memories.keep(order, memory)
-                is_doubtful = memory.failures and order.status.url
-                wait = tools.circuit_gate.admit_continuation(order) if is_doubtful else None
-                return order, replace(facts, is_resumed=True) if wait is None else replace(facts, issuer=wait)
-            case steps.RecordAttempt():
-                asked_at = self._now()
-                if tools.circuit_gate.is_doubted(order):
-                    await tools.circuit_gate.record(order)
-                return order, replace(facts, asked_at=asked_at)
-            case steps.RecordFailure():
-                return await self._record_failure(step, known)
-            case _:
-                return order, await self._learn_with_issuer(step, known)
-
-    async def _learn_with_issuer(
-        self,
-        step: steps.Admit | steps.EnsureChallenges | steps.DoubtAccount | steps.ReportLimit,
-        known: Snapshot,
-    ) -> Facts:
-        order, facts, tools, issuer = known.order, known.facts, self._tools, known.facts.issuer
-        assert isinstance(issuer, ResolvedIssuer)
-        match step:
-            case steps.Admit(replaces=replaces):
-                wait = await tools.circuit_gate.admit(order, issuer, replaces)
-                if wait is None:
-                    return replace(facts, is_admitted=True)
-                until = None if wait.is_brief else wait.until
-                return replace(facts, limit=wait, departure=await tools.members.leaves(order, until=until))
-            case steps.EnsureChallenges():
-                return await self._ensure_challenges(known, issuer)
-            case steps.DoubtAccount():
-                issuer.client.is_lost = True
-                tools.distrust(issuer.view)
-                return replace(facts, is_distrusted=True)
-            case steps.ReportLimit(error=error):
-                return replace(facts, concerns_others=tools.limited(order, issuer, error))
-            case _:
-                assert_never(step)
-
-    async def _resolve_issuer(self, known: Snapshot) -> Facts:
-        issuer = await self._tools.resolve_issuer(known.order)
-        pause, is_hurried = known.memory.pause, False
-        if pause is not None and pause.is_ours and self._now() < pause.until:
-            is_hurried = self._tools.circuit_gate.is_hurried(known.order, pause.since)
-        return replace(known.facts, issuer=issuer, is_hurried=is_hurried)
-
-    async def _ensure_challenges(self, known: Snapshot, issuer: ResolvedIssuer) -> Facts:
-        order, memory = known.order, known.memory
+    async def _prove(self, order: Order, issuer: ResolvedIssuer) -> Result | None:
+        """Have Challenges prove the names. Returns how the pass ends; None: all names are proven. Raises
+        `AcmeError`."""
+        memory = self._memory(order)
         try:
             challenges, ensured = await self._tools.challenges.ensure(order, issuer, memory.ensured)
         except NoSolver as error:
             until = self._now() + _CHANGED_CHALLENGE_RETRY if isinstance(error, ChallengeChanged) else None
-            return replace(known.facts, no_solver=str(error), no_solver_until=until)
+            self._recorder.event(ORDERS, order, "Warning", "Solver", str(error))
+            return await self._wait(order, Wait(str(error), until))
         self._memories.keep(order, replace(memory, ensured=ensured))
-        unproven = tuple(challenge for challenge in challenges if not self._tools.is_proven(challenge))
-        return replace(known.facts, challenges=challenges, unproven=unproven)
 
-    async def _record_failure(self, step: steps.RecordFailure, known: Snapshot) -> tuple[Order, Facts]:
-        order = await self._annotate(known.order, step.annotations)
-        self._memories.keep(order, step.hold.memory)
-        if step.is_about_names:
-            self._tools.circuit_gate.answered(order)
-        else:
-            self._tools.circuit_gate.troubled(order, step.error, step.named)
-        departure = await self._tools.members.leaves(order, has_failed=True, until=step.named)
-        return order, replace(known.facts, recorded=step.hold, departure=departure)
+        failed = [item for item in challenges if item.status.is_final and item.status.state != "valid"]
+        if failed:
+            # The Challenges give the reason; the server decides whether the order has failed.
+            current = await issuer.client.run(orders.fetch_order, order.status.url)
+            why = "; ".join(f"{item.spec.dns_name}: {item.status.reason}" for item in failed)
+            state = current.status if current.status in ("invalid", "expired") else "invalid"
+            is_lost = all(item.status.state == "expired" for item in failed)
+            return await self._fail(order, state, why or _words(current), replaced_at_most=int(is_lost))
 
-    # --- steps that end the pass --------------------------------------------------------------------------
+        unproven = [item for item in challenges if not self._tools.is_proven(item)]
+        if not unproven:
+            return None
+        waiting = [item for item in unproven if item.status.reason]
+        reasons = [f"{item.spec.dns_name}: {item.status.reason}" for item in waiting[:_MOST_REASONS]]
+        if len(waiting) > _MOST_REASONS:
+            reasons.append(f"and {len(waiting) - _MOST_REASONS} more")
+        self._memories.keep(order, replace(self._memory(order), announced=None))
+        return await self._hold(order, "; ".join(reasons))
 
-    async def _end_pass(self, step: steps.Ending, known: Snapshot) -> Result:
-        order = known.order
-        match step:
-            case steps.Rest() | steps.Hold():
-                if step.event:
-                    self._recorder.event(ORDERS, order, "Warning", "Solver", step.event)
-                self._memories.keep(order, step.memory)
-                if isinstance(step, steps.Hold):
-                    state = shown_state(step.memory.stage) or order.status.state
-                    status = msgspec.structs.replace(order.status, reason=step.reason, state=state)
-                    await self._write(order, status)
-                return Result(wake_at=step.until)
-            case steps.Fail():
-                await self._fail(step, order)
-                return Result()
-            case steps.Store():
-                await self._store(step, known)
-                # The next pass deletes its Challenges, whatever wakes it.
-                return Result(when_idle=True)
-            case steps.Forget():
-                self._memories.forget(order.metadata.key)
-                if step.deletes_challenges:
-                    await self._tools.challenges.delete(order)
-                return Result()
-            case _:
-                assert_never(step)
+    # --- finalized ----------------------------------------------------------------------------------------
 
-    async def _fail(self, step: steps.Fail, order: Order) -> None:
-        if step.is_answered:
-            self._tools.circuit_gate.answered(order)
-        if step.annotations:
-            order = await self._annotate(order, step.annotations)
-        failed_at = self._now().replace(microsecond=0)
-        status = msgspec.structs.replace(
-            order.status, state=step.state, reason=step.reason, failure_time=failed_at
-        )
-        written = await self._write(order, status)
-        self._recorder.event(ORDERS, written, "Warning", "OrderFailed", step.reason)
-        self._memories.forget(order.metadata.key)
+    async def _poll_later(
+        self, order: Order, issuer: ResolvedIssuer, current: ServerOrder, finalizing: Finalizing
+    ) -> Result:
+        """Poll an order that the server processes, or whose state RFC 8555 does not define; fail where it is
+        invalid. Raises `AcmeError`, `NotOrdered`."""
+        unproven = ""
+        if current.status in ("pending", "invalid") and current.error is None:
+            # A name is not proven, or not any more: the authorizations show which one.
+            former = [authorization.url for authorization in order.status.authorizations]
+            found = await order_requests.fetch_authorizations(
+                issuer.client, order.spec, current.authorizations or former
+            )
+            waiting = [item for item in found if item.initial_state != "valid"]
+            unproven = ", ".join(
+                f"{full_name(item)} is {item.initial_state or 'unknown'}" for item in waiting[:_MOST_REASONS]
+            )
+            unproven = f": {unproven}" if unproven else ""
+        memory, now = self._memory(order), self._now()
+        if current.status == "invalid":
+            reason = "; ".join(filter(None, (memory.complaint, _words(current) + unproven)))
+            # All names were proven: without an error, an authorization has expired since.
+            return await self._fail(order, "invalid", reason, replaced_at_most=int(current.error is None))
 
-    async def _store(self, step: steps.Store, known: Snapshot) -> None:
-        order, issuer, downloaded = known.order, known.facts.issuer, step.downloaded
-        assert isinstance(issuer, ResolvedIssuer)
-        if step.event:
-            self._recorder.event(ORDERS, order, "Warning", "PreferredChainMissing", step.event)
-        await self._tools.downloaded(order, issuer, downloaded.chain[0])
-        status = msgspec.structs.replace(order.status, state="valid", certificate=downloaded.pem, reason="")
-        written = await self._write(order, status)
+        since = now - finalizing.since
+        delay = growing(since, at_least=poll_delay(finalizing.polls), at_most=_LONGEST_POLL)
+        until = max(now + delay, current.retry_after or now)
+        state = current.status if current.status in OPEN_STATES else "processing"
+        stage = replace(finalizing, polls=finalizing.polls + 1, state=state)
+        pause = Pause(until, None, is_ours=current.retry_after is None)
+        self._memories.keep(order, replace(memory, stage=stage, pause=pause))
+        if since + (until - now) < RECURRING:
+            return Result(wake_at=until)
+        why = "the ACME server is processing the order"
+        if current.status != "processing":
+            why = f'the ACME server calls the order "{quote(current.status, 40)}"{unproven}'
+        return await self._announce(order, Announced(why, until), until)
+
+    async def _download(
+        self, order: Order, issuer: ResolvedIssuer, csr: CsrFacts, url: str, finalizing: Finalizing
+    ) -> Result:
+        """Store the certificate, unless it is not what the Order asks for. Raises `AcmeError`, `PkiError`."""
+        client, preferred = issuer.client, issuer.spec.preferred_chain
+        # Until the certificate can be read, the order is polled.
+        self._enter(order, finalizing)
+        async with self._endings[client.directory_url]:
+            downloaded = await client.run(certificates.download, url, preferred_chain=preferred)
+            chain, now = downloaded.chain, self._now()
+            verification = await self._executor.run(lambda: verify(chain, (), now), order.metadata.namespace)
+            wrong = wrong_certificate(chain[0], csr, now)
+            if not wrong and verification.refusal:
+                wrong = f"the server returned a certificate that no client accepts: {verification.refusal}"
+            if wrong:
+                most = _MOST_CONTESTED if finalizing.is_contested else 0
+                return await self._fail(order, "errored", wrong, replaced_at_most=most)
+            if preferred and not downloaded.ends_with(preferred):
+                event = (
+                    f'The server offers no chain that "{preferred}" has issued (spec.acme.preferredChain of '
+                    "the issuer); its default chain is used"
+                )
+                self._recorder.event(ORDERS, order, "Warning", "PreferredChainMissing", event)
+            await self._tools.downloaded(order, issuer, chain[0])
+            status = msgspec.structs.replace(
+                order.status, state="valid", certificate=downloaded.pem, reason=""
+            )
+            written = await self._write(order, status)
         self._recorder.event(ORDERS, written, "Normal", "Complete", COMPLETE)
+        # The next pass deletes its Challenges, whatever wakes it.
+        return Result(when_idle=True)
 
-    # --- writes -------------------------------------------------------------------------------------------
+    # --- failures -----------------------------------------------------------------------------------------
+
+    async def _failed(
+        self,
+        order: Order,
+        issuer: ResolvedIssuer,
+        error: AcmeError | NotOrdered | PkiError,
+        asked_at: datetime,
+    ) -> Result:
+        """End the pass after a failed request to the CA: the type of the error decides whether the Order ends
+        or waits."""
+        tools, is_placed = self._tools, bool(order.status.url)
+        if isinstance(error, NotOrdered):
+            return await self._fail(order, "errored", str(error))
+        if isinstance(error, PkiError):
+            return await self._fail(order, "errored", f"spec.request cannot be used: {error}")
+        refused = error if isinstance(error, Refused) else None
+        if error.reaction is Reaction.ACCOUNT:
+            # The issuer's controller finds out whether the account is lost.
+            issuer.client.is_lost = True
+            tools.distrust(issuer.view)
+        if error.reaction in (Reaction.ORDER_FAILS, Reaction.OUR_MISTAKE):
+            if refused is None:
+                return await self._fail(order, "errored", str(error))
+            tools.circuit_gate.answered(order)
+            return await self._fail(
+                order,
+                "errored",
+                error.in_full,
+                {names.ACME_PROBLEM: refused.problem.name},
+                replaced_at_most=int(is_placed and refused.is_gone),
+            )
+
+        concerns_others = True
+        if refused is not None and refused.is_limit and not is_placed:
+            concerns_others = tools.limited(order, issuer, refused)
+        named = refused.retry_after if refused is not None else None
+        now, memory = self._now(), self._memory(order)
+        failures = memory.failures + 1
+        until = now + doubled(SHORTEST_WAIT, failures, cap=LONGEST_WAIT)
+        annotations = with_attempt(order, asked_at)
+        if named is not None:
+            until = max(min(named, now + LONGEST_OBEYED), now + SHORTEST_WAIT)
+            annotations[names.NOT_BEFORE] = until.astimezone(UTC).isoformat()
+            reason = with_not_before(str(error), until)
+        else:
+            reason = Announced.of(str(error), until, now).text
+        order = await self._annotate(order, annotations)
+        self._memories.keep(
+            order,
+            replace(
+                memory,
+                failures=failures,
+                pause=Pause(until, now, is_ours=named is None),
+                announced=None,
+                complaint=str(error) if is_placed and refused is not None else "",
+            ),
+        )
+        if concerns_others:
+            tools.circuit_gate.troubled(order, error, named)
+        else:
+            tools.circuit_gate.answered(order)
+        departure = await tools.members.leaves(order, has_failed=True, until=named)
+        return await (
+            self._hold(order, reason, until) if departure is None else self._leave(order, departure)
+        )
+
+    async def _supersede(self, order: Order, issuer: ResolvedIssuer) -> Result:
+        """End an Order of a server or account that the issuer no longer uses. No other server knows the
+        order, and no other account may read it. Its request makes the next Order immediately
+        (`RequestOrders`), and nothing counts as a failure, because the annotation is written first."""
+        annotations = order.metadata.annotations
+        if annotations.get(names.ACME_SUPERSEDED) == "true":
+            why = "the issuer's profile or duration has changed; another Order takes its place"
+            return await self._fail(order, "errored", why)
+        former = annotations.get(names.ACME_SERVER) or origin_of(order.status.url) or "another server"
+        if former == issuer.client.directory_url:
+            former = f"account {annotations.get(names.ACME_ACCOUNT, '')}"
+        name = f'{issuer.view.kind} "{issuer.view.name}"'
+        why = f"{name} no longer uses {former}, where this order is; another Order takes its place"
+        return await self._fail(order, "errored", why, {names.ACME_SUPERSEDED: "true"})
+
+    async def _leave(self, order: Order, departure: Departure) -> Result:
+        """End an Order because another member of the set signs; nothing counts as a failure."""
+        marks = {names.ACME_SUPERSEDED: "true", names.MEMBER_NOT_BEFORE: rfc3339(departure.not_before)}
+        return await self._fail(order, "errored", departure.why, marks)
+
+    async def _fail(
+        self,
+        order: Order,
+        state: str,
+        reason: str,
+        annotations: Mapping[str, str] | None = None,
+        *,
+        replaced_at_most: int = 0,
+    ) -> Result:
+        """End the Order in a final state; `annotations` are written before.
+
+        Where the CA has not refused it, but has lost the order, or given its certificate to another client of
+        the account, the request makes the next Order immediately, which is no failure: `replaced_at_most`
+        times a day.
+        """
+        annotations = dict(annotations or {})
+        if replaced_at_most and self._tools.superseded(order) < replaced_at_most:
+            state, reason = "errored", f"{reason}; another Order takes its place"
+            annotations[names.ACME_SUPERSEDED] = "true"
+        if annotations:
+            order = await self._annotate(order, annotations)
+        failed_at = self._now().replace(microsecond=0)
+        status = msgspec.structs.replace(order.status, state=state, reason=reason, failure_time=failed_at)
+        written = await self._write(order, status)
+        self._recorder.event(ORDERS, written, "Warning", "OrderFailed", reason)
+        self._memories.forget(order.metadata.key)
+        return Result()
+
+    # --- waits and writes ---------------------------------------------------------------------------------
+
+    async def _wait(self, order: Order, wait: Wait) -> Result:
+        if wait.is_brief:
+            return Result(wake_at=wait.until)
+        announced = Announced.of(wait.why, None if wait.names_time else wait.until, self._now())
+        return await self._announce(order, announced, wait.until)
+
+    async def _announce(self, order: Order, announced: Announced, until: datetime | None) -> Result:
+        """Wait, and write the reason if it is news."""
+        memory = self._memory(order)
+        if not announced.is_news(memory.announced, self._now()):
+            return Result(wake_at=until)
+        self._memories.keep(order, replace(memory, announced=announced))
+        return await self._hold(order, announced.text, until)
+
+    async def _hold(self, order: Order, reason: str, until: datetime | None = None) -> Result:
+        """Wait with a written reason."""
+        state = shown_state(self._memory(order).stage) or order.status.state
+        await self._write(order, msgspec.structs.replace(order.status, reason=reason, state=state))
+        return Result(wake_at=until)
+
+    def _memory(self, order: Order) -> Memory:
+        return self._memories.of(order, self._now())
 
     def _enter(self, order: Order, stage: Stage) -> None:
-        self._memories.keep(order, replace(self._memories.of(order, self._now()), stage=stage))
+        self._memories.keep(order, replace(self._memory(order), stage=stage))
 
     async def _write(self, order: Order, status: OrderStatus) -> Order:
         return await self._status.commit(ORDERS, order, msgspec.structs.replace(order, status=status))
@@ -402,3 +607,22 @@ class OrderReconciler:
         written = await self._client.patch(ORDERS, meta.name, meta.namespace, patch)
         self._orders.put(written)
         return written
+
+
+def wrong_certificate(certificate: CertificateFacts, csr: CsrFacts, now: datetime) -> str:
+    """Why the certificate must not be used, as a sentence; empty: it may."""
+    if certificate.public_key_der != csr.public_key_der:
+        return "the server returned a certificate for another key"
+    missing = names_of_identity(csr) - names_of_identity(certificate)
+    if missing:
+        listed = ", ".join(sorted(name.value for name in missing))
+        return f"the server returned a certificate without {listed}"
+    if certificate.not_after <= now:
+        return "the server returned a certificate that has expired"
+    return ""
+
+
+def _words(current: ServerOrder) -> str:
+    if current.error is not None:
+        return current.error.sentence_with_urn
+    return f"the server calls the order {current.status}"
