@@ -257,8 +257,8 @@ class Wiring(Context):
     ) -> Add:
         """Add a controller, and return what enqueues its keys.
 
-        Keys are this replica's only, unless `is_divided` is False. With `is_shared` one namespace never
-        occupies all `workers` (None: as configured), and namespaces take turns.
+        Keys are this replica's only, unless `is_divided` is False. Namespaces take turns; with
+        `is_shared` one never occupies all `workers` (None: as configured).
         """
         workers = workers or self.settings.workers
         admit: Ours | None = None
@@ -266,13 +266,13 @@ class Wiring(Context):
             admit = own = ours(name, self.mine, self.caches)
             if name in ("issuers", "clusterissuers"):
                 admit = lambda issuer: issuer in self.rechecked or own(issuer)  # noqa: E731
-        queue = WorkQueue(
+        flow = precedence.flow
+        queue: WorkQueue[ObjectKey] = WorkQueue(
             self.clock,
             rank=precedence.rank,
-            flow=precedence.flow or (_namespace_of if is_shared else None),
+            flow=lambda key: (key.namespace, flow(key)) if flow is not None else (key.namespace,),
             admit=admit,
-            owner=_namespace_of if is_shared else None,
-            most_per_owner=max(1, int(workers * _SHARE)) if is_shared else 1,
+            most_per_flow=max(1, int(workers * _SHARE)) if is_shared else None,
         )
         self.queues[name] = queue
         idle = self._idle if yields_when_idle else None
@@ -474,7 +474,3 @@ class Wiring(Context):
         for issuers in (caches.issuers, caches.cluster_issuers):
             if issuers is not None:
                 issuers.add_handler(self.gate.records.issuer_changed)
-
-
-def _namespace_of(key: ObjectKey) -> str:
-    return key.namespace

@@ -42,8 +42,8 @@ async def test_a_key_whose_rank_gets_lower_moves_up_and_is_given_out_once() -> N
 
 
 def shared_queue(most: int) -> WorkQueue[str]:
-    """A queue of keys whose owner is their first letter."""
-    return WorkQueue(TestClock(), flow=lambda key: key[0], owner=lambda key: key[0], most_per_owner=most)
+    """A queue of keys whose flow is their first letter."""
+    return WorkQueue(TestClock(), flow=lambda key: (key[0],), most_per_flow=most)
 
 
 async def test_an_owner_whose_work_never_ends_leaves_workers_to_others() -> None:
@@ -123,7 +123,7 @@ def test_with_limits_of_owners_no_key_is_lost(steps: list[tuple[bool, str]], mos
 
 
 async def test_flows_of_one_rank_take_turns() -> None:
-    queue: WorkQueue[str] = WorkQueue(TestClock(), flow=lambda key: key[0])
+    queue: WorkQueue[str] = WorkQueue(TestClock(), flow=lambda key: (key[0],))
     for number in range(100):
         queue.add(f"a{number}")
     first = [await queue.take() for _ in range(10)]
@@ -131,7 +131,7 @@ async def test_flows_of_one_rank_take_turns() -> None:
     for number in range(3):
         queue.add(f"b{number}")
     assert first == [f"a{number}" for number in range(10)]
-    assert [await queue.take() for _ in range(6)] == ["b0", "a10", "b1", "a11", "b2", "a12"]
+    assert [await queue.take() for _ in range(6)] == ["a10", "b0", "a11", "b1", "a12", "b2"]
 
 
 async def test_a_key_added_while_worked_on_is_given_out_once_more_after() -> None:

@@ -6,19 +6,18 @@ Its rules are those of client-go's work queue (`k8s.io/client-go/util/workqueue`
 from __future__ import annotations
 
 import asyncio
-import itertools
+import math
 import zlib
-from collections import Counter, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from datetime import timedelta
-from heapq import heappop, heappush
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
-from certwright.kube.runtime.fair_queue import Turns
 from certwright.kube.runtime.wakeups import Delays
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.durations import doubled
+from certwright.kube.util.fair_queue import FairQueue
 
 K = TypeVar("K", bound=Hashable)
 
@@ -31,21 +30,16 @@ FIRST_RETRY = timedelta(seconds=1)
 LONGEST_RETRY = timedelta(seconds=30)
 
 
-class _Place(NamedTuple):
-    rank: float
-    turn: int
-    number: int
-
-
 class WorkQueue(Generic[K]):
     """Work queue of keys that are ready, being processed, or delayed.
 
     A key added while it is processed is queued again when that is done. Keys are returned in the order in
     which they became ready; with `rank`, keys with the lowest rank when added come first, and with `flow`,
-    keys of one rank take turns by flow. Keys that `admit` refuses are dropped; while it returns None
-    (unknown) it is called again after a second. Of the keys of one `owner` at most `most_per_owner` are
-    processed at the same time; the others wait in the queue and keep no other owner's key waiting.
-    `first_retry` doubles with every failure up to `longest_retry`.
+    flows of one rank take turns, and so do their parts (e.g. a namespace, and an issuer in it). Of the keys
+    of one flow (its first part) at most `most_per_flow` are processed at the same time; the others wait in
+    the queue and keep no other flow's key waiting. Keys that `admit` refuses are dropped; while it returns
+    None (unknown) it is called again after a second. `first_retry` doubles with every failure up to
+    `longest_retry`.
     """
 
     def __init__(
@@ -55,26 +49,17 @@ class WorkQueue(Generic[K]):
         first_retry: timedelta = FIRST_RETRY,
         longest_retry: timedelta = LONGEST_RETRY,
         rank: Callable[[K], float] | None = None,
-        flow: Callable[[K], Hashable] | None = None,
+        flow: Callable[[K], tuple[Hashable, ...]] | None = None,
         admit: Callable[[K], bool | None] | None = None,
-        owner: Callable[[K], Hashable] | None = None,
-        most_per_owner: int = 1,
+        most_per_flow: int | None = None,
     ) -> None:
         self.clock = clock
-        # The number keeps the order among equals, and prevents a comparison of keys.
-        self._ready: list[tuple[_Place, K]] = []
-        self._numbers = itertools.count()
+        # A key that is being processed counts as running in it.
+        self._ready: FairQueue[K] = FairQueue(per_flow=most_per_flow or math.inf)
         self._takers: deque[asyncio.Future[None]] = deque()
         self._rank = rank
         self._flow = flow
-        self._turns: defaultdict[float, Turns] = defaultdict(Turns)
         self._admit = admit
-        self._queued: dict[K, _Place] = {}
-        self._working: set[K] = set()
-        self._owner = owner
-        self._most_per_owner = most_per_owner
-        self._working_of: Counter[Hashable] = Counter()
-        self._parked: dict[Hashable, list[tuple[_Place, K]]] = {}
         self._again: set[K] = set()
         self._failures: dict[K, int] = {}
         self._first_retry = first_retry
@@ -83,12 +68,12 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """The number of ready keys."""
-        return len(self._queued)
+        return len(self._ready)
 
     @property
     def idle(self) -> bool:
         """Whether no key is ready or being processed. Delayed keys do not count."""
-        return not self._queued and not self._working
+        return not self._ready and not self._ready.running
 
     @property
     def waiting(self) -> int:
@@ -100,20 +85,12 @@ class WorkQueue(Generic[K]):
         if self._admit is not None and not (admitted := self._admit(key)):
             if admitted is None:
                 self._delays.start(key, _RETRY_INTERVAL)
-        elif key in self._working:
+        elif self._ready.is_running(key):
             self._again.add(key)
         else:
-            self._enqueue(key)
-
-    def _enqueue(self, key: K) -> None:
-        there = self._queued.get(key)
-        if there is not None and self._rank is None:
-            return
-        rank = self.rank(key)
-        if there is None or rank < there.rank:
-            turn = self._turns[rank].next(self._flow(key)) if self._flow is not None else 0
-            place = self._queued[key] = _Place(rank, turn, next(self._numbers))
-            heappush(self._ready, (place, key))
+            self._ready.add(
+                key, *(self._flow(key) if self._flow is not None else ()), priority=self.rank(key)
+            )
             self._wake_next()
 
     def rank(self, key: K) -> float:
@@ -129,45 +106,9 @@ class WorkQueue(Generic[K]):
 
     async def take(self) -> K:
         """The next key, when there is one. The worker that takes it MUST call `done`."""
-        while True:
-            while self._ready:
-                place, key = heappop(self._ready)
-                # A key that has moved up is still in its former place as well.
-                if self._queued.get(key) is place and not self._is_parked(key, place):
-                    self._give(key, place)
-                    return key
+        while (key := self._ready.pop()) is None:
             await self._news()
-
-    def _is_parked(self, key: K, place: _Place) -> bool:
-        """Whether the key has to wait because so many of its owner are being processed."""
-        if self._owner is None:
-            return False
-        owner = self._owner(key)
-        if self._working_of[owner] < self._most_per_owner:
-            self._working_of[owner] += 1
-            return False
-        heappush(self._parked.setdefault(owner, []), (place, key))
-        return True
-
-    def _unpark(self, owner: Hashable) -> None:
-        """One key fewer of this owner is processed: its next one is ready."""
-        self._working_of[owner] -= 1
-        if not self._working_of[owner]:
-            del self._working_of[owner]
-        parked = self._parked.get(owner)
-        while parked:
-            place, key = heappop(parked)
-            if self._queued.get(key) is place:
-                heappush(self._ready, (place, key))
-                self._wake_next()
-                return
-        self._parked.pop(owner, None)
-
-    def _give(self, key: K, place: _Place) -> None:
-        del self._queued[key]
-        if self._flow is not None:
-            self._turns[place.rank].taken(place.turn)
-        self._working.add(key)
+        return key
 
     async def _news(self) -> None:
         """Return when a key has become ready, unless earlier waiters can take it."""
@@ -193,9 +134,9 @@ class WorkQueue(Generic[K]):
 
     def done(self, key: K) -> None:
         """The work on this key has ended, successfully or not."""
-        self._working.discard(key)
-        if self._owner is not None:
-            self._unpark(self._owner(key))
+        self._ready.done(key)
+        if self._ready:  # keys that waited because so many of their flow were being processed
+            self._wake_next()
         if key in self._again:
             self._again.discard(key)
             self.add(key)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import threading
-from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from certwright.kube.util.fair_queue import FairQueue
 
 T = TypeVar("T")
 
@@ -24,9 +26,12 @@ class Executor(Protocol):
         that of others."""
 
 
-class _Job(NamedTuple):
-    work: Callable[[], Any]
-    result: Future[Any]
+class _Job:
+    __slots__ = ("result", "work")
+
+    def __init__(self, work: Callable[[], Any], result: Future[Any]) -> None:
+        self.work = work
+        self.result = result
 
 
 class Threads:
@@ -41,58 +46,40 @@ class Threads:
         self._most_per_flow = workers or os.cpu_count() or 1
         self._pool = ThreadPoolExecutor(self._most_per_flow + 1, thread_name_prefix=name)
         self._lock = threading.Lock()
-        # The flow whose turn it is comes first.
-        self._waiting: OrderedDict[Hashable, deque[_Job]] = OrderedDict()
-        self._running: Counter[Hashable] = Counter()
+        self._jobs: FairQueue[_Job] = FairQueue(per_flow=self._most_per_flow)
 
     async def run(self, work: Callable[[], T], flow: Hashable) -> T:
         """The result of `work()`, computed in a thread; a cancelled caller leaves the thread to finish.
         Raises `RuntimeError` after `close`."""
-        # Not in a variable: an error that passes here refers to this frame, and would so refer to itself.
-        return await asyncio.wrap_future(self._submit(work, flow))
-
-    def _submit(self, work: Callable[[], T], flow: Hashable) -> Future[T]:
         result: Future[T] = Future()
         with self._lock:
             self._pool.submit(self._work_off)
-            self._waiting.setdefault(flow, deque()).append(_Job(work, result))
-        return result
+            self._jobs.add(_Job(work, result), flow)
+        try:
+            return await asyncio.wrap_future(result)
+        finally:
+            # An error that passes here refers to this frame, and must not so refer to itself.
+            del result
 
     def _work_off(self) -> None:
         """Run jobs, in a thread, until none is left that may run now."""
-        while (taken := self._claim_job()) is not None:
-            flow, job = taken
+        while (job := self._claim_job()) is not None:
             _complete(job)
-            # Not held while this thread waits for its next job.
-            del taken, job
             with self._lock:
-                self._running[flow] -= 1
-                if not self._running[flow]:
-                    del self._running[flow]
+                self._jobs.done(job)
+            # Not held while this thread waits for its next job.
+            del job
 
-    def _claim_job(self) -> tuple[Hashable, _Job] | None:
+    def _claim_job(self) -> _Job | None:
         with self._lock:
-            for flow in self._waiting:
-                if self._running[flow] < self._most_per_flow:
-                    return flow, self._next_of(flow)
-        return None
-
-    def _next_of(self, flow: Hashable) -> _Job:
-        jobs = self._waiting[flow]
-        job = jobs.popleft()
-        if jobs:
-            self._waiting.move_to_end(flow)
-        else:
-            del self._waiting[flow]
-        self._running[flow] += 1
-        return job
+            return self._jobs.pop()
 
     def close(self) -> None:
         """Drop the work that has not started; do not wait for running work."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            dropped = [job for jobs in self._waiting.values() for job in jobs]
-            self._waiting.clear()
+            self._jobs.per_flow = math.inf
+            dropped = list(iter(self._jobs.pop, None))
         for job in dropped:
             job.result.cancel()
 

@@ -35,8 +35,8 @@ from certwright.kube.apiserver.model.routes import Authorizer, Route
 from certwright.kube.store.contract import DamagedRow, Encode, Event, Key, Row, Shared, Store
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.decoders import json_decoder
+from certwright.kube.util.fair_queue import FairSemaphore
 from certwright.kube.util.http_messages import Identity, Request
-from certwright.kube.util.loop_turns import LoopTurns
 from certwright.kube.util.tasks import TaskSet
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Backend:
     tasks: TaskSet
     admission: Admission = field(init=False)
     gates: FeatureGates = field(default_factory=FeatureGates)
-    turns: LoopTurns = field(default_factory=LoopTurns)
+    turns: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
     authorizer: Authorizer = field(init=False)
     in_version: InVersion = _as_it_is
     fed: bool = False

@@ -302,7 +302,7 @@ async def _stream(backend: Backend, call: Call, page: Page | None, matcher: Matc
         page = None  # the rows are not kept while the client reads
         yield chunk
         if after is not None:
-            await backend.turns.take()
+            await backend.turns.loop_turn()
             try:
                 page = await _page(
                     backend, call, matcher, limit=CHUNK, after=after, revision=listing.revision

@@ -304,7 +304,7 @@ class Watches:
             return _failed(call, paging.too_large(options.after, current))
         page = None
         if options.initial:
-            await backend.turns.take()
+            await backend.turns.loop_turn()
             page = await backend.store.list(
                 bucket, namespace, limit=CHUNK, max_bytes=PAGE_BYTES, keep=matcher.of_meta
             )
@@ -393,7 +393,7 @@ class _Run:
             if chunk:
                 yield chunk
             if after is not None:
-                await self.backend.turns.take()
+                await self.backend.turns.loop_turn()
                 page = await self._page(after, revision)
         if self.options.mark_end_of_initial:
             self.marked = revision
