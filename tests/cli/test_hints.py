@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from certwright.cli.hints import explain
+from certwright.cli.applier import explain
 from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, NotFound, TooLarge
 
 SCHEMA: dict[str, Any] = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certwright.cli.merge import LAST_APPLIED, last_applied, three_way_patch, with_last_applied
+from certwright.cli.applier import LAST_APPLIED, last_applied, three_way_patch, with_last_applied
 
 Json = dict[str, Any]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from certwright.cli.server_health import store_problem
+from certwright.cli.commands.status import store_problem
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Response
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from certwright.cli.certificate_status import report
+from certwright.cli.commands.status import report
 from certwright.cli.diagnosis import Around
 
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certwright.cli import related, set_status
-from certwright.cli.certificate_status import report
+from certwright.cli import issuer_status, related
+from certwright.cli.commands.status import report
 from certwright.cli.related import Json
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.api.kinds import Kind
@@ -77,10 +77,10 @@ async def set_shown(world: World, kind: Kind[Json] = related.ISSUER_SETS, name: 
     obj = await world.client.get(kind, name, "default" if kind.namespaced else "")
     obj["kind"] = kind.kind
     requests = (await world.client.list(related.REQUESTS, "default")).items
-    members = await set_status.members_of(world.client, obj, requests)
-    status = set_status.SetStatus(obj, members, ("shop/web",))
-    assert len(set_status.as_json(status)["members"]) == len(members)
-    return "\n".join(set_status.report(status, [], world.clock.now()))
+    members = await issuer_status.members_of(world.client, obj, requests)
+    status = issuer_status.SetStatus(obj, members, ("shop/web",))
+    assert len(issuer_status.set_as_json(status)["members"]) == len(members)
+    return "\n".join(issuer_status.set_report(status, [], world.clock.now()))
 
 
 async def test_the_status_of_a_set_names_the_state_of_each_member(world: World) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from certwright.cli.commands import controllers
-from certwright.cli.switch_findings import KNOWN_GATES, Cluster, Finding, findings
+from certwright.cli.switch import KNOWN_GATES, Cluster, Finding, findings
 from certwright.controllers import features
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer, Issuer

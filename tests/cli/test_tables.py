@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from certwright.cli.table_columns import with_dates
-from certwright.cli.tables import ServerTable, aligned, cell_text, lines_of
+from certwright.cli.commands.get import with_dates
+from certwright.cli.format import ServerTable, aligned, cell_text, lines_of
 
 TABLE: dict[str, Any] = {
     "columnDefinitions": [

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from certwright.cli import errors, output
+from certwright.cli import errors, format
 
-_CLI = Path(output.__file__).parent
+_CLI = Path(format.__file__).parent
 # Only constants, numbers and own styles; or the exact content that was asked for.
 _EXACT = r"write_yaml|\.pem|_output\.render|_coloured|_log_line|json_line|report_error|\\r"
 _CONSTANT = {"completion.py", "crds.py", "help.py", "version.py", "bulk.py", "backup.py", "restore.py"}
@@ -21,11 +21,11 @@ SHOWN = r"a\u001b[31m\u009b0m\u202eb\u000d\u0007"
 
 
 def test_a_terminal_obeys_nothing_that_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    output.echo(HOSTILE)
-    output.echo_lines([f"{HOSTILE}\nforged"])
+    format.echo(HOSTILE)
+    format.echo_lines([f"{HOSTILE}\nforged"])
     errors.report_error(HOSTILE)
     errors.report_warning(HOSTILE)
-    output.print_content({"name": HOSTILE}, "json")
+    format.print_content({"name": HOSTILE}, "json")
     out, err = capsys.readouterr()
     assert out.splitlines()[:2] == [SHOWN, rf"{SHOWN}\nforged"]
     assert err.splitlines() == [f"error: {SHOWN}", f"warning: {SHOWN}"]

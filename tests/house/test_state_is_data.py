@@ -17,7 +17,7 @@ _PARSERS = {
 }
 _TEXTS = {"message", "reason"}
 # Error messages of the API server and of click, which are not state.
-_MAY_PARSE = {"cli/hints.py", "cli/main.py"}
+_MAY_PARSE = {"cli/applier.py", "cli/main.py"}
 
 
 def _is_text(node: ast.expr) -> bool:

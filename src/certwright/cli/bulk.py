@@ -6,11 +6,15 @@ import asyncio
 import sys
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import click
 
 from certwright.cli.errors import report
+from certwright.kube.api import errors
+from certwright.kube.api.kinds import Kind
+from certwright.kube.client.rest import Client
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -112,3 +116,30 @@ class Tally:
         """Print the counts on standard error: `10,000 created, 2 failed`."""
         if self._total > ONE_AT_A_TIME:
             report(", ".join(f"{n:,} {result}" for result, n in self._counts.items()), err=True)
+
+
+Json = dict[str, Any]
+
+
+async def follow(
+    client: Client, kind: Kind[Json], name: str, namespace: str
+) -> AsyncGenerator[Json | None, None]:
+    """Yield the object's state now and after every change; None while it does not exist. Never ends.
+
+    Raises `ApiError` and `Unreachable`. The caller must close it when leaving early (`contextlib.aclosing`).
+    """
+    fields = f"metadata.name={name}"
+    while True:
+        listing = await client.list(kind, namespace, fields=fields)
+        yield listing.items[0] if listing.items else None
+        revision = listing.resource_version
+        try:
+            while True:
+                watch = client.watch(kind, namespace, resource_version=revision, fields=fields)
+                async with aclosing(watch):
+                    async for batch in watch:
+                        for event in batch:
+                            revision = event.resource_version
+                            yield None if event.type == "DELETED" else event.object
+        except errors.Expired:
+            continue

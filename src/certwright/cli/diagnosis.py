@@ -5,18 +5,51 @@ Works on objects as JSON, so that the diagnosis is the same on any API server.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from certwright.cli import proofs
 from certwright.cli.format import at, count, from_now, parse_time, sentence
 from certwright.kube.util.durations import doubled
+from certwright.resources import names
 from certwright.resources.breaker import read_breaker
 from certwright.resources.issuer_set import read_member
 from certwright.resources.retry import RetryRecord, read_retry
+
+_BY_ITSELF = "the self-check is repeated automatically"
+_ADVICE = {
+    "HTTP-01": "point port 80 of that name at the --http01-listen address or at the solver's web root",
+    "TLS-ALPN-01": "point port 443 of that name at the --tlsalpn01-listen address",
+    "DNS-01": "make sure that the record reaches every name server of the zone",
+    "DNS-ACCOUNT-01": "make sure that the record reaches every name server of the zone",
+    "DNS-PERSIST-01": "create that record once",
+}
+
+
+def self_check_advice(challenges: Iterable[Json]) -> str:
+    """The fix for the first of these Challenges with a reason; empty if there is none."""
+    for challenge in challenges:
+        status = challenge.get("status") or {}
+        if status.get("state") == "valid" or not status.get("reason"):
+            continue
+        if not status.get("presented"):
+            return "fix that; it is retried automatically"
+        spec = challenge.get("spec") or {}
+        fix = _ADVICE.get(str(spec.get("type")), "")
+        return f"{fix}; {_BY_ITSELF}" if fix and _is_self_checked(challenge) else ""
+    return ""
+
+
+def _is_self_checked(challenge: Json) -> bool:
+    """Whether a presented proof waits for its self-check: the CA does not work on it, the solver has a
+    self-check, and no error of the CA is recorded."""
+    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
+    if status.get("processing") or (spec.get("solver") or {}).get("waitInsteadOfSelfCheck") is not None:
+        return False
+    return names.ACME_PROBLEM not in ((challenge.get("metadata") or {}).get("annotations") or {})
+
 
 Json = Mapping[str, Any]
 OUR_GROUP = "cert-manager.io"
@@ -209,7 +242,7 @@ def _ordered(around: Around, order: Json) -> Diagnosis:
         return Diagnosis(f"order {name_of(order)} is in progress at the ACME server")
     annotations = ((around.issuer or {}).get("metadata") or {}).get("annotations") or {}
     breaker = read_breaker(annotations)
-    advice = "" if breaker is not None and breaker.is_open else proofs.advice(around.challenges)
+    advice = "" if breaker is not None and breaker.is_open else self_check_advice(around.challenges)
     return Diagnosis(f"order {name_of(order)} is waiting: {why}", advice)
 
 

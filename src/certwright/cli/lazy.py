@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from certwright.app import solver_check as solver_check
     from certwright.cli import exporting as exporting
     from certwright.cli import jsonpath_template as jsonpath_template
-    from certwright.cli import secret_report as secret_report
-    from certwright.cli import sources as sources
+    from certwright.cli.commands import inspect as inspect
     from certwright.kit import tls_scan as tls_scan
     from certwright.kube.api import yaml_writer as yaml_writer
     from certwright.kube.util import jsonpath as jsonpath
@@ -29,6 +28,7 @@ _MODULES = {
     "app": "certwright.app",
     "difflib": "difflib",
     "exporting": "certwright.cli.exporting",
+    "inspect": "certwright.cli.commands.inspect",
     "import_acme_sh": "certwright.cli.importing.acme_sh",
     "import_caddy": "certwright.cli.importing.caddy",
     "import_certbot": "certwright.cli.importing.certbot",
@@ -37,23 +37,17 @@ _MODULES = {
     "import_lego": "certwright.cli.importing.lego",
     "import_model": "certwright.cli.importing.model",
     "import_objects": "certwright.cli.importing.objects",
-    "import_solvers": "certwright.cli.importing.solvers",
-    "import_writing": "certwright.cli.importing.writing",
-    "inventory_cluster": "certwright.cli.inventory.cluster",
-    "inventory_files": "certwright.cli.inventory.files",
-    "inventory_hosts": "certwright.cli.inventory.hosts",
+    "inventory_sources": "certwright.cli.inventory.sources",
     "inventory_records": "certwright.cli.inventory.records",
-    "inventory_rendering": "certwright.cli.inventory.rendering",
     "jsonpath": "certwright.kube.util.jsonpath",
     "jsonpath_template": "certwright.cli.jsonpath_template",
     "outgoing": "certwright.kit.outgoing",
     "revocation": "certwright.app.revocation",
-    "secret_report": "certwright.cli.secret_report",
     "solver_check": "certwright.app.solver_check",
     "solver": "certwright.resources.solver",
-    "sources": "certwright.cli.sources",
+    "resource_args": "certwright.cli.resource_args",
     "tls_scan": "certwright.kit.tls_scan",
-    "trust_source": "certwright.cli.trust_source",
+    "trust_stores": "certwright.cli.trust_stores",
     "yaml_writer": "certwright.kube.api.yaml_writer",
 }
 

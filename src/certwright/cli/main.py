@@ -77,8 +77,16 @@ _MEANT = {
     "show": "describe",
 }
 """What users of other programs type, and the command that does it."""
-_MODULES = {"import": "import_"}
-"""The modules of commands whose name no module can have."""
+_PLACES = {
+    "completion": ("about", "completion"),
+    "crds": ("about", "crds"),
+    "deny": ("approve", "deny"),
+    "help": ("about", "help_command"),
+    "import": ("import_", "command"),
+    "restore": ("backup", "restore"),
+    "version": ("about", "version"),
+}
+"""Module and function of the commands that are not `command` in the module of their name."""
 # Errors of a write that do not name the file.
 _IS_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
@@ -99,8 +107,10 @@ class Program(click.Group):
         """Import the command's module; None for an unknown name."""
         if cmd_name not in _SHORT:
             return None
-        module = importlib.import_module(f"certwright.cli.commands.{_MODULES.get(cmd_name, cmd_name)}")
-        command: click.Command = module.command
+        module, function = _PLACES.get(cmd_name, (cmd_name, "command"))
+        command: click.Command = getattr(
+            importlib.import_module(f"certwright.cli.commands.{module}"), function
+        )
         return command
 
     def resolve_command(

@@ -10,8 +10,7 @@ import msgspec
 
 from certwright.cli.diagnosis import Diagnosis
 from certwright.cli.errors import report
-from certwright.cli.format import count
-from certwright.cli.tables import lines_of
+from certwright.cli.format import count, lines_of
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.encoding import visible
 

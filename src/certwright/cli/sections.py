@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from certwright.cli.format import age, at, from_now, parse_time, sentence
-from certwright.cli.tables import lines_of
+from certwright.cli.format import age, at, from_now, lines_of, parse_time, sentence
 
 Json = Mapping[str, Any]
 _INDENT = "  "

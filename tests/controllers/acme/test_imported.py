@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from certwright.cli.importing import dehydrated, objects, writing
-from certwright.cli.importing.solvers import LISTENER
+from certwright.cli.importing import dehydrated, objects
+from certwright.cli.importing.model import LISTENER
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
 from certwright.pki.ari import certificate_id
@@ -60,7 +60,7 @@ async def test_the_account_is_kept_and_the_renewal_replaces_the_certificate(
     account, plan = imported
     name = "imported.example.com"
     async with acme_world(pebble) as world:
-        lines = await writing.write(world.client, plan.objects, world.clock)
+        lines = await objects.write(world.client, plan.objects, world.clock)
         assert all(line.endswith(" created") for line in lines)
         await world.ready(name)
         # Renewal information is polled with the account's client: what follows an import is over then.
@@ -85,7 +85,7 @@ async def test_the_account_is_kept_and_the_renewal_replaces_the_certificate(
         assert [write for write in world.object_writes if "secrets" in write] == []
         old = read_certificate(secret.data["tls.crt"])
 
-        lines = await writing.write(world.client, plan.objects, world.clock)
+        lines = await objects.write(world.client, plan.objects, world.clock)
         assert all(line.endswith(" unchanged") for line in lines)
 
         status = {"conditions": [{"type": "Issuing", "status": "True", "reason": "Test", "message": ""}]}

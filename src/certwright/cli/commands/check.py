@@ -1,7 +1,8 @@
-"""`certwright check`."""
+"""`certwright check`: a solver, an API server, or a switch from cert-manager."""
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,16 +10,119 @@ import click
 
 from certwright.cli import acme_flags, lazy
 from certwright.cli.access import USER_AGENT, session
-from certwright.cli.commands import check_cluster
 from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.format import echo
 from certwright.cli.options import (
     Folder,
     ServerOptions,
     asynchronous,
     namespaced_server_options,
+    server_options,
     timeout_option,
 )
-from certwright.cli.output import echo
+from certwright.cli.switch import Finding, SwitchReader, findings
+from certwright.kube.api.errors import ApiError, Invalid, NotAcceptable, NotFound
+from certwright.kube.api.meta import ObjectMeta
+from certwright.kube.client.rest import Client
+from certwright.resources.certificate import Certificate, CertificateSpec
+from certwright.resources.references import IssuerReference
+from certwright.resources.table import CERTIFICATES
+
+_NAME = "certwright-check"
+
+
+class NotServed(Exception):
+    """The API is not ready; the text says why, and what to do."""
+
+
+async def check_api(client: Client, namespace: str) -> None:
+    """Create two Certificates as dry runs: a good one, which must be accepted, and one without a name, which
+    must be rejected. Raises `NotServed`, and `Unreachable`."""
+    try:
+        await client.create(CERTIFICATES, _certificate(namespace, ("example.com",)), dry_run=True)
+    except NotFound as error:
+        raise NotServed(
+            f"the server does not serve {CERTIFICATES.resource}, or has no namespace {namespace}: {error}; "
+            "apply the definitions of `certwright crds`, or name another namespace"
+        ) from error
+    except ApiError as error:
+        raise NotServed(f"a valid Certificate is rejected: {error}") from error
+    try:
+        await client.create(CERTIFICATES, _certificate(namespace, ()), dry_run=True)
+    except (Invalid, NotAcceptable):
+        return
+    except ApiError as error:
+        raise NotServed(f"an invalid Certificate is rejected for another reason: {error}") from error
+    raise NotServed(
+        "the server accepts a Certificate without any name; apply the definitions of `certwright crds`, "
+        "whose rules reject it"
+    )
+
+
+def _certificate(namespace: str, names: tuple[str, ...]) -> Certificate:
+    issuer = IssuerReference(name=_NAME)
+    spec = CertificateSpec(dns_names=names, secret_name=_NAME, issuer_ref=issuer)
+    meta = ObjectMeta(generate_name="certwright-check-", namespace=namespace)
+    return Certificate(metadata=meta, spec=spec)
+
+
+_EVERY_S = 1.0
+_MARKS = {"works": "works", "changes": "change", "unread": "UNREAD", "stops": "STOPS"}
+
+
+@click.command("api", short_help="Check that the server serves and checks the kinds.")
+@timeout_option(default="0s", text="Try again for this long")
+@namespaced_server_options
+@asynchronous
+async def api(*, server: ServerOptions, timeout_s: float) -> None:
+    """Check that the API server serves cert-manager's kinds and rejects invalid objects, by two dry runs.
+
+    Exit status 0: it does. 1: it does not, with the reason.
+
+    \b
+    Examples:
+      certwright check api
+      certwright check api --timeout 2m --kubeconfig cluster.yaml
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout_s
+    async with session(server) as here:
+        while True:
+            try:
+                await check_api(here.client, here.namespace)
+                break
+            except NotServed as error:
+                if loop.time() >= until:
+                    raise Failed(str(error)) from error
+            await asyncio.sleep(_EVERY_S)
+    echo("the API is ready")
+
+
+@click.command("switch", short_help="What works, changes or stops if certwright takes over a cluster.")
+@server_options
+@asynchronous
+async def switch(*, server: ServerOptions) -> None:
+    """Read a cluster that runs cert-manager, and list what will work, change or stop with certwright.
+
+    Nothing is written. Secrets are not read. docs/takeover.md describes how to switch, and back.
+
+    Exit status 0: nothing stops. 1: something does, or could not be read.
+
+    \b
+    Example:
+      certwright check switch --kubeconfig cluster.yaml
+    """
+    async with session(server) as here:
+        results = findings(await SwitchReader(here.client).read())
+    for finding in results:
+        echo(_line(finding))
+    if any(finding.verdict in ("stops", "unread") for finding in results):
+        raise AlreadyReported
+
+
+def _line(finding: Finding) -> str:
+    return f"{_MARKS[finding.verdict]:<8}{finding.about}: {finding.text}"
+
 
 _WIDTH = 9
 
@@ -137,5 +241,5 @@ async def notifications(*, file: Path) -> None:
         raise AlreadyReported
 
 
-command.add_command(check_cluster.api)
-command.add_command(check_cluster.switch)
+command.add_command(api)
+command.add_command(switch)

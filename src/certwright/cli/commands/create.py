@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import click
+import msgspec
 from msgspec.structs import replace
 
-from certwright.cli import new_objects
 from certwright.cli.access import Session, session
+from certwright.cli.diagnosis import OUR_GROUP, SETS_GROUP
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
-from certwright.cli.format import reference
-from certwright.cli.new_objects import NewCa, NewCertificate
+from certwright.cli.format import echo, print_content, reference
 from certwright.cli.options import (
     Folder,
     ServerOptions,
@@ -20,9 +20,110 @@ from certwright.cli.options import (
     gathered,
     namespaced_server_options,
 )
-from certwright.cli.output import echo, print_content
 from certwright.cli.related import CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, get_or_none
 from certwright.kube.api import errors
+from certwright.kube.util.encoding import is_ip_address
+
+_API_VERSION = f"{OUR_GROUP}/v1"
+_GROUPS = {
+    "Issuer": OUR_GROUP,
+    "ClusterIssuer": OUR_GROUP,
+    "IssuerSet": SETS_GROUP,
+    "ClusterIssuerSet": SETS_GROUP,
+}
+ISSUER_KINDS = tuple(_GROUPS)
+
+
+class NewCertificate(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `create certificate`. None: not given. Durations are Go's, e.g. `2160h`."""
+
+    name: str
+    dns: tuple[str, ...] = ()
+    ip: tuple[str, ...] = ()
+    uri: tuple[str, ...] = ()
+    email: tuple[str, ...] = ()
+    common_name: str | None = None
+    issuer: str
+    kind: str | None = None
+    secret: str | None = None
+    duration: str | None = None
+    renew_before: str | None = None
+    usage: tuple[str, ...] = ()
+
+
+class NewCa(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `create ca`. None: not given."""
+
+    name: str
+    common_name: str | None = None
+    duration: str = "87600h"
+    secret: str | None = None
+    cluster: bool = False
+
+
+def new_certificate(requested: NewCertificate) -> Json:
+    """The Certificate. Raises `click.UsageError` for names that belong to another option, or for none."""
+    _check_names(requested)
+    kind = requested.kind or "Issuer"
+    optional = {
+        "commonName": requested.common_name,
+        "dnsNames": list(requested.dns),
+        "ipAddresses": list(requested.ip),
+        "uris": list(requested.uri),
+        "emailAddresses": list(requested.email),
+        "duration": requested.duration,
+        "renewBefore": requested.renew_before,
+        "usages": list(requested.usage),
+    }
+    return _object(
+        "Certificate",
+        requested.name,
+        {
+            "secretName": requested.secret or f"{requested.name}-tls",
+            **{key: value for key, value in optional.items() if value},
+            "issuerRef": {"group": _GROUPS[kind], "kind": kind, "name": requested.issuer},
+        },
+    )
+
+
+def new_ca(requested: NewCa) -> list[Json]:
+    """The objects of a private CA, in the order in which each depends on the one before."""
+    kind = "ClusterIssuer" if requested.cluster else "Issuer"
+    secret = requested.secret or f"{requested.name}-ca"
+    root = f"{requested.name}-selfsigned"
+    return [
+        _object(kind, root, {"selfSigned": {}}),
+        _object(
+            "Certificate",
+            f"{requested.name}-ca",
+            {
+                "isCA": True,
+                "commonName": requested.common_name or requested.name,
+                "secretName": secret,
+                "duration": requested.duration,
+                # Clients that have installed the CA verify what it signs after its renewal, too.
+                "privateKey": {"algorithm": "ECDSA", "size": 256, "rotationPolicy": "Never"},
+                "issuerRef": {"group": OUR_GROUP, "kind": kind, "name": root},
+            },
+        ),
+        _object(kind, requested.name, {"ca": {"secretName": secret}}),
+    ]
+
+
+def _object(kind: str, name: str, spec: Json) -> Json:
+    return {"apiVersion": _API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _check_names(requested: NewCertificate) -> None:
+    if not (requested.dns or requested.ip or requested.uri or requested.email or requested.common_name):
+        raise click.UsageError("a certificate needs a name: --dns, --ip, --uri, --email or --common-name")
+    for name in requested.dns:
+        if is_ip_address(name):
+            raise click.UsageError(f"--dns {name}: is an IP address; use --ip {name}")
+    for address in requested.ip:
+        if not is_ip_address(address):
+            raise click.UsageError(f"--ip {address}: is not an IP address; use --dns for DNS names")
+
 
 Json = dict[str, Any]
 _KINDS = {kind.kind: kind for kind in (CERTIFICATES, ISSUERS, CLUSTER_ISSUERS)}
@@ -61,7 +162,7 @@ _CERTIFICATE_OPTIONS = (
         metavar="KIND",
         help="Issuer, ClusterIssuer, IssuerSet or ClusterIssuerSet; without it Issuer, or ClusterIssuer "
         "where only that exists.",
-        type=Words(new_objects.ISSUER_KINDS),
+        type=Words(ISSUER_KINDS),
     ),
     click.option("--secret", metavar="NAME", help="The Secret for key and certificate; without it NAME-tls."),
     click.option("--duration", metavar="TIME", help="How long it is valid, e.g. 2160h; without it 90 days."),
@@ -97,7 +198,7 @@ async def certificate(
       certwright create certificate db --ip 10.0.0.5 --issuer ca --kind ClusterIssuer --secret db
       certwright create certificate web --dns example.test --issuer internal --dry-run > web.yaml
     """
-    content = new_objects.certificate(requested)
+    content = new_certificate(requested)
     if dry_run:
         _print([_placed(content, server.namespace)], output or "yaml")
         return
@@ -138,7 +239,7 @@ async def ca(*, server: ServerOptions, requested: NewCa, dry_run: bool, output: 
       certwright create ca internal --cluster
       certwright create ca internal --common-name "Example Ltd. Internal CA" --dry-run -o yaml
     """
-    contents = new_objects.ca(requested)
+    contents = new_ca(requested)
     if requested.cluster and server.namespace is None:
         # Where a ClusterIssuer looks for its Secret.
         server = replace(server, namespace="kube-system")

@@ -12,9 +12,9 @@ import click
 
 from certwright.cli.access import Session, session
 from certwright.cli.applier import what, where
-from certwright.cli.bulk import Order, Tally, each_in_order
+from certwright.cli.bulk import Order, Tally, each_in_order, follow
 from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import reference
+from certwright.cli.format import echo, reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -25,10 +25,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
-from certwright.cli.output import echo
-from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
-from certwright.cli.sources import Manifests
-from certwright.cli.watch_one import follow
+from certwright.cli.resource_args import Manifests, Selection, Target, not_found, selection_arguments
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.manifests import Document

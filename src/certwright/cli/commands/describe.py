@@ -14,7 +14,7 @@ from certwright.cli import related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import OUR_GROUP, Around, diagnose
 from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import count
+from certwright.cli.format import count, echo, echo_lines
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -22,7 +22,6 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.output import echo, echo_lines
 from certwright.cli.resource_args import Target, not_found, resolve
 from certwright.kube.api import errors
 from certwright.kube.api.yaml_writer import write_yaml

@@ -11,14 +11,12 @@ import click
 import msgspec
 
 from certwright.cli.access import session
-from certwright.cli.applier import Applier, Preview, Refused, refuse_at
+from certwright.cli.applier import LAST_APPLIED, Applier, Preview, Refused, refuse_at
 from certwright.cli.bulk import each_in_order
 from certwright.cli.errors import AlreadyReported, Failed, report_error
-from certwright.cli.format import reference
-from certwright.cli.merge import LAST_APPLIED
+from certwright.cli.format import echo, reference
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
-from certwright.cli.output import echo
-from certwright.cli.sources import Manifests
+from certwright.cli.resource_args import Manifests
 from certwright.kube.api.errors import ApiError, Unreachable
 from certwright.kube.api.manifests import Document, DocumentError
 from certwright.kube.api.yaml_writer import write_yaml

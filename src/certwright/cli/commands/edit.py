@@ -12,11 +12,10 @@ from typing import Any
 import click
 
 from certwright.cli.access import Session, session
+from certwright.cli.applier import three_way_patch
 from certwright.cli.errors import Failed
-from certwright.cli.format import reference
-from certwright.cli.merge import three_way_patch
+from certwright.cli.format import echo, reference
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.output import echo
 from certwright.cli.resource_args import fetch, resolve
 from certwright.kube.api import manifests
 from certwright.kube.api.errors import ApiError

@@ -8,17 +8,15 @@ from typing import Any
 import click
 
 from certwright.cli.access import Session, session
-from certwright.cli.format import age, parse_time, sentence
+from certwright.cli.format import age, echo, echo_lines, lines_of, parse_time, sentence
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
     asynchronous,
     namespaced_server_options,
 )
-from certwright.cli.output import echo, echo_lines
 from certwright.cli.related import EVENTS, last_seen
 from certwright.cli.resource_args import Target, resolve
-from certwright.cli.tables import lines_of
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ import click
 from certwright.cli import lazy
 from certwright.cli.access import choose, session
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
-from certwright.cli.format import sentence
+from certwright.cli.format import echo, sentence
 from certwright.cli.options import (
     ServerOptions,
     asynchronous,
@@ -23,7 +23,6 @@ from certwright.cli.options import (
     namespaced_server_options,
     timeout_option,
 )
-from certwright.cli.output import echo
 from certwright.kube.api.errors import Forbidden
 from certwright.kube.util.durations import parse_duration
 
@@ -141,16 +140,16 @@ async def command(
       certwright expiring --scan www.example.com@10.0.0.7:8443 --files /etc/nginx/ -o json
       certwright expiring -o prometheus > /var/lib/node_exporter/certificates.prom
     """
-    files = await asyncio.to_thread(lazy.inventory_files.read_files, elsewhere.files)
+    files = await asyncio.to_thread(lazy.inventory_sources.read_files, elsewhere.files)
     hosts, known = await asyncio.gather(
-        lazy.inventory_hosts.scan_hosts(elsewhere.scan, timeout_s=elsewhere.timeout_s),
+        lazy.inventory_sources.scan_hosts(elsewhere.scan, timeout_s=elsewhere.timeout_s),
         _of_the_server(server, elsewhere, all_namespaces=all_namespaces),
     )
     now = datetime.now(UTC)
     records = lazy.inventory_records.linked([*known, *files.records, *hosts])
     chosen = lazy.inventory_records.soonest_first(records, now, within)
     if chosen or output is not None:
-        echo(lazy.inventory_rendering.render(chosen, now, output))
+        echo(lazy.inventory_records.render(chosen, now, output))
     else:
         echo("no certificate was found" if within is None else "no certificate expires in that time")
     for record in known:
@@ -176,10 +175,10 @@ async def _of_the_server(
     async with session(server) as here:
         namespace = "" if all_namespaces else server.namespace or ""
         try:
-            records = await lazy.inventory_cluster.read_cluster(here.client, namespace)
+            records = await lazy.inventory_sources.read_cluster(here.client, namespace)
         except Forbidden as error:
             if namespace or all_namespaces:
                 raise
             report_warning(f"only namespace {here.namespace} is listed: {sentence(str(error))}")
-            records = await lazy.inventory_cluster.read_cluster(here.client, here.namespace)
+            records = await lazy.inventory_sources.read_cluster(here.client, here.namespace)
     return records

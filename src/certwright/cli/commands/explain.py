@@ -11,8 +11,8 @@ import msgspec
 
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
+from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, asynchronous, server_options
-from certwright.cli.output import echo
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.kinds import Kind
 from certwright.kube.client import discovery

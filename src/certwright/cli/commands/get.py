@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -14,8 +14,7 @@ import msgspec
 from certwright.cli import lazy
 from certwright.cli.access import Session, session
 from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import reference
-from certwright.cli.get_output import Output, OutputType, PathType
+from certwright.cli.format import TABLE, ServerTable, aligned, echo, reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -23,17 +22,121 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.output import echo
 from certwright.cli.resource_args import Target, not_found, resolve
-from certwright.cli.table_columns import sort_key, with_dates, with_labels
-from certwright.cli.tables import TABLE, ServerTable, aligned
 from certwright.kube.api import errors
 from certwright.kube.client.transport import close_stream, whole_body
 from certwright.kube.client.watch import DELETED, LineReader, before_error
 from certwright.resources.names import GROUP
 
 if TYPE_CHECKING:
+    from certwright.cli.jsonpath_template import Column, Render
     from certwright.kube.util.jsonpath import Find
+
+
+_DATES = (("Not After", "notAfter"), ("Renews At", "renewalTime"))
+_SAME = "Expiration"
+"""The server's column, of wide tables only, with the content of Not After."""
+_TEXT: Json = {"type": "string", "priority": 0}
+
+
+def with_dates(table: Json) -> Json:
+    """A table of whole Certificates with the end of validity and the time of renewal, before the age.
+
+    Times are as in status: RFC 3339 in UTC.
+    """
+    titles = [{**_TEXT, "name": title} for title, _ in _DATES]
+    definitions = [
+        {**column, "hidden": column.get("name") == _SAME} for column in table.get("columnDefinitions") or []
+    ]
+    return {
+        **table,
+        "columnDefinitions": [*definitions[:-1], *titles, *definitions[-1:]] if definitions else [],
+        "rows": [{**row, "cells": _dated(row)} for row in table.get("rows") or []],
+    }
+
+
+def _dated(row: Mapping[str, Any]) -> list[Any]:
+    status = (row.get("object") or {}).get("status") or {}
+    cells = row.get("cells") or [None]
+    return [*cells[:-1], *(status.get(field) for _, field in _DATES), cells[-1]]
+
+
+def with_labels(table: Json) -> Json:
+    """The table with the labels of each object as last column."""
+    definitions = table.get("columnDefinitions")
+    rows = table.get("rows") or []
+    return {
+        **table,
+        "columnDefinitions": [*definitions, {**_TEXT, "name": "Labels"}] if definitions else [],
+        "rows": [{**row, "cells": [*(row.get("cells") or []), _labels(row)]} for row in rows],
+    }
+
+
+def _labels(row: Mapping[str, Any]) -> str:
+    labels = ((row.get("object") or {}).get("metadata") or {}).get("labels") or {}
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
+
+
+def sort_key(find: Find, obj: Any) -> tuple[int, float, str]:
+    """The place of an object in the order of one of its values: missing first, then numbers, then texts."""
+    value = find(obj)
+    if value is lazy.jsonpath.MISSING or value is None:
+        return 0, 0.0, ""
+    if isinstance(value, int | float):
+        return 1, value, ""
+    return 2, 0.0, str(value)
+
+
+_FORMS = ("wide", "yaml", "json", "name")
+
+
+class Output(msgspec.Struct, frozen=True):
+    """The value of `-o`: a form, with a template or columns for two of them."""
+
+    form: str = ""
+    render: Render | None = None
+    columns: tuple[Column, ...] = ()
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the server makes the table."""
+        return self.form in ("", "wide")
+
+
+class OutputType(click.ParamType[Output]):
+    """The type of `-o`."""
+
+    name = "output"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Output:
+        """See `click.ParamType`."""
+        form, _, text = str(value).partition("=")
+        try:
+            match form:
+                case "jsonpath" if text:
+                    return Output(form, render=lazy.jsonpath_template.template(text))
+                case "custom-columns" if text:
+                    return Output(form, columns=lazy.jsonpath_template.columns(text))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if value not in ("", *_FORMS):
+            known = ", ".join(_FORMS)
+            self.fail(f"{value!r} is not one of {known}, jsonpath=TEMPLATE, custom-columns=…", param, ctx)
+        return Output(form)
+
+
+class PathType(click.ParamType["Find"]):
+    """The type of `--sort-by`."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Find:
+        """See `click.ParamType`."""
+        try:
+            return lazy.jsonpath.compile_path(lazy.jsonpath_template.bare_path(str(value)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
 
 Json = dict[str, Any]
 

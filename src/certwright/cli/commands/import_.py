@@ -14,6 +14,7 @@ import click
 from certwright.cli import lazy
 from certwright.cli.access import session
 from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright.cli.format import echo, echo_lines, lines_of
 from certwright.cli.options import (
     Folder,
     ServerOptions,
@@ -21,8 +22,6 @@ from certwright.cli.options import (
     gathered,
     namespaced_server_options,
 )
-from certwright.cli.output import echo, echo_lines
-from certwright.cli.tables import lines_of
 from certwright.kube.util.clock import SystemClock
 from certwright.kube.util.encoding import one_line
 
@@ -67,8 +66,8 @@ class Target:
         async with session(self.server) as here:
             plan = make(self._place(here.namespace))
             try:
-                lines = await lazy.import_writing.write(here.client, plan.objects, SystemClock())
-            except lazy.import_writing.Refused as error:
+                lines = await lazy.import_objects.write(here.client, plan.objects, SystemClock())
+            except lazy.import_objects.Refused as error:
                 for sentence in error.sentences:
                     report_error(sentence)
                 raise Failed("nothing was imported, for the reasons above") from error
@@ -135,7 +134,7 @@ def _parse_solver(_context: click.Context, _option: click.Parameter, value: str 
     if value is None:
         return None
     try:
-        challenge: Challenge = lazy.import_solvers.parse_solver(value)
+        challenge: Challenge = lazy.import_model.parse_solver(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     return challenge

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import click
 
-from certwright.cli import lazy, related
+from certwright.cli import related, sections
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
+from certwright.cli.format import at, echo_lines, from_now, span
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.output import echo_lines
 from certwright.cli.resource_args import fetch, one_object
 from certwright.kube.api.core import SECRETS, Secret
+from certwright.pki import certificates, keys, spki
+from certwright.pki.certificates import CertificateFacts
 from certwright.pki.errors import PkiError
 
 _KINDS = (related.SECRETS, related.CERTIFICATES)
@@ -48,7 +51,77 @@ async def _secret_name(here: Session, certificate: str) -> str:
 
 def _report(secret: Secret, words: str) -> list[str]:
     try:
-        lines = lazy.secret_report.report(secret.data, datetime.now(UTC))
+        lines = report(secret.data, datetime.now(UTC))
     except PkiError as error:
         raise Failed(f"secret {words}: {error}") from error
     return [f"Secret {words} ({secret.type})", *lines]
+
+
+def report(data: Mapping[str, bytes], now: datetime) -> list[str]:
+    """The lines about `tls.crt`, `tls.key` and `ca.crt`. Raises `PkiError`."""
+    if "tls.crt" not in data:
+        raise PkiError(f"there is no key tls.crt in it; it has {', '.join(sorted(data)) or 'no keys'}")
+    chain = certificates.read_chain(data["tls.crt"])
+    leaf = chain[0]
+    above = [link.subject_text or "(no subject)" for link in chain[1:]]
+    return [
+        *sections.section("Certificate (tls.crt)", facts(leaf, now)),
+        *sections.section("Chain (more of tls.crt)", above),
+        *sections.section("Private key (tls.key)", [_key(data.get("tls.key"), leaf)]),
+        *sections.section("CA (ca.crt)", _ca(data.get("ca.crt"), now)),
+    ]
+
+
+def facts(leaf: CertificateFacts, now: datetime) -> list[str]:
+    """One certificate, field by field."""
+    plan = spki.plan_of(leaf.spki)
+    return sections.fields(
+        [
+            ("Subject", leaf.subject_text or "(none)"),
+            ("Issuer", leaf.issuer_text),
+            ("DNS names", ", ".join(leaf.dns_names)),
+            ("IP addresses", ", ".join(leaf.ip_addresses)),
+            ("URIs", ", ".join(leaf.uris)),
+            ("E-mail", ", ".join(leaf.email_addresses)),
+            ("Other names", ", ".join(f"{name.oid}={name.utf8_value}" for name in leaf.other_names)),
+            ("Not before", f"{at(leaf.not_before)} ({from_now(leaf.not_before, now)})"),
+            ("Not after", f"{at(leaf.not_after)} ({_left(leaf, now)})"),
+            ("Lifetime", span(leaf.not_after - leaf.not_before)),
+            ("Usages", ", ".join(leaf.usages)),
+            ("CA", "yes" if leaf.is_ca else "no"),
+            ("Key", str(plan) if plan else "of a kind that certwright does not make"),
+            ("Serial number", _colons(_serial(leaf.serial_number))),
+            ("SHA-256", _colons(leaf.fingerprint)),
+        ]
+    )
+
+
+def _left(leaf: CertificateFacts, now: datetime) -> str:
+    moment = from_now(leaf.not_after, now)
+    return f"EXPIRED {moment}" if leaf.not_after <= now else moment
+
+
+def _serial(number: int) -> bytes:
+    return number.to_bytes(max(1, (number.bit_length() + 7) // 8), "big")
+
+
+def _colons(content: bytes) -> str:
+    return content.hex(":").upper()
+
+
+def _key(pem: bytes | None, leaf: CertificateFacts) -> str:
+    if pem is None:
+        return "there is none"
+    key = keys.load_private_key(pem)
+    if keys.public_key_der(key) == leaf.public_key_der:
+        return f"{keys.plan_of(key) or 'unusual'}, belongs to the certificate"
+    return f"{keys.plan_of(key) or 'unusual'}, DOES NOT BELONG to the certificate"
+
+
+def _ca(pem: bytes | None, now: datetime) -> list[str]:
+    if not pem:
+        return ["none: the issuer did not provide its CA"]
+    return [
+        f"{link.subject_text or '(no subject)'}, valid until {at(link.not_after)} ({_left(link, now)})"
+        for link in certificates.read_chain(pem)
+    ]

@@ -15,10 +15,8 @@ import msgspec
 from certwright.cli import related
 from certwright.cli.access import Session, session
 from certwright.cli.errors import Failed
-from certwright.cli.format import at, from_now, parse_time, span
+from certwright.cli.format import at, echo, from_now, lines_of, parse_time, span
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.output import echo
-from certwright.cli.tables import lines_of
 from certwright.kit.rate_limit import Bucket, Rate, micros, moment_of
 from certwright.kube.client.rest import Client
 from certwright.resources import names

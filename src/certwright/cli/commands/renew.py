@@ -10,6 +10,7 @@ import click
 from certwright.cli.access import Session, session
 from certwright.cli.diagnosis import is_true
 from certwright.cli.errors import AlreadyReported, Failed, report_error, report_warning
+from certwright.cli.format import echo
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -17,7 +18,6 @@ from certwright.cli.options import (
     namespaced_server_options,
     selector_option,
 )
-from certwright.cli.output import echo
 from certwright.cli.related import CERTIFICATES, ORDERS
 from certwright.cli.resource_args import Target, not_found
 from certwright.kube.api import errors

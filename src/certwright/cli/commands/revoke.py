@@ -7,8 +7,8 @@ import click
 from certwright.cli import lazy, policy_flags
 from certwright.cli.access import USER_AGENT, session
 from certwright.cli.errors import Failed
+from certwright.cli.format import echo
 from certwright.cli.options import ServerOptions, Words, asynchronous, namespaced_server_options
-from certwright.cli.output import echo
 
 # The reasons that CAs accept from subscribers; `app.revocation` maps them to numbers.
 _REASONS = (

@@ -1,19 +1,40 @@
-"""`certwright run`: the whole program in one command."""
+"""The lifecycle of `certwright run`: start, apply, show progress, and keep running until stopped."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import shutil
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from certwright.cli import daemon, lazy, server_flags
-from certwright.cli.errors import AlreadyReported, Failed, report_error
+from certwright import app
+from certwright.cli import daemon, lazy, listen_flags, progress, server_flags
+from certwright.cli.access import USER_AGENT
+from certwright.cli.applier import Applier
+from certwright.cli.commands.apply import apply_all
+from certwright.cli.commands.serve import announce
+from certwright.cli.diagnosis import OUR_GROUP
+from certwright.cli.errors import AlreadyReported, Failed, report, report_error
 from certwright.cli.export_flags import DEFAULT_EXPORT, ExportFlags, export_options
+from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
+from certwright.cli.format import echo
 from certwright.cli.options import gathered, read_manifests, timeout_option
+from certwright.cli.overview import Mirror, Overview
+from certwright.cli.resource_args import Manifests
+from certwright.kube.api.meta import ObjectKey
+from certwright.kube.client.rest import Client
+from certwright.kube.util.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from certwright.cli.sources import Manifests
+    from certwright.cli.resource_args import Manifests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +89,6 @@ def command(
     export.check_apart(server.deliveries.delivery_roots)
     log.set_up()
     server.deliveries.reserve()
-    from certwright.cli.commands.runner import Runner, RunOptions  # 0.2 s, which --help does not need
 
     settings = export.settings
     assert settings is not None  # It has a default.
@@ -83,3 +103,209 @@ def command(
     daemon.leave(0 if succeeded else 1)
     if not succeeded:
         raise AlreadyReported
+
+
+_log = logging.getLogger(__name__)
+# Changes within this time are shown together: a certificate passes through all its states in 25 ms.
+_TOGETHER_S = 0.05
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of the command line."""
+
+    manifests: Manifests
+    once: bool
+    timeout_s: float
+    export: ExportSettings
+    server: server_flags.ServerFlags
+    log: daemon.LogFlags
+
+
+class Runner:
+    """One run."""
+
+    def __init__(self, options: RunOptions, *, clock: Clock | None = None) -> None:
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._is_json = options.log.log_format == "json"
+        self._terminal = sys.stdout.isatty() and not self._is_json
+
+    async def run(self) -> bool:
+        """Run to the end; returns whether all succeeded. Raises `Failed`."""
+        stop = daemon.Stop()
+        exports = Exports(self._options.export, self._clock)
+        async with (
+            exports.opened(),
+            self._server(stop) as server,
+            self._overview(server, exports) as overview,
+        ):
+            client = server.client(USER_AGENT)
+            keys, failures = await self._apply(client, overview)
+            all_ready = await self._until_ready(overview, keys, stop)
+            if stop.event.is_set():
+                return True
+            await overview.export_now(client, keys)
+            self._show_result(server, overview, keys)
+            if self._options.once:
+                return await exports.wait_command() and all_ready and not failures
+            await self._keep_until_stopped(server, overview, stop)
+        return True
+
+    @asynccontextmanager
+    async def _server(self, stop: daemon.Stop) -> AsyncIterator[app.RunningServer]:
+        server = await self._start()
+        stop.reload = server.reload
+        try:
+            announce(server, self._options.log)
+            yield server
+        finally:
+            daemon.log_stopping(_log, stop)
+            await daemon.close(server.close)
+
+    async def _start(self) -> app.RunningServer:
+        server = self._options.server
+        host, port = server.listen or listen_flags.DEFAULT_LISTEN
+        if server.listen is None and not listen_flags.is_free(host, port):
+            report(f"port {port} is in use; using a free one instead (--listen chooses)", err=True)
+            port = 0
+        try:
+            return await app.start_server(server.at(host, port))
+        except app.StartError as error:
+            raise Failed(str(error)) from error
+
+    @asynccontextmanager
+    async def _overview(self, server: app.RunningServer, exports: Exports) -> AsyncIterator[Overview]:
+        mirror = Mirror(server.client(USER_AGENT), self._clock)
+        try:
+            await mirror.synced()
+            yield Overview(mirror, exports, self._clock)
+        finally:
+            await mirror.close()
+
+    async def _apply(self, client: Client, overview: Overview) -> tuple[list[ObjectKey], int]:
+        applier = Applier(client, default_namespace="default", make_namespaces=True)
+        applied, failures = await apply_all(applier, self._options.manifests)
+        certificates = []
+        for outcome in applied:
+            if (outcome.kind.group, outcome.kind.kind) == (OUR_GROUP, "Certificate"):
+                certificates.append(ObjectKey(outcome.namespace, outcome.name))
+                overview.expect(certificates[-1], outcome.revision)
+        if applied and not certificates:
+            report(f"there is no Certificate in {', '.join(self._options.manifests.names)}")
+        return certificates, failures
+
+    async def _until_ready(self, overview: Overview, keys: list[ObjectKey], stop: daemon.Stop) -> bool:
+        """Show the progress; returns whether all certificates became ready before the timeout or a signal."""
+        board = progress.board(terminal=self._terminal)
+        try:
+            work = self._follow(overview, keys, board)
+            return await _first(work, stop.event.wait(), timeout_s=self._options.timeout_s)
+        finally:
+            board.close()
+
+    async def _follow(self, overview: Overview, keys: list[ObjectKey], board: progress.Board) -> None:
+        while keys:
+            await overview.mirror.changed.wait()
+            await self._clock.sleep(_TOGETHER_S)
+            overview.mirror.changed.clear()
+            await overview.export_changes()
+            stories = {key: overview.story(key) for key in keys}
+            board.show(stories)
+            if all(story.ready for story in stories.values()):
+                return
+
+    async def _keep_until_stopped(
+        self, server: app.RunningServer, overview: Overview, stop: daemon.Stop
+    ) -> None:
+        server.watch_over(self._repair(overview), name="repair of exported files")
+        keeping = asyncio.ensure_future(self._keep(overview))
+        try:
+            await stop.wait_or(_first_to_fail(keeping, server))
+        finally:
+            keeping.cancel()
+
+    async def _keep(self, overview: Overview) -> None:
+        """Export changes and report certificate events, for ever."""
+        reported = {key: overview.outcome(key) for key in overview.mirror.certificates()}
+        while True:
+            overview.mirror.changed.clear()
+            exported = await overview.export_changes()
+            for key in overview.mirror.certificates():
+                outcome = overview.outcome(key)
+                if reported.get(key) != outcome or key in exported:
+                    tail = f"; files in {overview.folder(key)} are up to date" if key in exported else ""
+                    report(f"{key}: {outcome}{tail}")
+                reported[key] = outcome
+            await overview.mirror.changed.wait()
+            await self._clock.sleep(_TOGETHER_S)
+
+    async def _repair(self, overview: Overview) -> None:
+        """Write files again that others have changed or deleted, for ever."""
+        while True:
+            await self._clock.sleep(RESCAN_S)
+            for key in await overview.export_overdue():
+                report(f"{key}: files in {overview.folder(key)} were written again")
+
+    def _show_result(self, server: app.RunningServer, overview: Overview, keys: list[ObjectKey]) -> None:
+        rows = [row for key in keys if (row := overview.row(key)) is not None]
+        if rows and not self._is_json:
+            echo()
+            progress.print_table(rows, terminal=self._terminal)
+        for key in keys:
+            story = overview.story(key)
+            if not story.ready:
+                report_error(f"certificate {key}: {story}")
+        if self._is_json:
+            return
+        for line in self._next_steps(server, overview, keys):
+            echo(line)
+
+    def _next_steps(self, server: app.RunningServer, overview: Overview, keys: list[ObjectKey]) -> list[str]:
+        """Useful next commands. After --once there is no running server for them."""
+        exported = [key for key in keys if overview.folder(key)]
+        key = next(
+            (key for key in exported if overview.has_dns_names(key)), exported[-1] if exported else None
+        )
+        look = [f"openssl x509 -in {overview.folder(key)}/tls.crt -noout -text"] if key else []
+        if self._options.once:
+            return ["", "Next:", *(f"  {command}" for command in look)] if look else []
+        steps = [f"export KUBECONFIG={server.kubeconfig.resolve()}", "kubectl get certificates -A", *look]
+        if key:
+            steps.append(f"{_called_as()} status certificate {key.name} -n {key.namespace}")
+        commands = (f"  {command}" for command in steps)
+        return ["", "Next, in another terminal:", *commands, "", "Serving and renewing; Ctrl-C ends it."]
+
+
+def _called_as() -> str:
+    """The command that started this program: its name if it is on the PATH, else as it was."""
+    started, executable = Path(sys.argv[0]), shutil.which("certwright")
+    if executable and Path(executable).resolve() == started.resolve():
+        return "certwright"
+    return str(started) if started.name == "certwright" else f"{sys.executable} -m certwright"
+
+
+async def _first(
+    work: Coroutine[Any, Any, None], stop: Coroutine[Any, Any, Any], *, timeout_s: float
+) -> bool:
+    """Whether `work` ended before `stop` and before the timeout. Raises what `work` raises."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop)
+    try:
+        await asyncio.wait((working, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+        return working.done()
+    finally:
+        working.cancel()
+        stopping.cancel()
+
+
+async def _first_to_fail(keeping: asyncio.Future[None], server: app.RunningServer) -> BaseException:
+    """The reason why the server or the exporting cannot go on."""
+    failing = asyncio.ensure_future(server.wait_failed())
+    try:
+        await asyncio.wait((keeping, failing), return_when=asyncio.FIRST_COMPLETED)
+        if failing.done():
+            return failing.result()
+        return keeping.exception() or RuntimeError("the export has ended")
+    finally:
+        failing.cancel()

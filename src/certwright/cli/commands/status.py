@@ -2,27 +2,332 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from certwright.cli import certificate_status, issuer_status, related, set_status
+from certwright.cli import issuer_status, related, sections
 from certwright.cli.access import Session, session
+from certwright.cli.diagnosis import (
+    Around,
+    Diagnosis,
+    condition,
+    diagnose,
+    is_set,
+    is_true,
+    issuer_ref,
+    issuer_words,
+    member_words,
+    name_of,
+    retry_of,
+)
+from certwright.cli.format import StatusView, at, echo_lines, from_now, parse_time, print_content, sentence
 from certwright.cli.options import ServerOptions, asynchronous, namespaced_server_options
-from certwright.cli.output import StatusView, echo_lines, print_content
 from certwright.cli.resource_args import fetch, one_object
-from certwright.cli.server_health import store_problem
+from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
+from certwright.kube.client.rest import Client
+from certwright.pki import der, pem
+
+_MOST_EVENTS = 10
+_BOOLEAN, _EXTENSIONS = 0x01, 0xA3
+_BASIC_CONSTRAINTS = der.oid("2.5.29.19")
+
+
+async def view(here: Session, certificate: Json, now: datetime) -> StatusView:
+    """The status of `certificate`. Raises the client's errors."""
+    around = await related.around(here.client, certificate)
+    events = await _events(here.client, around)
+    return StatusView(report(around, events, now), as_json(around, events, now))
+
+
+async def _events(client: Any, around: Around) -> list[Json]:
+    events: list[Json] = []
+    for obj in (around.certificate, around.request):
+        if obj is not None:
+            events += await related.events_of(client, dict(obj))
+    return sorted(events, key=related.last_seen)[-_MOST_EVENTS:]
+
+
+def report(around: Around, events: list[Json], now: datetime) -> list[str]:
+    """The lines of the diagnosis and of all objects behind it."""
+    metadata = around.certificate["metadata"]
+    diagnosis = diagnose(around, now)
+    lines = [f"Certificate {metadata.get('namespace', '')}/{metadata['name']}: {diagnosis.cause}."]
+    if diagnosis.advice:
+        lines.append(f"What to do: {diagnosis.advice}.")
+    return [
+        *lines,
+        *sections.section("Certificate", _certificate(around, now)),
+        *sections.section("Conditions", sections.conditions(around.certificate, now)),
+        *sections.section("Request", _request(around, diagnosis, now)),
+        *sections.section("Order", _order(around)),
+        *sections.section("Challenges", [_challenge(challenge) for challenge in around.challenges]),
+        *sections.section("Issuer", _issuer(around)),
+        *sections.section("Secret", _secret(around)),
+        *sections.section("Events", sections.events(events, now)),
+    ]
+
+
+def _certificate(around: Around, now: datetime) -> list[str]:
+    obj = around.certificate
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    names = [*(spec.get("dnsNames") or []), *(spec.get("ipAddresses") or []), *(spec.get("uris") or [])]
+    names += spec.get("emailAddresses") or []
+    return sections.fields(
+        [
+            ("Common name", str(spec.get("commonName", ""))),
+            ("Names", ", ".join(names)),
+            ("CA", _is_ca(around)),
+            ("Revision", str(status.get("revision") or "")),
+            ("Not before", _when(status.get("notBefore"), now)),
+            ("Not after", _when(status.get("notAfter"), now)),
+            ("Renews at", _when(status.get("renewalTime"), now)),
+            ("Last failure", _when(status.get("lastFailureTime"), now)),
+            ("Failed attempts", str(status.get("failedIssuanceAttempts") or "")),
+            ("Next attempt", _next_attempt(obj, now)),
+        ]
+    )
+
+
+def _is_ca(around: Around) -> str:
+    """Whether the certificate in the Secret is that of a CA, where that is not a matter of course."""
+    is_asked = bool((around.certificate.get("spec") or {}).get("isCA"))
+    encoded = ((around.secret or {}).get("data") or {}).get("tls.crt", "")
+    try:
+        is_ca = _is_ca_certificate(pem.blocks(b64decode(encoded))[0][1])
+    except (ValueError, IndexError):
+        return "yes, once it is issued" if is_asked else ""
+    if is_ca != is_asked:
+        return f"{'yes' if is_ca else 'no'} (spec.isCA is {'true' if is_asked else 'false'})"
+    return "yes" if is_ca else ""
+
+
+def _is_ca_certificate(certificate: bytes) -> bool:
+    """Whether a certificate (DER) has the basic constraint of a CA. Raises `ValueError` and `IndexError`.
+
+    By its DER, because `cryptography` would take longer to load than all else that this command does.
+    Source: RFC 5280 §4.1 and §4.2.1.9.
+    """
+    (*_, extensions) = der.read(der.read(der.read(certificate)[0].content)[0].content)
+    if extensions.tag != _EXTENSIONS:
+        return False
+    for extension in der.read(der.read(extensions.content)[0].content):
+        oid, *_, value = der.read(extension.content)
+        if oid.encoded == _BASIC_CONSTRAINTS:
+            constraints = der.read(der.read(value.content)[0].content)
+            return bool(constraints) and constraints[0].tag == _BOOLEAN
+    return False
+
+
+def _next_attempt(obj: Any, now: datetime) -> str:
+    """The next attempt by the retry record, while there is a wait."""
+    record = retry_of(obj)
+    moment = record.next_attempt if record is not None else None
+    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
+
+
+def _when(value: Any, now: datetime) -> str:
+    moment = parse_time(value)
+    return f"{at(moment)} ({from_now(moment, now)})" if moment else ""
+
+
+def _request(around: Around, diagnosis: Diagnosis, now: datetime) -> list[str]:
+    request = around.request
+    if request is None:
+        return [] if diagnosis.ready else ["none yet"]
+    fields = [("Name", name_of(request)), ("Sent to", member_words(request))]
+    return [*sections.fields(fields), *sections.conditions(request, now)]
+
+
+def _order(around: Around) -> list[str]:
+    if around.order is None:
+        return []
+    status = around.order.get("status") or {}
+    return sections.fields(
+        [
+            ("Name", name_of(around.order)),
+            ("State", str(status.get("state") or "not placed yet")),
+            ("Reason", sentence(str(status.get("reason", "")))),
+            ("URL", str(status.get("url", ""))),
+        ]
+    )
+
+
+def _challenge(challenge: Any) -> str:
+    """One line: the name, the challenge type, its state, and the reason."""
+    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
+    name = f"*.{spec.get('dnsName')}" if spec.get("wildcard") else str(spec.get("dnsName"))
+    state = str(status.get("state") or "")
+    if state in ("", "pending", "processing"):
+        state = "shown" if status.get("presented") else "not shown yet"
+    reason = sentence(str(status.get("reason", "")))
+    return f"{name} by {spec.get('type')}: {state}" + (f" ({reason})" if reason else "")
+
+
+def _issuer(around: Around) -> list[str]:
+    words = issuer_words(around.certificate)
+    if "issuer" in around.hidden:
+        return [f"{words} (you may not read it)"]
+    if around.issuer is None and is_set(issuer_ref(around.certificate)):
+        return [f"{words} (does not exist, or you may not read it)"]
+    if around.issuer is None:
+        foreign = " of " in words
+        return [f"{words} ({'of another program: not checked' if foreign else 'does not exist'})"]
+    ready = condition(around.issuer, "Ready")
+    state = "ready" if ready.get("status") == "True" else "not ready"
+    return sections.fields(
+        [
+            ("Name", words),
+            ("State", state),
+            ("Active", str(((around.issuer.get("status") or {}).get("active") or {}).get("name", ""))),
+            ("Says", sentence(str(ready.get("message", "")))),
+        ]
+    )
+
+
+def _secret(around: Around) -> list[str]:
+    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
+    if "secret" in around.hidden:
+        return [f"{name} (you may not read it)"]
+    if around.secret is None:
+        return [f"{name} (does not exist)"]
+    keys = ", ".join((around.secret.get("data") or {}).keys())
+    return sections.fields(
+        [
+            ("Name", name),
+            ("Type", str(around.secret.get("type", ""))),
+            ("Keys", keys),
+            ("Adopted", _adopted(around)),
+        ]
+    )
+
+
+def _adopted(around: Around) -> str:
+    """The Secret's former content; empty if it was created for the Certificate."""
+    adopted = condition(around.certificate, "SecretAdopted")
+    return sentence(str(adopted.get("message", ""))) if adopted.get("status") == "True" else ""
+
+
+def as_json(around: Around, events: list[Json], now: datetime) -> Json:
+    """The status as JSON; docs/commands.md documents every key."""
+    certificate, diagnosis = around.certificate, diagnose(around, now)
+    spec, status = certificate.get("spec") or {}, certificate.get("status") or {}
+    ready, record = condition(certificate, "Ready"), retry_of(certificate)
+    return {
+        "kind": "Certificate",
+        "name": name_of(certificate),
+        "namespace": certificate["metadata"].get("namespace", ""),
+        "ready": ready.get("status") == "True",
+        "reason": ready.get("reason", ""),
+        "message": ready.get("message", ""),
+        "diagnosis": diagnosis.cause,
+        "advice": diagnosis.advice,
+        "issuing": is_true(certificate, "Issuing"),
+        "dnsNames": list(spec.get("dnsNames") or []),
+        "ipAddresses": list(spec.get("ipAddresses") or []),
+        "isCA": bool(spec.get("isCA")),
+        "revision": status.get("revision"),
+        "notBefore": status.get("notBefore"),
+        "notAfter": status.get("notAfter"),
+        "renewalTime": status.get("renewalTime"),
+        "lastFailureTime": status.get("lastFailureTime"),
+        "failedAttempts": int(status.get("failedIssuanceAttempts") or 0),
+        "nextAttempt": record.next_attempt if record is not None else None,
+        "issuer": _issuer_json(around),
+        "secret": _secret_json(around),
+        "request": _request_json(around.request),
+        "order": _order_json(around.order),
+        "challenges": [_challenge_json(challenge) for challenge in around.challenges],
+        "events": [_event_json(event) for event in events],
+    }
+
+
+def _issuer_json(around: Around) -> Json:
+    """`ready` is None where the issuer cannot be read: of another program, missing, or forbidden."""
+    ready = None if around.issuer is None else is_true(around.issuer, "Ready")
+    return {**issuer_ref(around.certificate), "ready": ready}
+
+
+def _secret_json(around: Around) -> Json:
+    name = str((around.certificate.get("spec") or {}).get("secretName", ""))
+    keys = sorted(around.secret.get("data") or {}) if around.secret is not None else []
+    exists = None if "secret" in around.hidden else around.secret is not None
+    return {"name": name, "exists": exists, "keys": keys}
+
+
+def _request_json(request: Any) -> Json | None:
+    if request is None:
+        return None
+    ready = condition(request, "Ready")
+    return {
+        "name": name_of(request),
+        "approved": is_true(request, "Approved"),
+        "denied": is_true(request, "Denied"),
+        "reason": ready.get("reason", ""),
+        "message": ready.get("message", ""),
+    }
+
+
+def _order_json(order: Any) -> Json | None:
+    if order is None:
+        return None
+    status = order.get("status") or {}
+    return {"name": name_of(order), **{key: status.get(key, "") for key in ("state", "reason", "url")}}
+
+
+def _challenge_json(challenge: Any) -> Json:
+    spec, status = challenge.get("spec") or {}, challenge.get("status") or {}
+    return {
+        "dnsName": spec.get("dnsName", ""),
+        "wildcard": bool(spec.get("wildcard")),
+        "type": spec.get("type", ""),
+        "state": status.get("state", ""),
+        "presented": bool(status.get("presented")),
+        "reason": status.get("reason", ""),
+    }
+
+
+def _event_json(event: Any) -> Json:
+    return {
+        "type": event.get("type", ""),
+        "reason": event.get("reason", ""),
+        "message": event.get("message", ""),
+        "count": int(event.get("count") or 1),
+        "lastSeen": event.get("lastTimestamp") or event.get("eventTime"),
+    }
+
+
+async def store_problem(client: Client) -> str:
+    """Why the server's store accepts no writes, e.g. a full disk; empty if it does, or if that is unknown.
+
+    Controllers cannot report it in the object, because that would be a write.
+    Source: Kubernetes API health endpoints, "Individual health checks".
+    """
+    for path in ("/readyz/etcd-readiness", "/readyz"):
+        try:
+            await client.raw("GET", path)
+            return ""
+        except errors.ApiError as error:
+            if error.http_status >= 500:
+                # Plain text, unlike other errors of the API.
+                prefix = f"HTTP status {error.http_status}: internal server error: "
+                reason = sentence(error.message).removeprefix(prefix)
+                return "it is not ready" if path == "/readyz" else reason
+            # The first needs a right that readers of Certificates may lack.
+    return ""
+
 
 Json = dict[str, Any]
 _VIEWS: dict[Kind[Json], Callable[[Session, Json, datetime], Awaitable[StatusView]]] = {
-    related.CERTIFICATES: certificate_status.view,
+    related.CERTIFICATES: view,
     related.ISSUERS: issuer_status.view,
     related.CLUSTER_ISSUERS: issuer_status.view,
-    related.ISSUER_SETS: set_status.view,
-    related.CLUSTER_ISSUER_SETS: set_status.view,
+    related.ISSUER_SETS: issuer_status.set_view,
+    related.CLUSTER_ISSUER_SETS: issuer_status.set_view,
 }
 
 

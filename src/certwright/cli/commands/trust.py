@@ -18,8 +18,8 @@ import click
 from certwright.cli import lazy, trust_stores
 from certwright.cli.access import session
 from certwright.cli.errors import Failed
+from certwright.cli.format import echo, echo_lines
 from certwright.cli.options import Folder, ServerOptions, asynchronous, gathered, namespaced_server_options
-from certwright.cli.output import echo, echo_lines
 from certwright.cli.trust_stores import Ca, Command, JavaStore, NssStore, Store
 
 if TYPE_CHECKING:
@@ -58,10 +58,10 @@ class _Source:
             raise click.UsageError("which CA? Name a Certificate, Secret or Issuer, or use --file")
         facts: CertificateFacts
         if self.file is not None:
-            facts = lazy.trust_source.of_file(self.file)
+            facts = lazy.trust_stores.of_file(self.file)
         else:
             async with session(server) as here:
-                facts = await lazy.trust_source.of_object(here, self.words, self.cluster_resource_namespace)
+                facts = await lazy.trust_stores.of_object(here, self.words, self.cluster_resource_namespace)
         return facts
 
 
@@ -200,7 +200,7 @@ async def show(*, source: _Source, choice: _Choice, output: str | None, server: 
     if output == "pem":
         click.echo(facts.pem, nl=False)
         return
-    echo_lines(lazy.secret_report.facts(facts, datetime.now(UTC)))
+    echo_lines(lazy.inspect.facts(facts, datetime.now(UTC)))
     name = trust_stores.name_of(facts.fingerprint.hex())
     echo(f"Name in stores: {name}")
     for store in choice.existing():
@@ -227,7 +227,7 @@ async def install(*, source: _Source, choice: _Choice, dry_run: bool, server: Se
       certwright trust install office-ca --store nss
     """
     facts = await source.read(server)
-    lazy.trust_source.check_dates(facts, datetime.now(UTC))
+    lazy.trust_stores.check_dates(facts, datetime.now(UTC))
     _refuse_elsewhere(remove=False)
     fingerprint = facts.fingerprint.hex()
     with tempfile.TemporaryDirectory(prefix="certwright-trust-") as folder:

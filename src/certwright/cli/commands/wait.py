@@ -13,8 +13,9 @@ import click
 
 from certwright.cli import diagnosis, related
 from certwright.cli.access import Session, session
+from certwright.cli.bulk import follow
 from certwright.cli.errors import AlreadyReported, report_error
-from certwright.cli.format import reference
+from certwright.cli.format import echo, reference
 from certwright.cli.options import (
     ServerOptions,
     all_namespaces_option,
@@ -23,9 +24,7 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
-from certwright.cli.output import echo
 from certwright.cli.resource_args import Selection, Target, selection_arguments
-from certwright.cli.watch_one import follow
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
 

@@ -16,14 +16,16 @@ from urllib.parse import urlsplit
 from certwright.cli.importing import dns_credentials
 from certwright.cli.importing.files import account_key, days, read_pair, read_shell, require_folder
 from certwright.cli.importing.model import (
+    LISTENER,
+    TLS_LISTENER,
     Account,
     CannotImport,
     Challenge,
     Imported,
     Installation,
     Refusal,
+    webroot,
 )
-from certwright.cli.importing.solvers import LISTENER, TLS_LISTENER, webroot
 
 DEFAULT: Final = Path("~/.acme.sh")
 _ENCODED: Final = ("__ACME_BASE64__START_", "__ACME_BASE64__END_")

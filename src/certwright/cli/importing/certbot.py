@@ -15,14 +15,15 @@ from urllib.parse import urlsplit
 from certwright.cli.importing import dns_credentials
 from certwright.cli.importing.files import days, read_json, read_pair, read_text, require_folder
 from certwright.cli.importing.model import (
+    LISTENER,
     Account,
     CannotImport,
     Challenge,
     Imported,
     Installation,
     Refusal,
+    webroot,
 )
-from certwright.cli.importing.solvers import LISTENER, webroot
 from certwright.pki import jwk, keys
 from certwright.pki.errors import PkiError
 

@@ -21,8 +21,8 @@ from certwright.cli.importing.model import (
     Imported,
     Installation,
     Refusal,
+    webroot,
 )
-from certwright.cli.importing.solvers import webroot
 
 DEFAULT: Final = Path("/var/lib/dehydrated")
 _WELL_KNOWN: Final = "/.well-known/acme-challenge"

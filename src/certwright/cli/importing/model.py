@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -82,3 +82,34 @@ class Installation:
 
     certificates: list[Imported] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+
+
+LISTENER: Final = Challenge(
+    solver={"http01": {"ingress": {}}},
+    note="HTTP-01 by certwright's listener: start the server with --http01-listen :80",
+)
+TLS_LISTENER: Final = Challenge(
+    solver={"tlsALPN01": {}},
+    note="TLS-ALPN-01 by certwright's listener: start the server with --tlsalpn01-listen :443",
+)
+
+
+def webroot(path: str) -> Challenge:
+    """HTTP-01 by files below that folder."""
+    return Challenge(
+        solver={"http01": {"webroot": {"path": path}}},
+        note=f"HTTP-01 by files: start the server with --webroot {path}",
+    )
+
+
+def parse_solver(text: str) -> Challenge:
+    """The value of `--solver`. Raises `ValueError` with a sentence."""
+    match text.partition("="):
+        case ("http01", "", ""):
+            return LISTENER
+        case ("tls-alpn01", "", ""):
+            return TLS_LISTENER
+        case ("webroot", "=", path) if path.startswith("/"):
+            return webroot(path)
+        case _:
+            raise ValueError(f"{text!r} is not a solver; write http01, tls-alpn01 or webroot=/DIR")

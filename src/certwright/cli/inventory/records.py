@@ -1,14 +1,23 @@
-"""A record: one certificate at one place. Records are data; `rendering.py` prints them."""
+"""A record: one certificate at one place. Printed as a table, JSON, YAML, CSV or metrics.
+
+docs/expiring.md documents the keys.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
+from certwright.cli.format import at, lines_of
+from certwright.kit import exposition
+from certwright.kube.api.yaml_writer import write_yaml
 from certwright.kube.util.encoding import one_line
 from certwright.pki.certificates import CertificateFacts
 
@@ -101,3 +110,115 @@ def soonest_first(records: Iterable[Record], now: datetime, within: timedelta | 
     return sorted(
         chosen, key=lambda record: (record.not_after is None, record.not_after or now, record.place)
     )
+
+
+Json = dict[str, Any]
+FORMATS: Final = ("json", "yaml", "csv", "prometheus")
+KEYS: Final = (
+    "source",
+    "namespace",
+    "name",
+    "names",
+    "issuer",
+    "serialNumber",
+    "fingerprint",
+    "notBefore",
+    "notAfter",
+    "daysLeft",
+    "renewalTime",
+    "servedAt",
+    "problem",
+)
+"""The keys of a record in JSON and YAML, and the columns of CSV."""
+_HEADER = ("SOURCE", "NAME", "ISSUER", "NOT AFTER", "DAYS LEFT", "RENEWS AT", "SERVED AT")
+_EXPIRY = "certwright_inventory_expiration_timestamp_seconds"
+_READABLE = "certwright_inventory_readable"
+# A spreadsheet takes a cell that begins with one of these for a formula (OWASP, "CSV Injection").
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def render(records: Sequence[Record], now: datetime, output: str | None) -> str:
+    """The records in one of `FORMATS`, or as a table; ends without a newline."""
+    if output is None:
+        return "\n".join(lines_of([_HEADER, *(_cells(record, now) for record in records)]))
+    if output == "prometheus":
+        return _prometheus(records)
+    content = [as_json(record, now) for record in records]
+    if output == "csv":
+        return _csv(content)
+    if output == "yaml":
+        return write_yaml(content).rstrip("\n")
+    return msgspec.json.format(msgspec.json.encode(content)).decode()
+
+
+def as_json(record: Record, now: datetime) -> Json:
+    """The stable form of a record: all keys in every record, null for what is unknown."""
+    values = (
+        record.source.value,
+        record.namespace or None,
+        record.name,
+        list(record.names),
+        record.issuer or None,
+        record.serial_number or None,
+        record.fingerprint or None,
+        _time(record.not_before),
+        _time(record.not_after),
+        record.days_left(now),
+        _time(record.renewal_time),
+        list(record.served_at),
+        record.problem or None,
+    )
+    return dict(zip(KEYS, values, strict=True))
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _cells(record: Record, now: datetime) -> list[str]:
+    days = record.days_left(now)
+    left = "-" if days is None else "EXPIRED" if days < 0 else str(days)
+    return [
+        record.source.value,
+        one_line(record.place),
+        record.issuer or "-",
+        at(record.not_after) if record.not_after else "-",
+        left,
+        at(record.renewal_time) if record.renewal_time else "-",
+        one_line(", ".join(record.served_at)) or "-",
+    ]
+
+
+def _csv(content: Sequence[Json]) -> str:
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(KEYS)
+    lines.writerows([_csv_cell(value) for value in row.values()] for row in content)
+    return text.getvalue().rstrip("\n")
+
+
+def _csv_cell(value: Any) -> Any:
+    text = " ".join(value) if isinstance(value, list) else value
+    return f"'{text}" if isinstance(text, str) and text.startswith(_FORMULA) else text
+
+
+def _prometheus(records: Sequence[Record]) -> str:
+    # One sample per set of labels: the scan of one address may appear once only.
+    by_labels = {exposition.labels(_labels(record)): record for record in records}
+    lines = [exposition.head(_EXPIRY, "gauge", "When the certificate expires, in Unix time.")]
+    lines += [
+        f"{_EXPIRY}{{{labels}}} {record.not_after.timestamp():.0f}\n"
+        for labels, record in by_labels.items()
+        if record.not_after is not None
+    ]
+    lines.append(exposition.head(_READABLE, "gauge", "Whether a certificate was read at that place."))
+    lines += [
+        f"{_READABLE}{{{labels}}} {int(record.not_after is not None)}\n"
+        for labels, record in by_labels.items()
+    ]
+    return "".join(lines).rstrip("\n")
+
+
+def _labels(record: Record) -> list[tuple[str, str]]:
+    # Not the issuer: the series of a place would end when it changes.
+    return [("source", record.source.value), ("namespace", record.namespace), ("name", record.name)]
