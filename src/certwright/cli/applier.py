@@ -21,7 +21,6 @@ from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.kube.client.transport import whole_body
 from certwright.kube.util.clock import Clock, SystemClock
-from certwright.resources.certificate import KEY_ALGORITHMS
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """kubectl's own annotation, so that both programs can be used on one object."""
@@ -447,7 +446,7 @@ def _fix(path: str, message: str, schema: Schema | None) -> str:
     if name := _valid_name(message):
         return f'write e.g. "{name}"'
     if unsupported := _UNSUPPORTED.match(message):
-        if path == "spec.privateKey.algorithm" and unsupported[1] in KEY_ALGORITHMS:
+        if path == "spec.privateKey.algorithm" and unsupported[1] in lazy.certificate.KEY_ALGORITHMS:
             return _OTHER_DEFINITIONS
         near = _nearest(unsupported[1], re.findall(r'"([^"]*)"', unsupported[2]))
         return f'did you mean "{near}"?' if near else ""

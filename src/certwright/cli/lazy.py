@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from certwright.app import solver_check as solver_check
     from certwright.cli import exporting as exporting
     from certwright.cli import jsonpath_template as jsonpath_template
-    from certwright.cli.commands import inspect as inspect
     from certwright.kit import tls_scan as tls_scan
     from certwright.kube.api import yaml_writer as yaml_writer
     from certwright.kube.util import jsonpath as jsonpath
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "api_errors": "certwright.kube.api.errors",
     "app": "certwright.app",
+    "certificate": "certwright.resources.certificate",
     "difflib": "difflib",
     "exporting": "certwright.cli.exporting",
     "inspect": "certwright.cli.commands.inspect",
