@@ -3,9 +3,15 @@ bytes limit."""
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import json
 import sys
+import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dns.exception
@@ -16,8 +22,16 @@ from hypothesis import strategies as st
 
 from certwright.acme.solvers.client_hello import ClientHelloReader, NotTls
 from certwright.acme.solvers.datagrams import parse_response
+from certwright.acme.solvers.http01 import Responder
 from certwright.kit.http2_post import Http2Error, Post
+from certwright.kube.api.errors import ApiError
+from certwright.kube.apiserver.admission.review import BadReview
+from certwright.kube.apiserver.admission.review import read_answer as read_review
+from certwright.kube.apiserver.admission.webhooks import _patched
 from certwright.kube.apiserver.requests.selectors import _TOKEN
+from certwright.kube.apiserver.webhooks.config import compile_configuration
+from certwright.kube.client import kubeconfig_file
+from certwright.kube.store.etcd import messages
 from certwright.pki import chain, csr, jks, keys, keystores, limits, pem, pkcs12
 from certwright.pki.certificates import read_answer, read_chain, read_der
 from certwright.pki.errors import PkiError
@@ -50,6 +64,57 @@ def frame(kind: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3) + bytes((kind, 1)) + (1).to_bytes(4) + payload
 
 
+CONFIGURATION = {
+    "metadata": {"name": "c"},
+    "webhooks": [{"name": "w", "clientConfig": {"url": "https://w.example/"}, "rules": []}],
+}
+(HOOK,) = compile_configuration(CONFIGURATION)
+PATCH = b'[{"op": "copy", "from": "", "path": "/a"}, {"op": "add", "path": "/b", "value": [1, {"c": 2}]}]'
+
+
+def reviewed(patch: bytes) -> bytes:
+    """The answer of a mutating webhook with that patch."""
+    response = {
+        "uid": "1",
+        "allowed": True,
+        "patchType": "JSONPatch",
+        "patch": base64.b64encode(patch).decode(),
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    return json.dumps(review).encode()
+
+
+KUBECONFIG = b"""\
+clusters: &clusters
+- {name: a, cluster: {server: "https://a.example"}}
+contexts:
+- {name: a, context: {cluster: a, user: ""}}
+users: null
+preferences: {seen: *clusters}
+"""
+FILES = Path(tempfile.mkdtemp())
+
+
+def respond(data: bytes) -> None:
+    """Have the HTTP-01 listener answer a head; no response is awaited, as there are no challenges."""
+    with contextlib.suppress(StopIteration):
+        Responder()._answer(data).send(None)
+
+
+def review(data: bytes) -> None:
+    """Read the answer of a mutating webhook, and apply its patch."""
+    verdict = read_review(HOOK, "v1", "1", data, mutating=True)
+    _patched(HOOK, {"metadata": {"name": "o"}, "list": [0] * 10}, verdict.patch)
+
+
+def kubeconfig(data: bytes) -> None:
+    """Read a kubeconfig."""
+    (FILES / "config").write_bytes(data)
+    kubeconfig_file.read(FILES / "config")
+
+
+# Protobuf has no types.
+DecodeError: Any = import_module("google.protobuf.message").DecodeError
 NOT_A_STORE = (ValueError, IndexError)
 READERS = {
     "first message of TLS": Reader(
@@ -61,6 +126,21 @@ READERS = {
     "DNS response": Reader(
         lambda data: parse_response(QUERY, data), (dns.exception.DNSException,), RESPONSE.to_wire()
     ),
+    "head of a request to the HTTP-01 listener": Reader(
+        respond, (), b"GET http://a/.well-known/acme-challenge/abc HTTP/1.1\r\nHost: a\r\n\r\n"
+    ),
+    "answer of an admission webhook": Reader(review, (BadReview, ApiError), reviewed(PATCH)),
+    "patch of an admission webhook": Reader(
+        lambda data: review(reviewed(data)), (BadReview, ApiError), PATCH
+    ),
+    "kubeconfig": Reader(kubeconfig, (kubeconfig_file.KubeconfigError,), KUBECONFIG),
+    **{
+        f"etcd's {method.path}": Reader(method.response.FromString, (DecodeError,), good.SerializeToString())
+        for method, good in (
+            (messages.RANGE, messages.RANGE.response(kvs=[{"key": b"k", "value": b"v"}] * 3, count=3)),
+            (messages.WATCH, messages.WATCH.response(events=[{"kv": {"key": b"k", "version": 2}}] * 3)),
+        )
+    },
     "blocks of PEM": Reader(lambda data: list(pem.sections(data)), (), CERTIFICATE * 3),
     "private key": Reader(keys.load_private_key, (PkiError,), CONTENTS.key_pem),
     "public key": Reader(limits.check_public_key, (PkiError,), keys.public_key_der(KEY)),
@@ -130,6 +210,9 @@ def test_repeated_bytes_end_after_few_steps(name: str, count: int) -> None:
         reader.good[:27],
         b"-----BEGIN ",
         b"0\x80",
+        b"[",
+        b"- ",
+        b"{a: ",
     ):
         data = piece * count
         assert steps_of(lambda: reader.read(data), reader.errors) <= FIXED_STEPS + STEPS_PER_BYTE * len(data)  # noqa: B023

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from certwright.notifications.messages import Digest, SendError
 from certwright.notifications.settings import SmtpSettings, read_secret
+from certwright.notifications.webhook import LimitedAnswer
 
 if TYPE_CHECKING:
     import smtplib
@@ -68,13 +69,23 @@ def send(settings: SmtpSettings, digest: Digest) -> None:
 def _connect(settings: SmtpSettings, port: int) -> smtplib.SMTP:
     import smtplib  # see `send`
 
+    class Server(smtplib.SMTP):
+        def getreply(self) -> tuple[int, bytes]:
+            if self.file is None and self.sock is not None:
+                # `SMTP` itself reads any number of lines of an answer.
+                self.file = LimitedAnswer(self.sock.makefile("rb"))
+            return super().getreply()
+
+    class TlsServer(Server, smtplib.SMTP_SSL):
+        pass
+
     if settings.tls == "none":
-        return smtplib.SMTP(settings.host, port, timeout=_TIMEOUT_S)
+        return Server(settings.host, port, timeout=_TIMEOUT_S)
     context = ssl.create_default_context(cafile=settings.ca_file)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.tls == "tls":
-        return smtplib.SMTP_SSL(settings.host, port, timeout=_TIMEOUT_S, context=context)
-    server = smtplib.SMTP(settings.host, port, timeout=_TIMEOUT_S)
+        return TlsServer(settings.host, port, timeout=_TIMEOUT_S, context=context)
+    server = Server(settings.host, port, timeout=_TIMEOUT_S)
     try:
         # It fails if the server does not offer it: a password never goes over a connection without TLS.
         server.starttls(context=context)

@@ -164,7 +164,7 @@ def test_files_that_are_no_kubeconfig(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match="not YAML at line 2, column 1: did not find"):
         load(path)
     path.write_bytes(b"\x7fELF")
-    with pytest.raises(KubeconfigError, match=r"not YAML: control characters are not allowed$"):
+    with pytest.raises(KubeconfigError, match="at line 1, column 1: control characters are not allowed"):
         load(path)
     path.write_text("")
     with pytest.raises(KubeconfigError, match="not a kubeconfig: there is no context in it"):

@@ -6,13 +6,16 @@ Source: Kubernetes client configuration, `kubeconfig (v1)`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from certwright.kube.client.block_style import read_block_style
 from certwright.kube.util.decoders import convert
 from certwright.kube.util.encoding import one_line
+
+MAX_BYTES: Final = 4 * 2**20
+"""Of a file: thousands of clusters with their certificates."""
 
 
 class KubeconfigError(Exception):
@@ -125,9 +128,12 @@ class Place(msgspec.Struct, frozen=True):
 def read(file: Path) -> Config:
     """Parse the file. Raises `KubeconfigError`."""
     try:
-        text = file.read_bytes()
+        with file.open("rb") as source:
+            text = source.read(MAX_BYTES + 1)
     except OSError as error:
         raise KubeconfigError(f"{file}: cannot be read: {error.strerror}") from None
+    if len(text) > MAX_BYTES:
+        raise KubeconfigError(f"{file}: not a kubeconfig: it is larger than {MAX_BYTES // 2**20} MiB")
     content = read_block_style(text.decode("latin-1"))
     if content is None:
         content = _yaml(file, text)
@@ -144,13 +150,13 @@ def read(file: Path) -> Config:
 
 
 def _yaml(file: Path, text: bytes) -> Any:
-    import yaml  # see `block_style`
+    # See `block_style`. Not PyYAML's loader, which deep nesting and repeated aliases overwhelm.
+    from certwright.kube.api.yaml_reader import YamlError, load
 
     try:
-        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe
-    except (yaml.YAMLError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        # A ReaderError, for a character that YAML does not allow, has a reason instead of a problem.
-        problem = getattr(error, "problem", None) or getattr(error, "reason", None) or error
-        raise KubeconfigError(f"{file}: not YAML{where}: {one_line(str(problem))}") from None
+        return load(text.decode(), [])
+    except UnicodeDecodeError as error:
+        raise KubeconfigError(f"{file}: not YAML: {error.reason}") from None
+    except YamlError as error:
+        where = f" at line {error.line}, column {error.column}" if error.line else ""
+        raise KubeconfigError(f"{file}: not YAML{where}: {one_line(error.message)}") from None

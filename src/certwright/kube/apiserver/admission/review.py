@@ -228,7 +228,7 @@ def _patch(response: _Response) -> list[Any]:
         raise BadReview(f'unsupported patch type "{response.patch_type}"')
     try:
         operations = decode_as_go(base64.b64decode(response.patch, validate=True))
-    except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
+    except (binascii.Error, ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise BadReview(f"received undecodable patch in webhook response: {error}") from None
     if type(operations) is not list:
         raise BadReview("received undecodable patch in webhook response: it is not a list")

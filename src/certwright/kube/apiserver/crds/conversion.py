@@ -126,7 +126,7 @@ class Conversions:
         try:
             raw = await self._client.post(conversion.target, objects.encode_json(body), timeout_s=_TIMEOUT_S)
             converted = _converted(decode_as_go(raw), uid, f"apiextensions.k8s.io/{review}")
-        except (CallFailed, ValueError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (CallFailed, ValueError, msgspec.MsgspecError, RecursionError) as error:
             raise InternalError(f"{who} failed: {error}") from None
         if len(converted) != len(given):
             raise InternalError(f"{who} returned {len(converted)} objects, expected {len(given)}")

@@ -142,6 +142,8 @@ class WebhookClient:
             allow_redirects=False,
         ) as response:
             fields = {name.lower(): value for name, value in response.headers.items()}
+            if fields.get("content-encoding", "identity") != "identity":
+                raise CallFailed("the answer is compressed")
             return Answer(response.status, fields, await self._read(response))
 
     @staticmethod
@@ -161,7 +163,9 @@ class WebhookClient:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None),
-                headers={"user-agent": "certwright-admission"},
+                headers={"user-agent": "certwright-admission", "accept-encoding": "identity"},
+                # A small compressed answer can be unpacked to any size.
+                auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
