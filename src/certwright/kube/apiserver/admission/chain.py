@@ -9,7 +9,7 @@ Source: Kubernetes documentation, "Admission Control", phases.
 
 from __future__ import annotations
 
-from certwright.kube.api.errors import Details, Forbidden
+from certwright.kube.api.errors import Details, Forbidden, denied_object
 from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.auth import privileges
@@ -19,8 +19,8 @@ from certwright.kube.apiserver.crds import rules
 from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import Access, ResourceDefinition
-from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.apiserver.verbs import scale
+from certwright.kube.apiserver.verbs.shaping import raise_if_invalid
 from certwright.kube.store.contract import Row
 
 
@@ -40,31 +40,31 @@ class AdmissionChain:
         """
         if operation == "CREATE" and call.definition.terminating:
             raise _ending(call.definition, new)
-        admission.mutate(call.definition, call.user, new, old)
+        extension = call.definition.extension
+        if extension is not None:
+            extension.mutate(call.user, new, old)
         hooks = self._webhooks.mutating(call, operation)
         if not hooks or not await self._webhooks.mutate(call, hooks, new, old, operation):
             return False
-        # A webhook must not change the requesting user.
-        admission.mutate(call.definition, call.user, new, old)
+        if extension is not None:
+            # A webhook must not change the requesting user.
+            extension.mutate(call.user, new, old)
         return True
 
-    async def validate(
-        self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
-    ) -> None:
+    async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
         """Raise `Invalid`, `Forbidden`, or the refusal of a webhook."""
         definition, backend = call.definition, self._backend
-        if is_long:
-            await offload.run(call, admission.validate, definition, new, old)
-        else:
-            admission.validate(definition, new, old)
-        call.warnings += admission.warnings(definition, new, old)
+        await offload.run(call, _validate, definition, new, old)
+        call.warnings += definition.strategy.warnings(new, old)
+        if definition.extension is not None:
+            call.warnings += definition.extension.warnings(new, old)
         if definition.is_crd:
             call.warnings += await offload.run(call, rules.warnings, new, old)
         compare = privileges.to_compare(
             backend.authorizer, self._rbac, privileges.Write(call.user, definition, new, old)
         )
         if compare is not None:
-            await offload.run(call, compare)
+            await offload.in_thread(call, compare)
         if privileges.concerns(definition):
             part = call.route.subresource
             privileges.check(backend.authorizer, call.user, part, new, old)
@@ -97,6 +97,13 @@ class AdmissionChain:
         await self._policies.validate(call, None, old, "DELETE")
         if validating:
             await self._webhooks.validate(call, validating, None, old, "DELETE")
+
+
+def _validate(definition: ResourceDefinition, new: Json, old: Json | None) -> None:
+    """Raise `Invalid` for violations of the kind's own rules, `Denied` for those of its extension."""
+    raise_if_invalid(definition, new, definition.strategy.validate(new, old))
+    if definition.extension is not None and (errors := definition.extension.validate(new, old)):
+        raise denied_object(definition.group, definition.kind, new["metadata"].get("name", ""), errors)
 
 
 def _is_scale(call: Call) -> bool:

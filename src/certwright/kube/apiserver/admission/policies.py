@@ -289,7 +289,7 @@ class Policies:
         for parameter in params:
             judge = partial(self._judge, evaluator, subject, parameter)
             if offload.is_long(subject.call) and not evaluator.uses_authorizer:
-                violations += await offload.run(subject.call, judge, _ASIDE_S)
+                violations += await offload.in_thread(subject.call, judge, _ASIDE_S)
             else:
                 violations += judge(_ON_LOOP_S)
         return violations

@@ -140,7 +140,7 @@ class EventExpiry:
             self._note(row.key, written)
             return
         try:
-            await self._backend.delete(definition, row, objects.last_words(row))
+            await self._backend.delete(definition, row, objects.tombstone(row))
         except Changed as error:
             self._note(row.key, _last_written(error.current))
         except Missing:

@@ -41,7 +41,7 @@ from certwright.kube.apiserver.verbs.deletes import (
 )
 from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.apiserver.verbs.shaping import is_released, refuse_patch
-from certwright.kube.apiserver.verbs.updates import Wish, modify
+from certwright.kube.apiserver.verbs.updates import Update, modify
 from certwright.kube.store.contract import Changed, DamagedRow, Exists, Key, Missing, Row, StoreError
 from certwright.kube.util.caches import Lru
 from certwright.kube.util.http_messages import Identity, Request
@@ -474,7 +474,7 @@ class GarbageCollector:
         if definition.conversion is None and not definition.is_crd:
             call = patch_request(GARBAGE_COLLECTOR, definition, row.key)
             with suppress(NotFound):
-                await modify(self._backend, call, Wish(change, pinned=False, refuse=refuse_patch))
+                await modify(self._backend, call, Update(change, pinned=False, refuse=refuse_patch))
             return
         # Only a webhook could convert it to a version that admission knows; and definitions are deleted by
         # separate code. Only metadata changes.

@@ -275,7 +275,7 @@ class Termination:
         changed = _without_own_finalizer(obj)
         if is_released(obj):
             # Watchers see a definition's previous state, because a status update removes its finalizer.
-            last = objects.last_words(row) if definition.is_crd else objects.columns(obj)
+            last = objects.tombstone(row) if definition.is_crd else objects.columns(obj)
             await backend.delete(definition, row, last)
             return True
         if changed:

@@ -57,15 +57,13 @@ class Observer(Protocol):
 
 
 class Admission(Protocol):
-    """Admission: every write passes it between shaping and the store. `operation`: CREATE, UPDATE or DELETE;
-    `is_long`: as in `model.offload`."""
+    """Admission: every write passes it between shaping and the store. `operation`: CREATE, UPDATE or
+    DELETE."""
 
     async def mutate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> bool:
         """Change `new` in place. True: a webhook did; then it must be shaped again. Raises `ApiError`."""
 
-    async def validate(
-        self, call: Call, new: Json, old: Json | None, *, operation: str, is_long: bool
-    ) -> None:
+    async def validate(self, call: Call, new: Json, old: Json | None, *, operation: str) -> None:
         """Raise the error that refuses the object or its writer."""
 
     async def requesting(self, call: Call, new: Json) -> None:
@@ -259,7 +257,8 @@ def _in_stored_form(encode: Encode, body_in: Callable[[bytes], bytes]) -> Encode
 class Call:
     """One parsed request for a resource, authenticated and authorized.
 
-    `warnings` go into the answer; `retries` counts the generated names that were already taken.
+    `warnings` go into the answer; `retries` counts the generated names that were already taken; `stored` is
+    the row that an update changes.
     """
 
     request: Request
@@ -271,6 +270,7 @@ class Call:
     form: Form
     warnings: list[str] = field(default_factory=list)
     retries: int = 0
+    stored: Row | None = None
 
     @property
     def key(self) -> Key:

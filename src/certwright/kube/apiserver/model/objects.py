@@ -121,8 +121,8 @@ def columns(obj: Json) -> Encode:
     return encode
 
 
-def last_words(row: Row) -> Encode:
-    """The tombstone of a deleted row: its last state, at the revision of the deletion."""
+def tombstone(row: Row) -> Encode:
+    """Encodes the tombstone of a deleted row: its last state, at the revision of the deletion."""
 
     def encode(revision: int) -> tuple[bytes, bytes]:
         return at_revision(row.meta, revision), row.body

@@ -11,7 +11,6 @@ from functools import cache, partial
 from typing import ParamSpec, TypeVar
 
 from certwright.kube.apiserver.model.backend import Call
-from certwright.kube.store.contract import Row
 from certwright.kube.util.executor import Executor, Threads
 
 LARGE = 64 * 1024
@@ -29,13 +28,10 @@ def executor() -> Executor:
     return Threads(_PER_FLOW, name="large-requests")
 
 
-def is_long(call: Call, row: Row | None = None) -> bool:
-    """Whether the work of a write may use the CPU for long.
-
-    `row`: what it changes. Definitions, expensive schemas and patches that copy may take long even with a
-    small body.
-    """
-    body, schema = call.request.body, call.definition.schema
+def is_long(call: Call) -> bool:
+    """Whether the work of a request may use the CPU for long: definitions, expensive schemas and patches that
+    copy may, even with a small body."""
+    body, row, schema = call.request.body, call.stored, call.definition.schema
     size = len(body) + (len(row.meta) + len(row.body) if row is not None else 0)
     if size > LARGE or call.definition.is_crd:
         return True
@@ -43,15 +39,19 @@ def is_long(call: Call, row: Row | None = None) -> bool:
 
 
 async def run(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of `work`, done in a thread; it may use neither the loop nor the store.
+    """The result of `work`, which may use neither the loop nor the store: done in a thread if it may take
+    long.
 
-    `call`: whose user waits for it; None: the server itself. A user takes turns in each namespace of its own:
-    a tenant, who may write to one, has one turn, and so have the ServiceAccounts that it may create there.
+    `call`: whose user waits for it. None: the server itself, whose work is always done in a thread.
     """
-    return await executor().run(partial(work, *args, **kwargs), _flow(call) if call is not None else "")
+    if call is None or is_long(call):
+        return await in_thread(call, work, *args, **kwargs)
+    return work(*args, **kwargs)
 
 
-def _flow(call: Call) -> tuple[str, str]:
-    user = call.user.name
-    owner = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
-    return owner, call.route.namespace
+async def in_thread(call: Call | None, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The result of `work`, done in a thread. The ServiceAccounts of a namespace, which may be one tenant's,
+    count as one user."""
+    user = call.user.name if call is not None else ""
+    flow = user.rpartition(":")[0] if user.startswith("system:serviceaccount:") else user
+    return await executor().run(partial(work, *args, **kwargs), flow)

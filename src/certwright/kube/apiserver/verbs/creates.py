@@ -18,8 +18,8 @@ from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import Backend, Call, already_exists, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.requests import bodies, forms
-from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.apiserver.verbs.shaping import (
+    check_shape,
     check_type,
     drop_duplicate_owners,
     drop_nulls,
@@ -41,9 +41,7 @@ async def create(backend: Backend, call: Call) -> Response:
     """POST to a collection: 201 with the object."""
     bodies.check_media(call)
     bodies.check(call)
-    is_long = offload.is_long(call)
-    obj = await offload.run(call, _read, call) if is_long else _read(call)
-    row = await _create(backend, call, obj, is_long=is_long)
+    row = await _create(backend, call, await offload.run(call, _read, call))
     return forms.object_response(call, row, backend.clock, code=201)
 
 
@@ -54,30 +52,27 @@ def _read(call: Call) -> Json:
     return obj
 
 
-async def create_object(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
-    """Shape a new object, pass it through admission and store it. `is_long`: as in `offload`."""
-    if is_long:
-        await offload.run(call, _decode_body, call, obj, [])
-    else:
-        _decode_body(call, obj, [])
-    return await _create(backend, call, obj, is_long=is_long)
+async def create_object(backend: Backend, call: Call, obj: Json) -> Row:
+    """Shape a new object, pass it through admission and store it."""
+    await offload.run(call, _decode_body, call, obj, [])
+    return await _create(backend, call, obj)
 
 
 def _decode_body(call: Call, obj: Json, repeats: list[str]) -> None:
     """Decode the fields of the request body, and drop what no client may set.
 
-    `repeats`: what a strict client is warned of: fields that came twice.
+    `repeats`: the errors about fields that came twice, for strict field validation.
     """
     read_fields(call, obj, refuse_body, repeats)
     if call.verb != "patch":
         metadata.wipe(obj["metadata"])
-    _place(call, obj["metadata"])
+    _set_namespace(call, obj["metadata"])
     if call.verb != "patch":
         drop_duplicate_owners(call, obj["metadata"], admitted=False)
 
 
-def _place(call: Call, meta: Json) -> None:
-    """Set the namespace of the path."""
+def _set_namespace(call: Call, meta: Json) -> None:
+    """Set the namespace to that of the path. Raises `BadRequest` for another one."""
     if not call.definition.namespaced:
         meta.pop("namespace", None)
         return
@@ -89,27 +84,23 @@ def _place(call: Call, meta: Json) -> None:
         )
 
 
-async def _create(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
+async def _create(backend: Backend, call: Call, obj: Json) -> Row:
     definition, meta = call.definition, obj["metadata"]
     if definition.namespaced:
         await backend.namespaces.check_create(definition, call.route.namespace, meta.get("name", ""))
     if definition.custom:
         # Fields that admission adds have no field manager, as in Kubernetes.
-        if is_long:
-            await offload.run(call, managed.on_create, backend, call, obj)
-        else:
-            managed.on_create(backend, call, obj)
+        await offload.run(call, managed.on_create, backend, call, obj)
     if await backend.admission.mutate(call, obj, None, operation="CREATE"):
-        meta = obj["metadata"]
-        _place(call, meta)
-    generated = await offload.run(call, _shape, backend, call, obj) if is_long else _shape(backend, call, obj)
+        _set_namespace(call, obj["metadata"])
+    generated = await offload.run(call, _shape, backend, call, obj)
     try:
-        return await _store_new(backend, call, obj, is_long=is_long)
+        return await _store_new(backend, call, obj)
     except ApiError as error:
         is_retried = generated and backend.gates.enabled(NAME_GENERATION_RETRIES)
         if not is_retried or not _is_taken(error):
             raise
-        return await _store_renamed(backend, call, obj, error, is_long=is_long)
+        return await _store_renamed(backend, call, obj, error)
 
 
 def _shape(backend: Backend, call: Call, obj: Json) -> bool:
@@ -124,7 +115,7 @@ def _shape(backend: Backend, call: Call, obj: Json) -> bool:
     generated = not meta.get("name") and bool(meta.get("generateName"))
     if generated:
         _generate_name(backend, meta)
-    admission.check_shape(definition, obj, None)
+    check_shape(definition, obj, None)
     drop_nulls(call, obj)
     warn(call, metadata.warnings(definition, meta, None))
     definition.strategy.prepare_create(obj)
@@ -148,42 +139,38 @@ def _is_taken(error: ApiError) -> bool:
     return error.reason == AlreadyExists.default_reason
 
 
-async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiError, *, is_long: bool) -> Row:
+async def _store_renamed(backend: Backend, call: Call, obj: Json, taken: ApiError) -> Row:
     """Store under another generated name, because of `taken` for the first one (KEP-4420).
 
     Schema, CEL rules, name rules and validating admission run for each name that may be free; mutating
     admission does not. A name that the store is seen to have costs a lookup instead of a validation, and
     counts as an attempt. Raises the error of the last attempt.
     """
-    meta = obj["metadata"]
-    look = backend.gates.enabled(NAME_GENERATION_LOOK_AHEAD)
+    definition, meta = call.definition, obj["metadata"]
+    looks_ahead = backend.gates.enabled(NAME_GENERATION_LOOK_AHEAD)
+
+    def validate_again() -> None:
+        check_shape(definition, obj, None)
+        definition.strategy.prepare_create(obj)  # some of it follows from the name
+
     for attempt in range(2, NAME_ATTEMPTS + 1):
         _log.debug(
             "%s %s: the generated name is taken; attempt %d of %d",
-            call.definition.resource, meta["name"], attempt, NAME_ATTEMPTS,
+            definition.resource, meta["name"], attempt, NAME_ATTEMPTS,
         )  # fmt: skip
         call.retries += 1
         _generate_name(backend, meta)
-        if look and (there := await backend.store.latest(_key(call, meta))) is not None:
-            taken = _taken(call.definition, meta, there)
+        if looks_ahead and (current := await backend.store.latest(_key(call, meta))) is not None:
+            taken = _taken(definition, meta, current)
             continue
-        if is_long:
-            await offload.run(call, _rejudge, call, obj)
-        else:
-            _rejudge(call, obj)
+        await offload.run(call, validate_again)
         try:
-            return await _store_new(backend, call, obj, is_long=is_long)
+            return await _store_new(backend, call, obj)
         except ApiError as error:
             if not _is_taken(error):
                 raise
             taken = error
     raise taken
-
-
-def _rejudge(call: Call, obj: Json) -> None:
-    """Validate the object under its next name, and prepare what follows from the name. Raises `Invalid`."""
-    admission.check_shape(call.definition, obj, None)
-    call.definition.strategy.prepare_create(obj)
 
 
 def _taken(definition: ResourceDefinition, meta: Json, current: Row) -> AlreadyExists:
@@ -209,20 +196,20 @@ def _key(call: Call, meta: Json) -> Key:
     return Key(definition.bucket, call.route.namespace if definition.namespaced else "", meta["name"])
 
 
-async def _store_new(backend: Backend, call: Call, obj: Json, *, is_long: bool) -> Row:
+async def _store_new(backend: Backend, call: Call, obj: Json) -> Row:
     """Validate and store. Raises `AlreadyExists` where the name is taken, and what admission raises."""
-    await backend.admission.validate(call, obj, None, operation="CREATE", is_long=is_long)
+    await backend.admission.validate(call, obj, None, operation="CREATE")
     if call.definition.custom:
         call.definition.schema.complete(obj)
     key = _key(call, obj["metadata"])
     if call.dry_run:
-        if (there := await backend.store.latest(key)) is not None:
-            raise _taken(call.definition, obj["metadata"], there)
+        if (current := await backend.store.latest(key)) is not None:
+            raise _taken(call.definition, obj["metadata"], current)
         return unstored(key, obj)
     if call.verb != "patch" and is_revision(obj["metadata"].get("resourceVersion", "")):
         # An apply that creates may name the revision of a deleted object.
         raise ApiError("resourceVersion should not be set on objects to be created")
-    columns = await offload.run(call, objects.columns, obj) if is_long else objects.columns(obj)
+    columns = await offload.run(call, objects.columns, obj)
     call.require_client()
     try:
         return await backend.put(call.definition, key, columns, previous=None)

@@ -322,7 +322,7 @@ async def remove(
     finalizers = _finalizers(before, policy)
     meta["finalizers"] = finalizers
     if not _is_blocked(definition, meta):
-        return await backend.delete(definition, row, objects.last_words(row)), True
+        return await backend.delete(definition, row, objects.tombstone(row)), True
     # Separate code marks a definition; this one only handles its second deletion.
     again = definition.is_crd and "deletionTimestamp" in meta and "deletionGracePeriodSeconds" not in meta
     obj = lightly(definition, row)

@@ -198,10 +198,10 @@ async def patch(backend: Backend, call: Call) -> Response:
     accepted = (JSON_PATCH, MERGE, *(() if call.definition.custom else (STRATEGIC,)), APPLY)
     if media not in accepted:
         raise unsupported(accepted)
-    wish = verbs.patch_wish(backend, inner)
+    patched = verbs.read_patch(backend, inner)
 
     def change(old: Json) -> Json:
-        sent = wish.change(_sendable(backend, call, old))
+        sent = patched.change(_sendable(backend, call, old))
         shown = objects.encode_json(sent)
         try:
             unknown = definition().schema.process(sent)
@@ -211,7 +211,7 @@ async def patch(backend: Backend, call: Call) -> Response:
             raise refuse_patch(_shown_as(call, shown), text)
         return _with_scale(backend, call, inner, sent, old, applied=media == APPLY)
 
-    return await _write(backend, call, change, pinned=wish.pinned)
+    return await _write(backend, call, change, pinned=patched.pinned)
 
 
 VERBS = {"get": get, "update": update, "patch": patch}
@@ -219,7 +219,7 @@ VERBS = {"get": get, "update": update, "patch": patch}
 
 async def _write(backend: Backend, call: Call, change: Callable[[Json], Json], *, pinned: bool) -> Response:
     full_call = replace(call, form=WHOLE)
-    answer = await verbs.modify(backend, full_call, verbs.Wish(change, pinned, refuse_patch, owned=True))
+    answer = await verbs.modify(backend, full_call, verbs.Update(change, pinned, refuse_patch, owned=True))
     return _answer(backend, call, shown(call, objects.decode_json(bytes(answer.body))))
 
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from certwright.kube.api.errors import ApiError, BadRequest, Cause, Details, Invalid, invalid, invalid_object
+from certwright.kube.api.errors import (
+    ApiError,
+    BadRequest,
+    Cause,
+    Details,
+    FieldError,
+    Invalid,
+    invalid,
+    invalid_object,
+)
 from certwright.kube.apiserver.base import metadata
 from certwright.kube.apiserver.base.json_values import Json, NotOfKind, same
 from certwright.kube.apiserver.base.metadata import MANAGED
@@ -18,7 +27,6 @@ from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import content_type
 from certwright.kube.apiserver.requests import bodies
 from certwright.kube.apiserver.requests.patch import APPLY
-from certwright.kube.apiserver.validation import rules as admission
 from certwright.kube.store.contract import Row
 from certwright.kube.util.encoding import quoted
 
@@ -303,15 +311,13 @@ def shape_update(
             # A write to the status of a definition may change its metadata too, to remove its finalizer.
             metadata.carry_over(given, meta)
             new["metadata"] = given
-        admission.check_shape(
-            definition, new, old, part="status", warnings=call.warnings, is_accepted=is_accepted
-        )
+        check_shape(definition, new, old, part="status", warnings=call.warnings, is_accepted=is_accepted)
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
         owners = new["metadata"].get(MANAGED)
         new = part.shape(new, old)
         _set_owners(new, owners)
-        admission.check_shape(definition, new, old, warnings=call.warnings)
+        check_shape(definition, new, old, warnings=call.warnings)
     else:
         _shape_object(call, new, old, track, unknown)
     new["metadata"]["resourceVersion"] = meta["resourceVersion"]
@@ -323,7 +329,7 @@ def _shape_object(call: Call, new: Json, old: Json, track: Track | None, unknown
     if definition.status_subresource:
         _restore(new, old, "status")
     metadata.carry_over(new["metadata"], meta)
-    admission.check_shape(definition, new, old, warnings=call.warnings)
+    check_shape(definition, new, old, warnings=call.warnings)
     warn(call, metadata.warnings(definition, new["metadata"], meta))
     definition.strategy.prepare_update(new, old)
     if track is not None and not definition.custom:
@@ -380,3 +386,55 @@ def is_released(obj: Json) -> bool:
         return False
     spec = obj.get("spec") if obj["kind"] == "Namespace" else None
     return not (type(spec) is dict and spec.get("finalizers"))
+
+
+def check_shape(
+    definition: ResourceDefinition,
+    new: Json,
+    old: Json | None,
+    *,
+    part: str = "",
+    warnings: list[str] | None = None,
+    is_accepted: bool = False,
+) -> None:
+    """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
+
+    Later steps may rely on the types of the schema. `part`: only `status` was written. `warnings` receives
+    errors that existed before and have not changed. `is_accepted`: the schema has accepted the changes
+    (`Schema.is_accepted`).
+    """
+    meta = new["metadata"]
+    errors: list[FieldError] = []
+    if part != "status" or definition.is_crd:  # else the metadata is the stored one
+        errors = metadata.check(meta, definition)
+        errors += (
+            metadata.check_name(definition, meta)
+            if old is None
+            else metadata.check_update(meta, old["metadata"])
+        )
+    kept: list[FieldError] = []
+    schema = definition.schema
+    if definition.custom:
+        schema_errors = schema.judge(new, old, kept, part, is_accepted=is_accepted)
+    else:
+        schema_errors = schema.validate(new, old)
+    if warnings is not None:
+        warnings += [text for text in map(str, kept) if text not in warnings]
+    errors += map(_as_of_status, schema_errors) if part == "status" else schema_errors
+    raise_if_invalid(definition, new, errors)
+
+
+def _as_of_status(error: FieldError) -> FieldError:
+    """Kubernetes validates a status against its own schema, and names paths in it from there."""
+    if not error.field.startswith("status"):
+        return error
+    below = error.field.removeprefix("status").removeprefix(".")
+    return FieldError(
+        error.field, error.reason, error.detail.replace(f"{error.field} in body", f"{below} in body")
+    )
+
+
+def raise_if_invalid(definition: ResourceDefinition, obj: Json, errors: list[FieldError]) -> None:
+    """Raise the `Invalid` of an object that has errors."""
+    if errors:
+        raise invalid_object(definition.group, definition.kind, obj["metadata"].get("name", ""), errors)

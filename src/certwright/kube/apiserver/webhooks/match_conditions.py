@@ -50,7 +50,7 @@ class Conditions:
             await offload.run(None, self._prepare, texts)
         uses_authorizer = any("authorizer" in text for text in texts)
         if offload.is_long(call) and not uses_authorizer:
-            return await offload.run(call, self.hold, hook, call, request, _ASIDE_S)
+            return await offload.in_thread(call, self.hold, hook, call, request, _ASIDE_S)
         return self.hold(hook, call, request, _ON_LOOP_S)
 
     def hold(self, hook: Hook, call: Call, request: Json, seconds: float) -> bool:
