@@ -17,5 +17,5 @@ async def test_no_namespace_occupies_all_workers_of_these_controllers() -> None:
     async with make_world(shims=ShimOptions(), deliveries=roots) as world:
         assert world.controllers is not None
         queues = world.controllers.wiring.queues
-        shared = {name for name, queue in queues.items() if queue._owner is not None}
+        shared = {name for name, queue in queues.items() if queue.most_per_flow is not None}
         assert shared == WAIT_FOR_SERVERS | GENERATE_KEYS | READ_LARGE_OBJECTS | RUN_HOOKS

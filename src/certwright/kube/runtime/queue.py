@@ -54,6 +54,7 @@ class WorkQueue(Generic[K]):
         most_per_flow: int | None = None,
     ) -> None:
         self.clock = clock
+        self.most_per_flow = most_per_flow
         # A key that is being processed counts as running in it.
         self._ready: FairQueue[K] = FairQueue(per_flow=most_per_flow or math.inf)
         self._takers: deque[asyncio.Future[None]] = deque()
