@@ -74,12 +74,20 @@ $(TOOLS)/postquantum: $(wildcard tests/go/postquantum/*)
 	@echo "building the program that checks certificates with ML-DSA keys …"
 	@cd tests/go/postquantum && GOTOOLCHAIN=auto go build -trimpath -o $@ .
 
-# Let's Encrypt's own test server for ACME clients, and its name server.
-PEBBLE := github.com/letsencrypt/pebble/v2/cmd
+# Let's Encrypt's own test server for ACME clients, and its name server. Pebble is patched: up to 2.10.1 it deadlocks
+# when an authorization is read while an order is created.
+PEBBLE := github.com/letsencrypt/pebble/v2
 pebble: $(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv  ## build the ACME server that the tests order certificates from (needs Go)
-$(TOOLS)/pebble $(TOOLS)/pebble-challtestsrv:
+$(TOOLS)/pebble: $(wildcard tests/go/pebble/*)
+	@echo "building $(@F), patched …"
+	@mkdir -p $(@D)
+	@module=$$(go mod download -json $(PEBBLE)@v2.10.1 | sed -n 's/.*"Dir": "\(.*\)",/\1/p') && test -n "$$module" \
+	  && source=$$(mktemp -d) && cp -r "$$module/." $$source && chmod -R u+w $$source \
+	  && patch --quiet -p1 -d $$source < tests/go/pebble/lock-order.patch \
+	  && go build -C $$source -trimpath -o $@.new ./cmd/pebble && mv $@.new $@; status=$$?; rm -rf "$$source"; exit $$status
+$(TOOLS)/pebble-challtestsrv:
 	@echo "building $(@F) …"
-	@GOBIN=$(@D) go install -trimpath $(PEBBLE)/$(@F)@v2.10.1
+	@GOBIN=$(@D) go install -trimpath $(PEBBLE)/cmd/$(@F)@v2.10.1
 
 # cert-manager's own end-to-end tests, of the last release whose Go module holds them.
 CERT_MANAGER := github.com/cert-manager/cert-manager@v1.11.5

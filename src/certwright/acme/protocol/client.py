@@ -7,7 +7,7 @@ connections and the directory are shared as well.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from time import perf_counter
@@ -21,7 +21,6 @@ from certwright.acme.protocol.errors import AccountTrouble, ForeignUrl, Refused
 from certwright.acme.protocol.exchange import Nonces, Session
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
-from certwright.acme.protocol.order_lock import Turns
 from certwright.acme.protocol.problem import Problem
 from certwright.acme.protocol.transport import TlsOptions, Transport
 from certwright.kube.util.executor import Executor, Inline
@@ -59,8 +58,7 @@ class Pause(msgspec.Struct, frozen=True):
 class AcmeClient:
     """Runs flows for one account at one server. `kid` is the account's URL, once it is known.
 
-    The `executor` makes slow signatures, as work of `flow`. Clients of one server share the `turns` of its
-    requests.
+    The `executor` makes slow signatures, as work of `flow`.
     """
 
     def __init__(
@@ -73,7 +71,6 @@ class AcmeClient:
         observe: Observer | None = None,
         executor: Executor | None = None,
         flow: str = "",
-        turns: Turns | None = None,
     ) -> None:
         self.directory_url = directory_url
         self.key = key
@@ -95,7 +92,6 @@ class AcmeClient:
         self._flow = flow
         self._nonces = Nonces()
         self._connections = asyncio.Semaphore(_AT_ONCE)
-        self._turns = turns or Turns()
         self._directory: Directory | None = None
         self._fetched_at: datetime | None = None
         self._fetching = asyncio.Lock()
@@ -178,7 +174,6 @@ class AcmeClient:
         return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
-        await self._turns.enter(request.action)
         self.calls[request.action] += 1
         began = perf_counter()
         status = 0
@@ -187,7 +182,6 @@ class AcmeClient:
             status = response.status
             return response
         finally:
-            self._turns.leave(request.action)
             if self._observe is not None:
                 took = perf_counter() - began
                 self._observe(RequestRecord(request.action, request.method, request.url, status, took))
@@ -216,7 +210,6 @@ class Registry:
         self._observe = observe
         self._executor = executor
         self._clients: dict[tuple[str, str, TlsOptions], AcmeClient] = {}
-        self._turns: defaultdict[str, Turns] = defaultdict(Turns)
 
     def get(self, directory_url: str, key: AccountKey, tls: TlsOptions, flow: str = "") -> AcmeClient:
         """Return the client, created on first use. Its signatures are work of `flow`, the namespace of the
@@ -231,7 +224,6 @@ class Registry:
                 observe=self._observe,
                 executor=self._executor,
                 flow=flow,
-                turns=self._turns[directory_url],
             )
         return self._clients[place]
 
