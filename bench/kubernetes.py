@@ -20,16 +20,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.beside import controllers, requests, session
 from bench.issuance import issue, make_issuers
-from bench.rig import Daemon, cpu_s, daemon, memory_mb, table
+from bench.rig import Daemon, controllers, cpu_s, daemon, memory_mb, session, table, writes
 from certwright.resources.table import CERTIFICATES
 from support.etcd import running_etcd
 from support.oracle import running_kubernetes
 from support.programs import TOOLS, spawn, stop
 
-NUMBER, ROUNDS = 500, 2
-_WRITES = ("POST", "PUT", "PATCH", "DELETE")
 HEADINGS = [
     "controllers, API server",
     "seconds",
@@ -54,25 +51,17 @@ class Stack:
 
 @contextmanager
 def kubernetes() -> Iterator[tuple[Daemon, tuple[int, ...]]]:
-    """A kube-apiserver over etcd with the definitions of `deploy/crds.yaml`."""
+    """A kube-apiserver over etcd that serves the definitions of `deploy/crds.yaml`."""
     with tempfile.TemporaryDirectory(prefix="certwright-bench-") as name:
         folder, begun = Path(name), time.perf_counter()
         with running_etcd(folder) as etcd, running_kubernetes(folder, f"http://{etcd.member}") as server:
             peer = Daemon(server.pid, server.url, folder, time.perf_counter() - begun)
-            _define(peer)
+            crds = str(Path(__file__).parents[1] / "deploy" / "crds.yaml")
+            kubectl = ["kubectl", "--kubeconfig", str(folder / "kubeconfig")]
+            wait = ["wait", "--for=condition=Established", "--timeout=60s"]
+            for command in (["create"], wait):
+                subprocess.run([*kubectl, *command, "-f", crds], check=True, stdout=subprocess.DEVNULL)
             yield peer, (server.pid, etcd.pid)
-
-
-def _define(server: Daemon) -> None:
-    """Create the definitions, and wait until the server serves them."""
-    kubectl = ["kubectl", "--kubeconfig", str(server.data_dir / "kubeconfig")]
-    crds = str(Path(__file__).parents[1] / "deploy" / "crds.yaml")
-    subprocess.run([*kubectl, "create", "-f", crds], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(
-        [*kubectl, "wait", "--for=condition=Established", "--timeout=60s", "-f", crds],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
 
 
 @contextmanager
@@ -90,7 +79,7 @@ def cert_manager_on_kubernetes() -> Iterator[Stack]:
 @contextmanager
 def certwright_on_kubernetes() -> Iterator[Stack]:
     """Our controllers on kube-apiserver."""
-    with kubernetes() as (server, serving), controllers(server, "--log-level", "warning") as pid:
+    with kubernetes() as (server, serving), controllers(server) as pid:
         yield Stack(server, serving, (pid,))
 
 
@@ -108,46 +97,40 @@ CASES: dict[str, Callable[[], AbstractContextManager[Stack]]] = {
 }
 
 
-def _measured(name: str, stack: Stack, number: int) -> list[str]:
-    asyncio.run(make_issuers(stack.server, has_label=True))
-    time.sleep(5)  # The controllers have started, and the issuers are Ready.
+async def _measured(name: str, stack: Stack, number: int) -> list[str]:
     processes = (stack.controlling, stack.serving)
-    spent, written = [sum(map(cpu_s, pids)) for pids in processes], _writes(stack.server)
-    seconds = asyncio.run(issue(stack.server, number))
-    time.sleep(2)  # Events follow.
-    cpu_ms = [
-        1_000 * (sum(map(cpu_s, pids)) - before) / number
-        for pids, before in zip(processes, spent, strict=True)
-    ]
-    memory = [sum(memory_mb(pid) for pid in pids) for pids in processes]
-    writes, twice = (_writes(stack.server) - written) / number, asyncio.run(_issued_again(stack.server))
-    cells = [f"{value:.1f}" for value in (seconds, number / seconds, *cpu_ms)]
-    return [name, *cells, *(f"{value:.0f}" for value in memory), f"{writes:.1f}", str(twice)]
-
-
-def _writes(server: Daemon) -> int:
-    """The writes that the server has answered, Leases left out; Events count."""
-    counts = asyncio.run(requests(server))
-    return sum(count for (verb, kind), count in counts.items() if verb in _WRITES and kind != "leases")
-
-
-async def _issued_again(server: Daemon) -> int:
-    async with session(server) as client:
+    async with session(stack.server) as client:
+        await make_issuers(client)
+        await asyncio.sleep(5)  # The controllers have started, and the issuers are Ready.
+        spent, written = [sum(map(cpu_s, pids)) for pids in processes], await writes(stack.server)
+        seconds = await issue([client], "fresh", number)
+        await asyncio.sleep(2)  # Events follow.
+        cpu_ms = [
+            1_000 * (sum(map(cpu_s, pids)) - before) / number
+            for pids, before in zip(processes, spent, strict=True)
+        ]
+        each = (await writes(stack.server) - written) / number
         certificates = (await client.list(CERTIFICATES, "default")).items
-    return sum((certificate.status.revision or 1) - 1 for certificate in certificates)
+    twice = sum((certificate.status.revision or 1) - 1 for certificate in certificates)
+    memory = [f"{sum(memory_mb(pid) for pid in pids):.0f}" for pids in processes]
+    cells = [f"{value:.1f}" for value in (seconds, number / seconds, *cpu_ms)]
+    return [name, *cells, *memory, f"{each:.1f}", str(twice)]
 
 
-def main(options: Sequence[str] = ()) -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Print a row for each case and round."""
-    parser = argparse.ArgumentParser(prog="kubernetes")
-    parser.add_argument("--number", type=int, default=NUMBER)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    chosen = parser.parse_args(options)
+    parser = argparse.ArgumentParser(prog="kubernetes", description=__doc__)
+    parser.add_argument("--number", type=int, default=500)
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args(arguments)
+    if not all((TOOLS / name).exists() for name in ("kube-apiserver", "cert-manager-controller")):
+        print("not measured: run `make kubernetes third-party ARGS=cert-manager`")
+        return
     rows = []
-    for _ in range(chosen.rounds):
+    for _ in range(options.rounds):
         for name, start in CASES.items():
             with start() as stack:
-                rows.append(_measured(name, stack, chosen.number))
+                rows.append(asyncio.run(_measured(name, stack, options.number)))
     table(HEADINGS, rows)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 LONGEST_SPREAD: Final = timedelta(days=1)
 """With an hour, a million certificates of 90 days that were issued in one hour would be renewed within two or
-three hours for years (`make bench ARGS=year`)."""
+three hours for years."""
 LONGEST_REQUESTED_SPREAD: Final = timedelta(hours=1)
 """Of a moment that the user has chosen."""
 

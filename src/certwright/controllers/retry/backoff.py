@@ -5,7 +5,7 @@ the issuer says, and the circuit of an issuer that fails altogether, only add to
 while the current certificate lives, at least three attempts fit in before its end; after its end, the table
 begins again, and no wait is longer than an eighth of its life.
 
-Used by the trigger, the metrics and the fleet simulator (`bench/fleet.py`). docs/backoff.md explains it for
+Used by the trigger and the metrics. docs/backoff.md explains it for
 users.
 """
 

@@ -19,7 +19,7 @@ A question (`breaker_decisions.py`) changes nothing. The caller acts on its answ
 event loop: `begin` or `start_attempt` if the answer is yes, else `wait`. Each attempt ends with one of
 `succeeded`, `taken`, `answered`, `failed` and `withdrawn`.
 
-Used by `gate.py` and by the fleet simulator (`bench/fleet.py`). docs/backoff.md explains it for users.
+Used by `gate.py`. docs/backoff.md explains it for users.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Most of a row is the same in all rows of its kind: names of fields and labels, managed fields. The dictionary,
 `rows.dictionary`, contains what certificates, their requests, Secrets, orders and Events have in common; it
-was made from such rows by `bench/row_dictionary.py`. It MUST NOT change, because rows are only readable with
+was trained on such rows. It MUST NOT change, because rows are only readable with
 the dictionary that they were written with: another one gets another `_HEAD`.
 
 Long strings of base64 (keys and certificates in Secrets and requests) are decoded first, because they are
