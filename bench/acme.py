@@ -22,10 +22,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from bench.issuance import Counted, serving, wait_ready
-from bench.rig import cpu_s, memory_mb, table
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from bench.issuance import Counted, serving, wait_ready
+from bench.rig import cpu_s, memory_mb, table
 from certwright import app
 from certwright.acme.protocol import account, authorizations, certificates, challenges, orders
 from certwright.acme.protocol.client import AcmeClient

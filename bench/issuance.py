@@ -24,7 +24,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.rig import Daemon, controllers, cpu_s, daemon, memory_mb, percentile, session, table
-
 from certwright import app
 from certwright.admission.kinds import certificate_kinds
 from certwright.app.stores import open_store

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bench.issuance import issue, make_issuers
 from bench.rig import Daemon, controllers, cpu_s, daemon, session, table, writes
-from certwright.kube.api.core_kinds import LEASES
+from certwright.kube.api.core import LEASES
 from certwright.kube.client.rest import Client
 from support.etcd import running_cluster
 
