@@ -32,8 +32,7 @@ from cryptography.x509.oid import NameOID
 from certwright.acme.protocol.errors import Unreachable
 from certwright.acme.protocol.messages import Action, Request, Response
 from certwright.acme.protocol.transport import TlsOptions
-from certwright.pki.ari import certificate_id
-from certwright.pki.certificates import read_certificate
+from certwright.pki.certificates import certificate_id, read_certificate
 
 Json = dict[str, Any]
 T = TypeVar("T")

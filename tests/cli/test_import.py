@@ -20,8 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from certwright.cli.importing import certbot as reader
 from certwright.cli.importing.objects import AcmeDefaults, Place, plan_of
 from certwright.cli.main import program
-from certwright.pki.jwk import load_private_jwk
-from certwright.pki.keys import load_private_key, public_key_der
+from certwright.pki.keys import load_private_jwk, load_private_key, public_key_der
 from cli.calls import PATIENT, Cli, Outcome
 
 FOLDERS = Path(__file__).parent / "importing"

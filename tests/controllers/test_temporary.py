@@ -12,7 +12,7 @@ from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
 from certwright.pki.certificates import read_certificate, read_chain
 from certwright.pki.keys import load_private_key, public_key_der
-from certwright.pki.temporary import is_temporary
+from certwright.pki.signing import is_temporary
 from certwright.resources.certificate import Certificate, Keystores, PKCS12Keystore
 from certwright.resources.names import ISSUE_TEMPORARY_CERTIFICATE
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.pki import certificates, chain, csr, errors, keys, signing
-from certwright.pki.errors import BadCsr, BadKey, PkiError, border
+from certwright.pki.errors import BadCsr, BadKey, BadName, PkiError, border
 from certwright.pki.names import Subject
 from certwright.pki.sans import NameConstraints, NameSet, OtherName
 
@@ -150,7 +150,9 @@ def test_advice_for_programmers_is_left_out() -> None:
 
 
 def test_the_border_lets_our_own_errors_and_the_end_of_the_program_pass() -> None:
-    with pytest.raises(BadKey, match="mine"), border(BadCsr, "a sentence"):
+    with pytest.raises(BadCsr, match="a sentence: mine"), border(BadCsr, "a sentence", detail=True):
+        raising(BadKey("mine"))()
+    with pytest.raises(BadKey, match="mine"), border(BadName, "a sentence"):
         raising(BadKey("mine"))()
     with pytest.raises(KeyboardInterrupt), border(BadCsr, "a sentence"):
         raising(KeyboardInterrupt())()

@@ -10,7 +10,7 @@ from certwright.pki.certificates import read_certificate
 from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.keys import KeyAlgorithm, KeyPlan, generate, public_key_der
 from certwright.pki.names import Subject
-from certwright.pki.temporary import is_temporary, marked, sign_temporarily
+from certwright.pki.signing import is_temporary, marked, sign_temporarily
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

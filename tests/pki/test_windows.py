@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.kit.cron import moments_after
-from certwright.pki.windows import Slot, Window, slot
+from certwright.pki.renewal import Slot, Window, slot
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday

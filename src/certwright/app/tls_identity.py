@@ -34,8 +34,8 @@ from certwright.pki.csr import CsrPlan, build_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.keys import KeyAlgorithm, KeyEncoding, KeyPlan, PrivateKey
 from certwright.pki.renewal import renewal_time
-from certwright.pki.roots import is_root, renewed
-from certwright.pki.signing import self_sign, sign
+from certwright.pki.signing import is_root, self_sign, sign
+from certwright.pki.signing import renewed_root as renewed
 
 _log = logging.getLogger(__name__)
 

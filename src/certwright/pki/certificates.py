@@ -1,24 +1,101 @@
-"""Certificate parsing: one certificate or a chain, as facts.
+"""Certificate parsing: one certificate or a chain, as facts; the part of the facts that requests have, too.
 
-Source: RFC 5280, RFC 7468 (PEM).
+Source: RFC 5280 §4.1 and §4.2, RFC 7468 (PEM); RFC 9773 §4.1 (identifiers for renewal information).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import ObjectIdentifier
 
-from certwright.kube.util.encoding import one_line
-from certwright.pki import limits, names, spki
-from certwright.pki.errors import BadCertificate, BadKey, border
-from certwright.pki.facts import Extensions, Identity, extensions_of, identity_of, usages_of, value_of
+from certwright.kube.util.encoding import base64url, one_line
+from certwright.pki import limits, names, sans, spki, usages
+from certwright.pki.errors import BadCertificate, border
+from certwright.pki.names import Subject
 from certwright.pki.pem import blocks
+from certwright.pki.sans import NameConstraints, OtherName
+
+E = TypeVar("E", bound=x509.ExtensionType)
+Extensions = Mapping[ObjectIdentifier, x509.Extension[x509.ExtensionType]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Names and public key.
+
+    DNS names are A-labels, IP addresses in canonical form. `spki` is the public key as encoded. Several
+    values of one subject field are in the order of their encoding (X.690 §11.6), whatever order they were
+    written in.
+    """
+
+    subject: Subject
+    common_name: str
+    dns_names: tuple[str, ...]
+    ip_addresses: tuple[str, ...]
+    uris: tuple[str, ...]
+    email_addresses: tuple[str, ...]
+    other_names: tuple[OtherName, ...]
+    name_constraints: NameConstraints | None
+    spki: bytes = field(repr=False)
+
+    @property
+    def public_key_der(self) -> bytes:
+        """The SubjectPublicKeyInfo: compare it with `keys.public_key_der`."""
+        return spki.canonical(self.spki)
+
+    @property
+    def is_ml_dsa(self) -> bool:
+        """Whether the public key is one of ML-DSA."""
+        return spki.is_ml_dsa(self.spki)
+
+
+def identity_of(
+    parsed: x509.Certificate | x509.CertificateSigningRequest, extensions: Extensions
+) -> dict[str, Any]:
+    """The fields of `Identity` except the public key. Raises whatever `cryptography` raises: call it inside
+    a `border`."""
+    subject, common_name = names.read_subject(parsed.subject)
+    constraints = extensions.get(x509.NameConstraints.oid)
+    alternative = sans.read(value_of(extensions, x509.SubjectAlternativeName))
+    return {
+        "subject": subject,
+        "common_name": common_name,
+        "dns_names": alternative.dns_names,
+        "ip_addresses": alternative.ip_addresses,
+        "uris": alternative.uris,
+        "email_addresses": alternative.email_addresses,
+        "other_names": alternative.other_names,
+        "name_constraints": sans.read_constraints(constraints.value, critical=constraints.critical)
+        if constraints is not None and isinstance(constraints.value, x509.NameConstraints)
+        else None,
+    }
+
+
+def extensions_of(parsed: x509.Certificate | x509.CertificateSigningRequest) -> Extensions:
+    """The extensions by their OID; a duplicate is an error (RFC 5280 §4.2)."""
+    return {extension.oid: extension for extension in parsed.extensions}
+
+
+def value_of(extensions: Extensions, kind: type[E]) -> E | None:
+    """The value of the extension of that type, if it exists."""
+    extension = extensions.get(kind.oid)
+    return extension.value if extension is not None and isinstance(extension.value, kind) else None
+
+
+def usages_of(extensions: Extensions) -> tuple[str, ...] | None:
+    """Key usages and extended key usages by their wire names; None if both extensions are missing."""
+    key_usage, extended = value_of(extensions, x509.KeyUsage), value_of(extensions, x509.ExtendedKeyUsage)
+    if key_usage is None and extended is None:
+        return None
+    return usages.names_of(key_usage, extended)
+
 
 _LABEL = b"CERTIFICATE"
 
@@ -143,7 +220,7 @@ def rewritten(pem: bytes) -> bytes:
 
 def read_certificate(pem: bytes) -> CertificateFacts:
     """Parse the first certificate of a PEM text. Raises `BadCertificate` if any of them is unreadable."""
-    return _checked(bytes(pem))[0]
+    return read_chain(pem)[0]
 
 
 def read_der(der: bytes) -> CertificateFacts:
@@ -177,17 +254,18 @@ def _checked(pem: bytes) -> tuple[CertificateFacts, ...]:
 
 
 def _check_keys(certificates: Iterable[CertificateFacts]) -> None:
-    try:
+    with border(BadCertificate, "the certificate cannot be read", detail=True):
         for certificate in certificates:
             spki.check(certificate.spki)
-    except BadKey as error:
-        raise BadCertificate(f"the certificate cannot be read: {error}") from None
 
 
 @lru_cache(maxsize=REMEMBERED)
 def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
     with border(BadCertificate, "not a certificate that can be read (expected is PEM)", detail=True):
-        encoded = [der for label, der in blocks(pem) if label == _LABEL] or _blocks_between_text(pem)
+        encoded = [der for label, der in blocks(pem) if label == _LABEL] or [
+            certificate.public_bytes(serialization.Encoding.DER)
+            for certificate in x509.load_pem_x509_certificates(pem)
+        ]
         if len(encoded) > MAX_CHAIN:
             raise BadCertificate(f"{len(encoded)} certificates in one PEM are too many (limit {MAX_CHAIN})")
         if (size := sum(map(len, encoded))) > MAX_CHAIN_BYTES:
@@ -200,13 +278,6 @@ def _read(pem: bytes) -> tuple[CertificateFacts, ...]:
         return tuple(_facts_above(der) if number else _facts(der) for number, der in enumerate(encoded))
 
 
-def _blocks_between_text(pem: bytes) -> list[bytes]:
-    return [
-        certificate.public_bytes(serialization.Encoding.DER)
-        for certificate in x509.load_pem_x509_certificates(pem)
-    ]
-
-
 @lru_cache(maxsize=REMEMBERED // 16)
 def _facts_above(der: bytes) -> CertificateFacts:
     return _facts(der)
@@ -216,7 +287,7 @@ def _facts(der: bytes) -> CertificateFacts:
     parsed = x509.load_der_x509_certificate(der)
     with border(BadCertificate, "the certificate cannot be read", detail=True):
         key = spki.of_certificate(der)
-        _check_limits(key)
+        limits.check_public_key(key)
         extensions = extensions_of(parsed)
         authority = value_of(extensions, x509.AuthorityKeyIdentifier)
         return CertificateFacts(
@@ -228,13 +299,6 @@ def _facts(der: bytes) -> CertificateFacts:
             authority_key_id=(authority.key_identifier or b"") if authority is not None else b"",
             der=der,
         )
-
-
-def _check_limits(key: bytes) -> None:
-    try:
-        limits.check_public_key(key)
-    except BadKey as error:
-        raise BadCertificate(f"the certificate cannot be read: {error}") from None
 
 
 class _Powers(NamedTuple):
@@ -251,25 +315,29 @@ def _powers(der: bytes) -> _Powers:
     with border(BadCertificate, "the certificate cannot be read", detail=True):
         parsed = x509.load_der_x509_certificate(der)
         extensions = extensions_of(parsed)
-        is_ca, key_id = _is_ca(extensions), value_of(extensions, x509.SubjectKeyIdentifier)
+        key_id, key_usage = (
+            value_of(extensions, x509.SubjectKeyIdentifier),
+            value_of(extensions, x509.KeyUsage),
+        )
+        basic = value_of(extensions, x509.BasicConstraints)
+        is_ca = basic is not None and basic.ca
+        # RFC 5280 §4.2.1.9: "If the cA boolean is not asserted, then the keyCertSign bit in the key usage
+        # extension MUST NOT be asserted." And §4.2.1.3: without the extension the key is not restricted.
+        may_sign = is_ca and (key_usage is None or key_usage.key_cert_sign)
         return _Powers(
             usages=usages_of(extensions) or (),
             is_ca=is_ca,
-            may_sign=_may_sign(parsed, extensions, is_ca=is_ca),
+            # Version 1 certificates have no extensions for this; old roots are of that version.
+            may_sign=may_sign or parsed.version is x509.Version.v1,
             subject_key_id=key_id.digest if key_id is not None else b"",
         )
 
 
-def _is_ca(extensions: Extensions) -> bool:
-    basic = value_of(extensions, x509.BasicConstraints)
-    return basic is not None and basic.ca
-
-
-def _may_sign(parsed: x509.Certificate, extensions: Extensions, *, is_ca: bool) -> bool:
-    # Version 1 certificates have no extensions for this; old roots are of that version.
-    if parsed.version is x509.Version.v1:
-        return True
-    key_usage = value_of(extensions, x509.KeyUsage)
-    # RFC 5280 §4.2.1.9: "If the cA boolean is not asserted, then the keyCertSign bit in the key usage
-    # extension MUST NOT be asserted." And §4.2.1.3: without the extension the key is not restricted.
-    return is_ca and (key_usage is None or key_usage.key_cert_sign)
+def certificate_id(certificate: CertificateFacts) -> str:
+    """The issuer's key identifier and the serial number; empty if there is no authority key identifier."""
+    if not certificate.authority_key_id:
+        return ""
+    serial = certificate.serial_number
+    # As a DER INTEGER: one more byte if the first bit is set.
+    encoded = serial.to_bytes(serial.bit_length() // 8 + 1, "big")
+    return f"{base64url(certificate.authority_key_id)}.{base64url(encoded)}"

@@ -13,8 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from certwright.pki import limits, names, sans, spki, usages
-from certwright.pki.errors import BadCsr, BadKey, BadName, border
-from certwright.pki.facts import Identity, extensions_of, identity_of, usages_of, value_of
+from certwright.pki.certificates import Identity, extensions_of, identity_of, usages_of, value_of
+from certwright.pki.errors import BadCsr, BadName, border
 from certwright.pki.keys import KeyPlan, PrivateKey, plan_of, request_hash
 from certwright.pki.names import Subject
 from certwright.pki.pem import blocks
@@ -151,10 +151,8 @@ def read_csr(pem: bytes) -> CsrFacts:
     Raises `BadCsr`. Takes 60 µs the first time; the same bytes are cached.
     """
     facts = _read(_block(bytes(pem)))
-    try:
+    with border(BadCsr, _EXPECTED, detail=True):
         spki.check(facts.spki)
-    except BadKey as error:
-        raise BadCsr(f"{_EXPECTED}: {error}") from None
     return facts
 
 
@@ -207,7 +205,7 @@ def _read(der: bytes) -> CsrFacts:
     with border(BadCsr, _EXPECTED, detail=True):
         parsed = x509.load_der_x509_csr(der)
         key = spki.of_request(der)
-        _check_limits(key)
+        limits.check_public_key(key)
         extensions = extensions_of(parsed)
         basic = value_of(extensions, x509.BasicConstraints)
         return CsrFacts(
@@ -217,10 +215,3 @@ def _read(der: bytes) -> CsrFacts:
             is_ca=basic.ca if basic is not None else None,
             der=der,
         )
-
-
-def _check_limits(key: bytes) -> None:
-    try:
-        limits.check_public_key(key)
-    except BadKey as error:
-        raise BadCsr(f"{_EXPECTED}: {error}") from None

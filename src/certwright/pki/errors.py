@@ -56,6 +56,8 @@ class CannotSign(PkiError):
 class border:  # noqa: N801 - reads as a statement: `with border(BadCsr, "…")`
     """Convert any exception of `cryptography` inside the block into `error` with `sentence` as its text.
 
+    A `BadKey` of the public key in a certificate or request becomes the error of that as well.
+
     Its documented errors are ValueError, TypeError and UnsupportedAlgorithm, but parsing hostile bytes also
     raises OverflowError, AttributeError, InvalidVersion, DuplicateExtension and, if its Rust code panics,
     a PanicException, which is not an `Exception`. Our own errors pass unchanged.
@@ -76,11 +78,10 @@ class border:  # noqa: N801 - reads as a statement: `with border(BadCsr, "…")`
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None or isinstance(error, PkiError) or not _is_foreign(error):
+        if error is None or not (isinstance(error, Exception) or type(error).__module__.startswith("pyo3")):
+            return
+        has_bad_key = isinstance(error, BadKey) and issubclass(self._error, BadCertificate | BadCsr)
+        if isinstance(error, PkiError) and not has_bad_key:
             return
         detail = _SEE.sub("", str(error)) if self._detail else ""
         raise self._error(f"{self._sentence}: {detail}" if detail else self._sentence) from None
-
-
-def _is_foreign(error: BaseException) -> bool:
-    return isinstance(error, Exception) or type(error).__module__.startswith("pyo3")

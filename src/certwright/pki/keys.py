@@ -1,13 +1,16 @@
-"""Private keys: generate, encode, parse, compare.
+"""Private keys: generate, encode, parse, compare; also parse JSON Web Keys, certbot's form of account keys.
 
 Source: RFC 8017 (PKCS#1), RFC 5915 (SEC 1 EC keys), RFC 5958 (PKCS#8), RFC 8410 (Ed25519 in PKCS#8), RFC
-9881 (ML-DSA in PKCS#8).
+9881 (ML-DSA in PKCS#8), RFC 7518 §6.2 and §6.3 (JSON Web Keys).
 """
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
@@ -20,6 +23,12 @@ PublicKey = rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519Public
 Hash = hashes.SHA256 | hashes.SHA384 | hashes.SHA512
 
 _F4 = 65537
+_CURVES: dict[str, type[ec.EllipticCurve]] = {
+    "P-256": ec.SECP256R1,
+    "P-384": ec.SECP384R1,
+    "P-521": ec.SECP521R1,
+}
+_NOT_A_JWK = "not a private key that can be read; expected is a JSON Web Key of the type RSA or EC"
 
 
 class KeyAlgorithm(StrEnum):
@@ -143,19 +152,15 @@ def load_private_key(pem: bytes) -> PrivateKey:
         raise BadKey(f"the private key is of another algorithm than {_KNOWN}")
     supported_plan(key)
     if isinstance(key, rsa.RSAPrivateKey):
-        _check_rsa(key)
+        # RFC 8017 §3.2: "e * dP == 1 (mod (p-1))", "e * dQ == 1 (mod (q-1))", "q * qInv == 1 (mod p)". That
+        # n = p * q is checked when the key is loaded.
+        with border(BadKey, limits.EXPECTED_KEY):
+            n = key.private_numbers()
+            p1, q1, e = n.p - 1, n.q - 1, n.public_numbers.e
+            fits = n.dmp1 == n.d % p1 and n.dmq1 == n.d % q1 and e * n.dmp1 % p1 == 1 and e * n.dmq1 % q1 == 1
+            if not fits or n.iqmp * n.q % n.p != 1:
+                raise BadKey("the numbers of the RSA private key do not fit each other; the key is damaged")
     return key
-
-
-def _check_rsa(key: rsa.RSAPrivateKey) -> None:
-    # RFC 8017 §3.2: "e * dP == 1 (mod (p-1))", "e * dQ == 1 (mod (q-1))", "q * qInv == 1 (mod p)". That
-    # n = p * q is checked when the key is loaded.
-    with border(BadKey, limits.EXPECTED_KEY):
-        n = key.private_numbers()
-        p1, q1, e = n.p - 1, n.q - 1, n.public_numbers.e
-        fits = n.dmp1 == n.d % p1 and n.dmq1 == n.d % q1 and e * n.dmp1 % p1 == 1 and e * n.dmq1 % q1 == 1
-        if not fits or n.iqmp * n.q % n.p != 1:
-            raise BadKey("the numbers of the RSA private key do not fit each other; the key is damaged")
 
 
 def supported_plan(key: PrivateKey | PublicKey) -> KeyPlan:
@@ -273,3 +278,27 @@ def request_hash(key: PrivateKey, signature_algorithm: str = "") -> Hash | None:
             f"the signature algorithm {signature_algorithm} does not go with this kind of private key"
         )
     return chosen() if chosen else None
+
+
+def load_private_jwk(content: Mapping[str, Any]) -> PrivateKey:
+    """The private key of a JSON Web Key of the type RSA or EC. Raises `BadKey`."""
+
+    def number(name: str) -> int:
+        text = content[name]
+        # Base64 of 8192 bits takes 1,366 characters.
+        if not isinstance(text, str) or len(text) > limits.MAX_RSA_BITS // 4:
+            raise BadKey(_NOT_A_JWK)
+        return int.from_bytes(urlsafe_b64decode(text + "=" * (-len(text) % 4)), "big")
+
+    with border(BadKey, _NOT_A_JWK):
+        match content.get("kty"):
+            case "RSA":
+                public = rsa.RSAPublicNumbers(number("e"), number("n"))
+                p, q, d, dp, dq, qi = map(number, ("p", "q", "d", "dp", "dq", "qi"))
+                return rsa.RSAPrivateNumbers(p, q, d, dp, dq, qi, public).private_key()
+            case "EC":
+                curve = _CURVES[str(content.get("crv"))]()
+                point = ec.EllipticCurvePublicNumbers(number("x"), number("y"), curve)
+                return ec.EllipticCurvePrivateNumbers(number("d"), point).private_key()
+            case _:
+                raise BadKey(_NOT_A_JWK)

@@ -7,17 +7,15 @@ Source: cert-manager `pkg/util/pki/match.go`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from cryptography import x509
 
 from certwright.kube.util.encoding import one_line
 from certwright.pki import keys, names, sans, usages
-from certwright.pki.certificates import CertificateFacts
+from certwright.pki.certificates import CertificateFacts, Identity
 from certwright.pki.csr import CsrFacts, CsrPlan
 from certwright.pki.errors import PkiError
-from certwright.pki.facts import Identity
-from certwright.pki.names import Subject
 
 _LISTED = 5
 _SUBJECT_FIELDS: dict[str, str] = {
@@ -128,24 +126,20 @@ def _canonical(dns_names: Iterable[str]) -> frozenset[str]:
     return frozenset(sans.canonical_dns_name(name) for name in dns_names if name)
 
 
-def _converted(convert: Callable[[str], str], text: str) -> str:
+def _canonical_ip(text: str) -> str:
     try:
-        return convert(text)
+        return sans.canonical_ip(text)
     except PkiError:
         return text
 
 
 def _address_differences(facts: Identity, plan: CsrPlan) -> Iterable[str]:
-    if _unlike(sans.canonical_ip, plan.ip_addresses, facts.ip_addresses):
+    if frozenset(map(_canonical_ip, plan.ip_addresses)) != frozenset(facts.ip_addresses):
         yield "ipAddresses"
     if frozenset(plan.uris) != frozenset(facts.uris):
         yield "uris"
     if frozenset(plan.email_addresses) != frozenset(facts.email_addresses):
         yield "emailAddresses"
-
-
-def _unlike(convert: Callable[[str], str], expected: Iterable[str], actual: Iterable[str]) -> bool:
-    return frozenset(_converted(convert, text) for text in expected) != frozenset(actual)
 
 
 def _subject_differences(facts: CsrFacts, plan: CsrPlan) -> list[str]:
@@ -154,7 +148,9 @@ def _subject_differences(facts: CsrFacts, plan: CsrPlan) -> list[str]:
     differing = [] if facts.common_name == plan.common_name else ["commonName"]
     if facts.subject != plan.subject:
         differing += [
-            wire for field, wire in _SUBJECT_FIELDS.items() if _differ(facts.subject, plan.subject, field)
+            wire
+            for field, wire in _SUBJECT_FIELDS.items()
+            if _values(facts.subject, field) != _values(plan.subject, field)
         ]
     return differing
 
@@ -166,9 +162,6 @@ def _same_name(subject: x509.Name, literal_subject: str) -> bool:
         return False
 
 
-def _differ(a: Subject, b: Subject, field: str) -> bool:
-    return frozenset(_values(getattr(a, field))) != frozenset(_values(getattr(b, field)))
-
-
-def _values(value: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (value,) if isinstance(value, str) else value
+def _values(subject: names.Subject, field: str) -> frozenset[str]:
+    value: str | tuple[str, ...] = getattr(subject, field)
+    return frozenset((value,) if isinstance(value, str) else value)

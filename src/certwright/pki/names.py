@@ -171,11 +171,9 @@ def _problem(oid: ObjectIdentifier, value: str) -> str:
         return f"a common name has at most {_MAX_COMMON_NAME} bytes"
     if "\0" in value:
         return _NUL
-    return "it is not Unicode text" if _has_surrogates(value) else ""
-
-
-def _has_surrogates(value: str) -> bool:
-    return not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        return "it is not Unicode text"
+    return ""
 
 
 def check(name: x509.Name) -> None:

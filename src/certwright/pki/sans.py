@@ -63,19 +63,15 @@ def ascii_dns_name(name: str) -> str:
     after the mapping of UTS #46). Raises `BadName`.
     """
     if not name.isascii():
-        return _a_labels(name)
+        with border(BadName, f"{name!r} is not a DNS name", detail=True):
+            labels = idna.uts46_remap(name, std3_rules=False).split(".")
+            if "" in labels[:-1]:
+                # A full stop of another script, such as U+3002, is one too.
+                raise BadName(f"{name!r} has an empty label")
+            return ".".join(label if label.isascii() else idna.encode(label).decode() for label in labels)
     if not name or not name.isprintable() or " " in name:
         raise BadName(f"{name!r} is not a DNS name")
     return name
-
-
-def _a_labels(name: str) -> str:
-    with border(BadName, f"{name!r} is not a DNS name", detail=True):
-        labels = idna.uts46_remap(name, std3_rules=False).split(".")
-        if "" in labels[:-1]:
-            # A full stop of another script, such as U+3002, is one too.
-            raise BadName(f"{name!r} has an empty label")
-        return ".".join(label if label.isascii() else idna.encode(label).decode() for label in labels)
 
 
 def canonical_dns_name(name: str) -> str:
@@ -189,7 +185,9 @@ def read(extension_value: x509.SubjectAlternativeName | None) -> AltNames:
             case x509.RFC822Name():
                 emails.append(name.value)
             case x509.OtherName():
-                others.append(_read_other_name(name))
+                text = _read_utf8_string(name.value)
+                oid = name.type_id.dotted_string
+                others.append(OtherName(oid, der=name.value) if text is None else OtherName(oid, text))
     return AltNames(
         dns_names=tuple(dns),
         ip_addresses=tuple(ips),
@@ -197,12 +195,6 @@ def read(extension_value: x509.SubjectAlternativeName | None) -> AltNames:
         email_addresses=tuple(emails),
         other_names=tuple(others),
     )
-
-
-def _read_other_name(name: x509.OtherName) -> OtherName:
-    text = _read_utf8_string(name.value)
-    oid = name.type_id.dotted_string
-    return OtherName(oid, der=name.value) if text is None else OtherName(oid, text)
 
 
 def constraints_extension(constraints: NameConstraints) -> x509.NameConstraints:

@@ -1,27 +1,47 @@
-"""Certificate signing: by a CA, or by the request's own key.
+"""Certificate signing: by a CA, or by the request's own key; root renewal, and temporary certificates.
 
-Source: RFC 5280 §4; cert-manager `pkg/util/pki/certificatetemplate.go` (what the request determines).
+Source: RFC 5280 §4; cert-manager `pkg/util/pki/certificatetemplate.go` (what the request determines),
+`temporarycertificate.go`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from hashlib import sha256
+from typing import Final, NamedTuple
 
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import AuthorityInformationAccessOID
+from msgspec.structs import replace
 
 from certwright.pki import names, sans, spki
 from certwright.pki import usages as key_usages
-from certwright.pki.certificates import CertificateFacts
-from certwright.pki.csr import CsrFacts, read_csr
+from certwright.pki.certificates import CertificateFacts, extensions_of, read_certificate, value_of
+from certwright.pki.csr import CsrFacts, CsrPlan, build_csr, read_csr
 from certwright.pki.errors import BadCsr, BadName, CannotSign, border
-from certwright.pki.facts import extensions_of, value_of
-from certwright.pki.keys import Hash, PrivateKey, is_slow, public_key_der, signature_hash
+from certwright.pki.keys import (
+    Hash,
+    KeyAlgorithm,
+    KeyPlan,
+    PrivateKey,
+    generate,
+    is_slow,
+    public_key_der,
+    signature_hash,
+)
+
+# RFC 5280 §4.1.2.2: "Conforming CAs MUST NOT use serialNumber values longer than 20 octets"; one bit less
+# keeps the number positive.
+_SERIAL_OCTETS = 20
+_MARK: Final = "1234567890"
+"""Serial number in the subject (not the certificate's own) of a temporary certificate."""
+_CA_NAME: Final = "cert-manager.local"
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +90,10 @@ def sign(
     it to parse and verify the request.
     """
     begin = now.replace(microsecond=0)
-    _check_ca(ca_cert, begin)
+    if not ca_cert.may_sign:
+        raise CannotSign("the signing certificate is not one of a CA")
+    if ca_cert.not_after <= begin:
+        raise CannotSign(f"the CA certificate expired at {ca_cert.not_after:%Y-%m-%dT%H:%M:%SZ}")
     facts = checked(csr_pem, usages, is_ca=is_ca)
     spki.supported_plan(facts.spki)
     csr = facts.parsed
@@ -113,20 +136,9 @@ def self_sign(
     public_key = csr.public_key()
     extensions = _extensions(csr, public_key, _effective(facts, usages, is_ca=is_ca), addresses, is_ca=is_ca)
     # The request's signature shows the requested hash (`spec.signatureAlgorithm`).
-    signer = _Signer(csr.subject, key, _hash_of(csr, key))
-    return _issue(csr, public_key, extensions, (begin, _end(begin, duration)), signer)
-
-
-def _hash_of(csr: x509.CertificateSigningRequest, key: PrivateKey) -> Hash | None:
     asked = csr.signature_hash_algorithm
-    return asked if isinstance(asked, Hash) else signature_hash(key)
-
-
-def _check_ca(ca: CertificateFacts, now: datetime) -> None:
-    if not ca.may_sign:
-        raise CannotSign("the signing certificate is not one of a CA")
-    if ca.not_after <= now:
-        raise CannotSign(f"the CA certificate expired at {ca.not_after:%Y-%m-%dT%H:%M:%SZ}")
+    signer = _Signer(csr.subject, key, (asked if isinstance(asked, Hash) else signature_hash(key)))
+    return _issue(csr, public_key, extensions, (begin, _end(begin, duration)), signer)
 
 
 def checked(csr_pem: bytes, usages: Iterable[str], *, is_ca: bool) -> CsrFacts:
@@ -245,3 +257,65 @@ def _issue(
             extensions=[x509.Extension(value.oid, critical, value) for value, critical in extensions],
         )
         return builder.sign(signer.key, signer.algorithm).public_bytes(serialization.Encoding.PEM)
+
+
+def is_root(certificate: CertificateFacts) -> bool:
+    """Whether its issuer is its subject."""
+    return certificate.parsed.issuer == certificate.parsed.subject
+
+
+def renewed_root(root: CertificateFacts, key: PrivateKey, *, begin: datetime, end: datetime) -> bytes:
+    """The root as PEM for another period, with the same subject, key and extensions; `key` MUST be its own.
+    Certificates that it has signed stay valid under both.
+
+    Equal arguments give equal bytes if the key is an ECDSA key, so that several servers with the key need not
+    agree on one certificate.
+    """
+    digest = sha256(root.der + f"{begin.timestamp():.0f} {end.timestamp():.0f}".encode()).digest()
+    builder = x509.CertificateBuilder(
+        issuer_name=root.parsed.issuer,
+        subject_name=root.parsed.subject,
+        public_key=root.parsed.public_key(),
+        serial_number=int.from_bytes(digest[:_SERIAL_OCTETS]) >> 1 or 1,
+        not_valid_before=begin,
+        not_valid_after=end,
+        extensions=list(root.parsed.extensions),
+    )
+    # RFC 6979: the signature of a deterministic ECDSA needs no random number.
+    is_deterministic = True if isinstance(key, ec.EllipticCurvePrivateKey) else None
+    certificate = builder.sign(key, signature_hash(key), ecdsa_deterministic=is_deterministic)
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def marked(plan: CsrPlan) -> CsrPlan:
+    """The plan of the request for a temporary certificate."""
+    if plan.literal_subject:
+        return replace(plan, literal_subject=f"{plan.literal_subject},SERIALNUMBER={_MARK}")
+    return replace(plan, subject=replace(plan.subject, serial_number=_MARK))
+
+
+def sign_temporarily(
+    csr_pem: bytes, *, duration: timedelta, is_ca: bool, usages: Iterable[str], now: datetime
+) -> bytes:
+    """A PEM certificate for a request of a `marked` plan, which is served until the issuer has signed.
+
+    It is signed by a CA that is created for it and discarded, so that no client can come to trust it. Raises
+    as `sign`. Takes 500 µs.
+    """
+    key = generate(KeyPlan(KeyAlgorithm.ECDSA))
+    csr = build_csr(CsrPlan(common_name=_CA_NAME, is_ca=True), key)
+    ca = self_sign(csr, key=key, duration=duration, is_ca=True, usages=(), now=now)
+    return sign(
+        csr_pem,
+        ca_cert=read_certificate(ca),
+        ca_key=key,
+        duration=duration,
+        is_ca=is_ca,
+        usages=usages,
+        now=now,
+    )
+
+
+def is_temporary(certificate: CertificateFacts) -> bool:
+    """Whether `sign_temporarily` or cert-manager made it."""
+    return certificate.subject.serial_number == _MARK and certificate.issuer_text == f"CN={_CA_NAME}"

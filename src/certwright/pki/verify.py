@@ -25,10 +25,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certwright.kube.util.encoding import one_line
 from certwright.pki import limits
-from certwright.pki.certificates import REMEMBERED, CertificateFacts, read_answer, read_der
+from certwright.pki.certificates import (
+    REMEMBERED,
+    CertificateFacts,
+    Extensions,
+    extensions_of,
+    read_answer,
+    read_der,
+    value_of,
+)
 from certwright.pki.chain import is_signed_by
 from certwright.pki.errors import BadCertificate, border
-from certwright.pki.facts import Extensions, extensions_of, value_of
 from certwright.pki.usages import names_of
 
 MAX_COMPARISONS: Final = 250_000
@@ -476,20 +483,19 @@ def _is_address_within(name: Any, base: Any) -> bool:
 
 
 def _directory_name(value: x509.Name) -> list[frozenset[tuple[str, str | bytes]]]:
-    return [_folded(rdn) for rdn in value.rdns]
-
-
-def _folded(rdn: x509.RelativeDistinguishedName) -> frozenset[tuple[str, str | bytes]]:
     # §7.1: case and repeated spaces make no difference.
-    return frozenset(
-        (
-            attribute.oid.dotted_string,
-            _BLANKS.sub(" ", attribute.value.strip()).casefold()
-            if isinstance(attribute.value, str)
-            else attribute.value,
+    return [
+        frozenset(
+            (
+                attribute.oid.dotted_string,
+                _BLANKS.sub(" ", attribute.value.strip()).casefold()
+                if isinstance(attribute.value, str)
+                else attribute.value,
+            )
+            for attribute in rdn
         )
-        for attribute in rdn
-    )
+        for rdn in value.rdns
+    ]
 
 
 _TYPES: Final[dict[type[x509.GeneralName], _Comparison]] = {

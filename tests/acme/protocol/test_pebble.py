@@ -26,7 +26,7 @@ from certwright.acme.protocol.orders import Order
 from certwright.acme.protocol.problem import Identifier, Reaction
 from certwright.acme.protocol.transport import TlsOptions
 from certwright.pki import keys
-from certwright.pki.ari import certificate_id
+from certwright.pki.certificates import certificate_id
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
 from support.pebble import Pebble, running_pebble
 

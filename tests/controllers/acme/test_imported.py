@@ -13,8 +13,7 @@ from certwright.cli.importing import dehydrated, objects
 from certwright.cli.importing.model import LISTENER
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
-from certwright.pki.ari import certificate_id
-from certwright.pki.certificates import read_certificate
+from certwright.pki.certificates import certificate_id, read_certificate
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CLUSTER_ISSUERS, ISSUERS, ORDERS
 from support.acme_world import AcmeWorld, acme_world
 from support.pebble import Pebble

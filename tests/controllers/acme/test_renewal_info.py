@@ -13,8 +13,7 @@ from cryptography import x509
 from acme.fake_ca import FakeCa, Refusal
 from certwright.acme.protocol.messages import Action
 from certwright.kube.api.core import SECRETS
-from certwright.pki.ari import certificate_id
-from certwright.pki.certificates import read_certificate
+from certwright.pki.certificates import certificate_id, read_certificate
 from certwright.resources.certificate import ARIStatus, Certificate
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
 from controllers.acme.fake_world import FakeWorld

@@ -24,7 +24,7 @@ from certwright.cli.importing.model import (
     Refusal,
     webroot,
 )
-from certwright.pki import jwk, keys
+from certwright.pki import keys
 from certwright.pki.errors import PkiError
 
 DEFAULT: Final = Path("/etc/letsencrypt")
@@ -95,7 +95,7 @@ def _account(folder: Path, path: Path, settings: Mapping[str, str]) -> Account:
     parts = urlsplit(server)
     place = folder / "accounts" / parts.netloc / parts.path.strip("/") / number
     try:
-        key = jwk.load_private_jwk(read_json(place / "private_key.json"))
+        key = keys.load_private_jwk(read_json(place / "private_key.json"))
     except PkiError as error:
         raise CannotImport(f"{place / 'private_key.json'}: {error}") from None
     body = read_json(place / "regr.json").get("body")

@@ -18,8 +18,7 @@ from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.renewal_info import fetch_renewal_info
 from certwright.kube.api.meta import ObjectKey
-from certwright.pki.ari import certificate_id
-from certwright.pki.certificates import CertificateFacts
+from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.resources.certificate import ARIStatus, ARIWindow, Certificate
 
 _log = logging.getLogger(__name__)

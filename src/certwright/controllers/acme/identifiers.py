@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from certwright.pki import sans
+from certwright.pki.certificates import Identity
 from certwright.pki.errors import BadName
-from certwright.pki.facts import Identity
 from certwright.resources.acme import ACMEAuthorization, OrderSpec
 
 

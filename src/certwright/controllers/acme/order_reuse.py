@@ -22,8 +22,7 @@ from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.kube.util.executor import Executor
 from certwright.pki import renewal
-from certwright.pki.ari import certificate_id
-from certwright.pki.certificates import CertificateFacts, read_answer, read_certificate
+from certwright.pki.certificates import CertificateFacts, certificate_id, read_answer, read_certificate
 from certwright.pki.csr import CsrFacts, read_csr
 from certwright.pki.errors import PkiError
 from certwright.pki.verify import verify

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from certwright.controllers.certificates.snapshot import Plan, Snapshot
 from certwright.kube.util.durations import parse_duration
-from certwright.pki import chain, renewal, windows
+from certwright.pki import chain, renewal
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, Renewal
@@ -124,7 +124,7 @@ def _signed(ca: CertificateFacts, snapshot: Snapshot) -> bool:
 def _inside(spec: Renewal, span: _Span, not_before: datetime) -> tuple[_Span, str]:
     """The span moved into the maintenance windows, with a sentence where that is not possible."""
     try:
-        slot = windows.slot(_windows(spec), span.begin, span.end)
+        slot = renewal.slot(_windows(spec), span.begin, span.end)
     except ValueError as error:
         return span, f"the maintenance windows cannot be read: {error}"
     if slot is None:
@@ -138,8 +138,8 @@ def _inside(spec: Renewal, span: _Span, not_before: datetime) -> tuple[_Span, st
     return _Span(slot.moment, min(by, room, slot.room), span.end), ""
 
 
-def _windows(spec: Renewal) -> tuple[windows.Window, ...]:
+def _windows(spec: Renewal) -> tuple[renewal.Window, ...]:
     return tuple(
-        windows.Window(window.cron, parse_duration(window.window_duration), window.timezone or "UTC")
+        renewal.Window(window.cron, parse_duration(window.window_duration), window.timezone or "UTC")
         for window in spec.windows
     )

@@ -19,8 +19,7 @@ from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import CONTROLLER_REFERENCE, ObjectMeta, removed_metadata
 from certwright.kube.api.naming import bounded_name
-from certwright.pki.ari import certificate_id
-from certwright.pki.certificates import CertificateFacts
+from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 from certwright.resources.issuer_set import write_member

@@ -19,7 +19,7 @@ from certwright.controllers.certificates.adoption import secret_has_reserved_typ
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.kube.api import conditions
-from certwright.pki import temporary
+from certwright.pki import signing
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import names, reasons
 from certwright.resources.certificate import Certificate
@@ -79,7 +79,7 @@ def key_pair_is_invalid(snapshot: Snapshot) -> Verdict | None:
 def certificate_is_temporary(snapshot: Snapshot) -> Verdict | None:
     """The certificate is temporary, and the first real one has not been issued yet."""
     certificate = snapshot.leaf
-    if not isinstance(certificate, CertificateFacts) or not temporary.is_temporary(certificate):
+    if not isinstance(certificate, CertificateFacts) or not signing.is_temporary(certificate):
         return None
     text = "Issuing certificate as Secret contains a temporary certificate"
     return Verdict(reasons.TEMPORARY_CERTIFICATE, text)

@@ -14,7 +14,7 @@ from certwright.controllers.certificates.effects import Effects
 from certwright.controllers.certificates.snapshot import Rule, Snapshot
 from certwright.controllers.certificates.target import Pair
 from certwright.issuers.csr_plan import csr_plan
-from certwright.pki import temporary
+from certwright.pki import signing
 from certwright.pki.errors import PkiError
 from certwright.resources import names
 
@@ -46,8 +46,8 @@ async def make(snapshot: Snapshot, effects: Effects) -> Pair:
     spec, namespace = certificate.spec, certificate.metadata.namespace
     assert key is not None
     try:
-        csr = await effects.new_csr(temporary.marked(csr_plan(spec)), key, namespace)
-        chain = temporary.sign_temporarily(
+        csr = await effects.new_csr(signing.marked(csr_plan(spec)), key, namespace)
+        chain = signing.sign_temporarily(
             csr,
             duration=spec.requested_duration,
             is_ca=spec.is_ca,
