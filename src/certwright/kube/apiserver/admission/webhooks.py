@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -90,24 +90,22 @@ class Webhooks:
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Apply a committed configuration."""
-        self._learn(_BUCKETS[row.key.bucket], row.key.name, objects.to_object(definition, row))
+        side = _BUCKETS[row.key.bucket]
+        try:
+            hooks = compile_configuration(objects.to_object(definition, row))
+        except (KeyError, TypeError, AttributeError) as error:
+            # The schema refuses such a configuration; one written to the store directly must not stop the
+            # server.
+            _log.error("webhook configuration %s is not understood and not used: %r", row.key.name, error)
+            hooks = ()
+        self._sides[side].by_name[row.key.name] = hooks
+        self._sides[side].kept.clear()
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
         """Remove a deleted configuration."""
         side = self._sides[_BUCKETS[row.key.bucket]]
         side.by_name.pop(row.key.name, None)
         side.kept.clear()
-
-    def _learn(self, side: Side, name: str, configuration: Json) -> None:
-        try:
-            hooks = compile_configuration(configuration)
-        except (KeyError, TypeError, AttributeError) as error:
-            # The schema refuses such a configuration; one written to the store directly must not stop the
-            # server.
-            _log.error("webhook configuration %s is not understood and not used: %r", name, error)
-            hooks = ()
-        self._sides[side].by_name[name] = hooks
-        self._sides[side].kept.clear()
 
     async def load(self) -> None:
         """Load the configurations in the store."""
@@ -217,7 +215,16 @@ class Webhooks:
                 f'admission webhook "{invocation.hook.name}" attempted to modify the object, '
                 "which is not supported for this operation"
             )
-        patched = _patched(invocation.hook, request["object"], verdict.patch)
+        # The object after the patch; None where the patch changes nothing.
+        seen = request["object"]
+        try:
+            # A separate document: patching changes its input, and may fail half-way.
+            patched = json_patch(objects.decode_json(objects.encode_json(seen)), verdict.patch)
+            if type(patched) is not dict:
+                raise PatchFailed("the result is not an object")
+        except (PatchFailed, PatchMalformed) as error:
+            raise _unfit(invocation.hook, error) from None
+        patched = None if same(patched, seen) else patched
         if patched is None:
             return True, False
         if invocation.definition.conversion is not None:
@@ -327,18 +334,6 @@ class Webhooks:
 async def _yield_to_loop() -> None:
     """Webhooks that do not match are skipped without a wait, and there may be thousands."""
     await asyncio.sleep(0)
-
-
-def _patched(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
-    """The object after the patch; None where the patch changes nothing. Raises `InternalError`'s words."""
-    try:
-        # A separate document: patching changes its input, and may fail half-way.
-        patched = json_patch(objects.decode_json(objects.encode_json(seen)), operations)
-        if type(patched) is not dict:
-            raise PatchFailed("the result is not an object")
-    except (PatchFailed, PatchMalformed) as error:
-        raise _unfit(hook, error) from None
-    return None if same(patched, seen) else patched
 
 
 def _reshape(call: Call, hook: Hook, obj: Json) -> None:

@@ -89,7 +89,7 @@ def _compare_role(authorizer: Authorizer, rbac: Rbac, write: Write) -> Compariso
     own = rbac.rules(user, namespace)
 
     def compare() -> None:
-        _compare(user, definition, name, _rules(new), own)
+        _compare(user, definition, name, convert(new.get("rules") or (), tuple[Rule, ...]), own)
         aggregates = new.get("aggregationRule") or (old or {}).get("aggregationRule")
         if aggregates and missing(_EVERYTHING, own):
             why = "must have cluster-admin privileges to use the aggregationRule"
@@ -124,10 +124,6 @@ def _compare(
         raise refused(GROUP, definition.plural, name, why)
     if uncovered := missing(requested, own):
         raise refused(GROUP, definition.plural, name, _missing_message(user, uncovered))
-
-
-def _rules(role: Json) -> tuple[Rule, ...]:
-    return convert(role.get("rules") or (), tuple[Rule, ...])
 
 
 def _missing_message(user: Identity, missing: list[Rule]) -> str:
@@ -174,12 +170,6 @@ def concerns(definition: ResourceDefinition) -> bool:
 
 def check(authorizer: Authorizer, user: Identity, subresource: str, new: Json, old: Json | None) -> None:
     """Return when nothing was approved, denied or signed, or `user` may do so. Raises `Forbidden`."""
-    _check_signing_request(authorizer, user, subresource, new, old)
-
-
-def _check_signing_request(
-    authorizer: Authorizer, user: Identity, subresource: str, new: Json, old: Json | None
-) -> None:
     name, signer = new["metadata"].get("name", ""), new["spec"].get("signerName", "")
     if old is None:
         if signer == _CLIENT_SIGNER and MASTERS in _organizations(new):

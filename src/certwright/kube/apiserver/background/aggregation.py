@@ -77,7 +77,10 @@ class Aggregation:
             self._labels[name] = labels
         self._selectors.pop(name, None)
         if b'"aggregationRule"' in row.body:
-            self._selectors[name] = _selectors_of(objects.to_object(definition, row))
+            given = (objects.to_object(definition, row).get("aggregationRule") or {}).get(
+                "clusterRoleSelectors"
+            ) or ()
+            self._selectors[name] = Selectors(_requirements(selector) for selector in given)
             self._mark(name)
         self._touch(name)
 
@@ -160,11 +163,6 @@ class Aggregation:
             for rule in (objects.to_object(definition, row).get("rules") or ()) if row is not None else ():
                 rules.setdefault(objects.encode_json(rule), rule)
         return list(rules.values())
-
-
-def _selectors_of(role: Json) -> Selectors:
-    given = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ()
-    return Selectors(_requirements(selector) for selector in given)
 
 
 def _requirements(selector: Json) -> Selector:

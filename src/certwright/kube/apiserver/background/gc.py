@@ -275,7 +275,11 @@ class GarbageCollector:
         old = objects.owners_of(previous.meta) if previous is not None else ()
         if new != old:
             self._leave(row.key, old)
-            self._join(row.key, new)
+            for owner in new:
+                self._dependents.add(owner.uid, row.key)
+                # The owner may be deleted already; then no later deletion triggers the check.
+                if not self._is_there(owner, row.key.namespace):
+                    self._suspects.put_nowait(_Claim(owner.uid, row.key))
         if b'"deletionTimestamp"' in row.meta:
             self._note_dying(definition, row)
 
@@ -290,13 +294,6 @@ class GarbageCollector:
         self._living.drop(uid)
         if uid in self._dependents:
             self._suspects.put_nowait(_DeletedOwner(uid))
-
-    def _join(self, key: Key, owners: tuple[Owner, ...]) -> None:
-        for owner in owners:
-            self._dependents.add(owner.uid, key)
-            # The owner may be deleted already; then no later deletion triggers the check.
-            if not self._is_there(owner, key.namespace):
-                self._suspects.put_nowait(_Claim(owner.uid, key))
 
     def _is_there(self, owner: Owner, namespace: str) -> bool:
         """Whether the owner is still at hand, so that no lookup is needed: the observers have not yet been

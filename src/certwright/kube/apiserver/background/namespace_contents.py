@@ -109,19 +109,16 @@ class NamespaceContents:
 
     async def _fill(self, namespace: str) -> None:
         with suppress(DamagedRow):  # which the store has reported; it is not overwritten
-            await self._fill_readable(namespace)
-
-    async def _fill_readable(self, namespace: str) -> None:
-        there = await self._backend.store.latest(Key(NAMESPACES, "", namespace))
-        if there is None or is_terminating(there):
-            return
-        root = f"/api/v1/namespaces/{namespace}"
-        if await self._backend.store.latest(Key(_ACCOUNTS, namespace, ACCOUNT)) is None:
-            await self._write("POST", f"{root}/{_ACCOUNTS}", {"metadata": {"name": ACCOUNT}})
-        if self.root_ca:
-            await self._publish(namespace, f"{root}/{_CONFIG_MAPS}")
-        if self._trust and namespace == _SYSTEM:
-            await self._publish_trust(f"{root}/{_CONFIG_MAPS}")
+            there = await self._backend.store.latest(Key(NAMESPACES, "", namespace))
+            if there is None or is_terminating(there):
+                return
+            root = f"/api/v1/namespaces/{namespace}"
+            if await self._backend.store.latest(Key(_ACCOUNTS, namespace, ACCOUNT)) is None:
+                await self._write("POST", f"{root}/{_ACCOUNTS}", {"metadata": {"name": ACCOUNT}})
+            if self.root_ca:
+                await self._publish(namespace, f"{root}/{_CONFIG_MAPS}")
+            if self._trust and namespace == _SYSTEM:
+                await self._publish_trust(f"{root}/{_CONFIG_MAPS}")
 
     async def _publish(self, namespace: str, path: str) -> None:
         data = {"ca.crt": self.root_ca}

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.background import gc
@@ -141,7 +140,10 @@ class Termination:
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Start with a newly marked object."""
         if self._concerns(definition) and row.key not in self._underway and is_terminating(row):
-            self._begin(definition, row.key)
+            self._underway[row.key] = asyncio.Event()
+            self._tasks.start(
+                self._finish(definition, row.key), name=f"terminate {row.key.bucket} {row.key.name}"
+            )
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
         """Wake the tasks that wait for a deletion. End the watches on objects of a deleted definition."""
@@ -162,10 +164,6 @@ class Termination:
             if self._concerns(definition):
                 for row in await every_row(self._backend, definition, ""):
                     self.wrote(definition, row, None)
-
-    def _begin(self, definition: ResourceDefinition, key: Key) -> None:
-        self._underway[key] = asyncio.Event()
-        self._tasks.start(self._finish(definition, key), name=f"terminate {key.bucket} {key.name}")
 
     async def _finish(self, definition: ResourceDefinition, key: Key) -> None:
         moved = self._underway[key]
@@ -202,7 +200,10 @@ class Termination:
         namespace = key.name if definition.bucket == NAMESPACES else ""
         for resource in self._contents(definition, key):
             rows = await every_row(self._backend, resource, namespace)
-            await self._discard_damaged(resource, namespace)
+            # Delete the unreadable rows that listing all rows has found.
+            for damaged in self._backend.store.damage.of(resource.bucket, namespace):
+                with suppress(Changed, Missing):
+                    await self._backend.discard(resource, damaged.key)
             for start in range(0, len(rows), _TOGETHER):
                 some = rows[start : start + _TOGETHER]
                 for remaining in await asyncio.gather(
@@ -211,12 +212,6 @@ class Termination:
                     if remaining is not None:
                         remains.add(resource, remaining)
         return remains
-
-    async def _discard_damaged(self, resource: ResourceDefinition, namespace: str) -> None:
-        """Delete the unreadable rows that listing all rows has found."""
-        for damaged in self._backend.store.damage.of(resource.bucket, namespace):
-            with suppress(Changed, Missing):
-                await self._backend.discard(resource, damaged.key)
 
     async def _report(self, definition: ResourceDefinition, key: Key, remains: Remains) -> None:
         """Report in the namespace's status what keeps it."""
@@ -272,7 +267,15 @@ class Termination:
         if row is None:
             return True
         obj = lightly(definition, row)
-        changed = _without_own_finalizer(obj)
+        # Remove the finalizer that this module handles.
+        holder, own = obj["metadata"], CLEANUP_FINALIZER
+        if obj["kind"] == "Namespace":
+            holder, own = obj.setdefault("spec", {}), _FINALIZER
+        before = holder.get("finalizers") or []
+        holder["finalizers"] = [name for name in before if name != own]
+        if not holder["finalizers"]:
+            del holder["finalizers"]
+        changed = len(before) != len(holder.get("finalizers", ()))
         if is_released(obj):
             # Watchers see a definition's previous state, because a status update removes its finalizer.
             last = objects.tombstone(row) if definition.is_crd else objects.columns(obj)
@@ -284,18 +287,6 @@ class Termination:
                 obj = controllers.with_status(backend, definition, obj, status)
             await backend.put(definition, key, objects.columns(obj), previous=row)
         return False
-
-
-def _without_own_finalizer(obj: dict[str, Any]) -> bool:
-    """Remove the finalizer that this module handles; whether it was set."""
-    holder, own = obj["metadata"], CLEANUP_FINALIZER
-    if obj["kind"] == "Namespace":
-        holder, own = obj.setdefault("spec", {}), _FINALIZER
-    before = holder.get("finalizers") or []
-    holder["finalizers"] = [name for name in before if name != own]
-    if not holder["finalizers"]:
-        del holder["finalizers"]
-    return len(before) != len(holder.get("finalizers", ()))
 
 
 class ServedKinds:

@@ -158,37 +158,30 @@ class TokenSecrets:
         if stored is None or service_accounts.account_of(secret) != named.account.name:
             self._leave(named)
         elif not is_terminating(secret):
-            await self._settle(named, secret, stored, account)
+            # Add the missing entries to the Secret, or delete it.
+            uid = service_accounts.annotations_of(secret).get(ACCOUNT_UID)
+            if account is None or (uid and uid != uid_of(account.meta)):
+                await self._send("DELETE", named, secret, {"preconditions": {"uid": uid_of(secret.meta)}})
+                return
+            # The entries that it should have and lacks, in base64.
+            missing = {}
+            if self._root_ca and stored.get(ROOT_CA) != self._root_ca:
+                missing[ROOT_CA] = self._root_ca
+            if not stored.get(NAMESPACE):
+                missing[NAMESPACE] = base64.b64encode(secret.key.namespace.encode()).decode()
+            if not stored.get(TOKEN):
+                token = self._issuer.sign(service_accounts.claims(account, secret.key.name))
+                missing[TOKEN] = base64.b64encode(token.encode()).decode()
+            if missing or not uid:
+                notes = {ACCOUNT_NAME: account.key.name, ACCOUNT_UID: uid_of(account.meta)}
+                change = {"metadata": _of_version(secret, annotations=notes), "data": missing}
+                await self._send("PATCH", named, secret, change)
 
     def _leave(self, named: _Named) -> None:
         others = self._naming.get(named.account, set())
         others.discard(named.secret)
         if not others:
             self._naming.pop(named.account, None)
-
-    async def _settle(self, named: _Named, secret: Row, stored: dict[str, str], account: Row | None) -> None:
-        """Add the missing entries to the Secret, or delete it."""
-        uid = service_accounts.annotations_of(secret).get(ACCOUNT_UID)
-        if account is None or (uid and uid != uid_of(account.meta)):
-            await self._send("DELETE", named, secret, {"preconditions": {"uid": uid_of(secret.meta)}})
-            return
-        missing = self._missing(secret, stored, account)
-        if missing or not uid:
-            notes = {ACCOUNT_NAME: account.key.name, ACCOUNT_UID: uid_of(account.meta)}
-            change = {"metadata": _of_version(secret, annotations=notes), "data": missing}
-            await self._send("PATCH", named, secret, change)
-
-    def _missing(self, secret: Row, stored: dict[str, str], account: Row) -> dict[str, str]:
-        """The entries that it should have and lacks, in base64."""
-        missing = {}
-        if self._root_ca and stored.get(ROOT_CA) != self._root_ca:
-            missing[ROOT_CA] = self._root_ca
-        if not stored.get(NAMESPACE):
-            missing[NAMESPACE] = base64.b64encode(secret.key.namespace.encode()).decode()
-        if not stored.get(TOKEN):
-            token = self._issuer.sign(service_accounts.claims(account, secret.key.name))
-            missing[TOKEN] = base64.b64encode(token.encode()).decode()
-        return missing
 
     async def _drop_reference(self, named: _Named, account: Row) -> None:
         """Remove a deleted Secret from the account's list."""
