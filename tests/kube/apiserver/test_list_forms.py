@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.kube.apiserver.verbs.reads import CHUNK
+from certwright.kube.apiserver.model.backend import CHUNK
 from kube.apiserver.callers import CERTIFICATES, CONFIG_MAPS, PARTIAL, SECRETS, TABLE, Api
 
 

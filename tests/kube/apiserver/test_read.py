@@ -8,7 +8,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from certwright.kube.apiserver.verbs.reads import CHUNK
+from certwright.kube.apiserver.model.backend import CHUNK
 from certwright.kube.store.contract import Unavailable as StoreUnavailable
 from certwright.kube.store.memory import MemoryStore
 from kube.apiserver.callers import (

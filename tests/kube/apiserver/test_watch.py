@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from certwright.kube.apiserver.dispatch import close_stream
-from certwright.kube.apiserver.verbs.reads import CHUNK
+from certwright.kube.apiserver.model.backend import CHUNK
 from certwright.kube.store.memory import MemoryStore
 from certwright.kube.util.http_messages import PushStream, Response
 from kube.apiserver.callers import (

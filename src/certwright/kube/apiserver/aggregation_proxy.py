@@ -23,7 +23,6 @@ from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
 from certwright.kube.apiserver.model.objects import encode_json
-from certwright.kube.apiserver.verbs.deletes import every_row
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.apiserver.webhooks.config import target_of
 from certwright.kube.store.contract import Row
@@ -79,10 +78,7 @@ class AggregationProxy:
 
     async def load(self) -> None:
         """Read the stored APIServices."""
-        definition = self._backend.registry.by_resource(_GROUP, _PLURAL)
-        if definition is not None:
-            for row in await every_row(self._backend, definition, ""):
-                self.wrote(definition, row, None)
+        await self._backend.replay(self, self.observed_buckets)
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Record a committed APIService."""

@@ -30,7 +30,6 @@ from certwright.kube.apiserver.admission.chain import AdmissionChain
 from certwright.kube.apiserver.admission.policies import Policies
 from certwright.kube.apiserver.admission.webhooks import Webhooks
 from certwright.kube.apiserver.aggregation_proxy import AggregationProxy, FrontProxy, trust_settings
-from certwright.kube.apiserver.auth import rbac
 from certwright.kube.apiserver.auth.authentication import (
     MASTERS,
     Authenticator,
@@ -66,7 +65,6 @@ from certwright.kube.apiserver.paths import Encryption, Paths
 from certwright.kube.apiserver.representations.encodings import convert, convert_failure
 from certwright.kube.apiserver.requests import forms
 from certwright.kube.apiserver.requests.bodies import check_timeout
-from certwright.kube.apiserver.verbs import deletes
 from certwright.kube.apiserver.verbs.access_reviews import Reviews
 from certwright.kube.apiserver.verbs.watch import Watches
 from certwright.kube.store import contract
@@ -171,9 +169,9 @@ class ApiServer:
     @property
     def idle(self) -> bool:
         """Whether the background work (garbage, terminating namespaces, …) is done."""
-        makers = (self._contents, self._aggregation, self._local, self._tokens)
-        behind = (self._garbage, self._termination, self._expiry, *makers)
-        return all(part.idle for part in behind)
+        controllers = (self._contents, self._aggregation, self._local, self._tokens)
+        others = (self._garbage, self._termination, self._expiry)
+        return all(each.worker.idle for each in controllers) and all(each.idle for each in others)
 
     @property
     def open_watches(self) -> int:
@@ -187,7 +185,7 @@ class ApiServer:
         Raises `ApiError` when an object is refused, and `store.contract.StoreError`.
         """
         await self._served.load()
-        await self._load_rbac()
+        await self._backend.replay(self._rbac, self._rbac.observed_buckets)
         await self._webhooks.load()
         await self._policies.load()
         await self._elsewhere.load()
@@ -200,15 +198,16 @@ class ApiServer:
         await self._aggregation.load()
         self._backend.loaded()
         await bootstrap.ensure_rbac(self.handle, _MYSELF)
-        await self._aggregation.work_off()
+        await self._aggregation.worker.work_off()
         await self._contents.fill_all()
         if collects_garbage:
             self.collect_garbage()
-        self._tasks.start(self._aggregation.run(), name="aggregated roles")
-        self._tasks.start(self._contents.run(), name="contents of namespaces")
-        self._tasks.start(self._tokens.run(), name="tokens in Secrets")
+        self._tasks.start(self._aggregation.worker.run(), name="aggregated roles")
+        self._tasks.start(self._contents.worker.run(), name="contents of namespaces")
+        self._tasks.start(self._tokens.worker.run(), name="tokens in Secrets")
         self._tasks.start(self._expiry.run(), name="expiry of events")
-        self._tasks.start(self._local.run(), name="APIServices")
+        self._local.worker.add("")
+        self._tasks.start(self._local.worker.run(), name="APIServices")
         await self._termination.resume()
         self._health.started = True
 
@@ -234,13 +233,6 @@ class ApiServer:
         they know it and the clients of this server (`client_ca`, PEM)."""
         self._elsewhere.pair_pem = proxy.pair_pem
         self._contents.trust(trust_settings(proxy, client_ca))
-
-    async def _load_rbac(self) -> None:
-        for plural in rbac.PLURALS:
-            definition = self._backend.registry.by_resource(rbac.GROUP, plural)
-            if definition is not None:
-                for row in await deletes.every_row(self._backend, definition, ""):
-                    self._rbac.wrote(definition, row, None)
 
     async def close(self) -> None:
         """End all watches and the background work. The store stays open: its owner closes it."""

@@ -36,7 +36,6 @@ from certwright.kube.apiserver.policies.config import (
 )
 from certwright.kube.apiserver.policies.evaluation import Evaluator, Violation
 from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
-from certwright.kube.apiserver.verbs.deletes import every_row
 from certwright.kube.apiserver.webhooks.config import GROUP
 from certwright.kube.apiserver.webhooks.match_conditions import decide
 from certwright.kube.store.contract import Key, Row
@@ -101,7 +100,7 @@ class Params:
             row = await self._backend.store.latest(Key(definition.bucket, namespace, ref.name))
             rows = [row] if row is not None else []
         else:
-            rows = await every_row(self._backend, definition, namespace)
+            rows = await self._backend.rows(definition.bucket, namespace)
             rows = [row for row in rows if labels_match(ref.labels, objects.labels_of(row.meta))]
         parameters = [objects.to_object(definition, row) for row in rows]
         if definition.conversion is not None:
@@ -182,12 +181,7 @@ class Policies:
 
     async def load(self) -> None:
         """Load the policies and bindings in the store."""
-        for bucket in sorted(self.observed_buckets):
-            group, _, plural = bucket.partition("/")
-            definition = self._backend.registry.by_resource(group, plural)
-            if definition is not None:
-                for row in await every_row(self._backend, definition, ""):
-                    self.wrote(definition, row, None)
+        await self._backend.replay(self, self.observed_buckets)
 
     async def validate(self, call: Call, new: Json | None, old: Json | None, operation: str) -> None:
         """Add warnings to the call. Raises the first refusal, after all policies have been evaluated."""

@@ -35,7 +35,6 @@ from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.requests.patch import PatchFailed, PatchMalformed, json_patch
 from certwright.kube.apiserver.requests.selectors import labels_match
-from certwright.kube.apiserver.verbs.deletes import every_row
 from certwright.kube.apiserver.webhooks.client import CallFailed, WebhookClient
 from certwright.kube.apiserver.webhooks.config import GROUP, Hook, compile_configuration
 from certwright.kube.apiserver.webhooks.match_conditions import Conditions
@@ -109,12 +108,7 @@ class Webhooks:
 
     async def load(self) -> None:
         """Load the configurations in the store."""
-        for bucket in _BUCKETS:
-            group, _, plural = bucket.partition("/")
-            definition = self._backend.registry.by_resource(group, plural)
-            if definition is not None:
-                for row in await every_row(self._backend, definition, ""):
-                    self.wrote(definition, row, None)
+        await self._backend.replay(self, self.observed_buckets)
 
     @property
     def client(self) -> WebhookClient:

@@ -5,19 +5,16 @@ Source: Kubernetes documentation, "Using RBAC Authorization", aggregated Cluster
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Iterable, Iterator, Mapping
 
+from certwright.kube.apiserver.background.worker import Worker
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
-from certwright.kube.apiserver.verbs.reads import CHUNK
-from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError
+from certwright.kube.store.contract import Key, Row
 
-_log = logging.getLogger(__name__)
 BUCKET = "rbac.authorization.k8s.io/clusterroles"
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
@@ -59,14 +56,7 @@ class Aggregation:
         self._backend = backend
         self._labels: dict[str, dict[str, str]] = {}
         self._selectors: dict[str, Selectors] = {}
-        self._dirty: dict[str, None] = {}
-        self._woken = asyncio.Event()
-        self._working = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether all rules are up to date."""
-        return not self._dirty and not self._working
+        self.worker = Worker(backend, "rules of ClusterRoles", self._collect)
 
     def wrote(self, definition: ResourceDefinition, row: Row, _previous: Row | None) -> None:
         """Record the ClusterRole, and mark the roles that aggregate it."""
@@ -81,7 +71,7 @@ class Aggregation:
                 "clusterRoleSelectors"
             ) or ()
             self._selectors[name] = Selectors(_requirements(selector) for selector in given)
-            self._mark(name)
+            self.worker.add(name)
         self._touch(name)
 
     def removed(self, _definition: ResourceDefinition, row: Row) -> None:
@@ -96,50 +86,14 @@ class Aggregation:
         if labels:
             for other, selectors in self._selectors.items():
                 if other != name and selectors.match(labels):
-                    self._mark(other)
-
-    def _mark(self, name: str) -> None:
-        self._dirty[name] = None
-        self._woken.set()
+                    self.worker.add(other)
 
     async def load(self) -> None:
         """Read the stored ClusterRoles, once, when the server starts."""
-        definition = self._definition()
-        after: tuple[str, str] | None = None
-        while definition is not None:
-            page = await self._backend.store.list(BUCKET, limit=CHUNK, after=after)
-            for row in page.rows:
-                self.wrote(definition, row, None)
-            if not page.more:
-                return
-            after = page.last
+        await self._backend.replay(self, self.observed_buckets)
 
     def _definition(self) -> ResourceDefinition | None:
         return self._backend.registry.by_kind("rbac.authorization.k8s.io", "ClusterRole")
-
-    async def run(self) -> None:
-        """Keep the rules up to date until cancelled."""
-        while True:
-            await self._woken.wait()
-            await self.work_off()
-
-    async def work_off(self) -> None:
-        """Write the outdated roles."""
-        self._woken.clear()
-        while self._dirty:
-            name = next(iter(self._dirty))
-            del self._dirty[name]
-            self._working = True
-            try:
-                await self._collect(name)
-            except (Changed, Missing):
-                self._mark(name)
-            except StoreError:
-                _log.warning("the rules of ClusterRole %s are collected later", name, exc_info=True)
-                await self._backend.clock.sleep(1)
-                self._mark(name)
-            finally:
-                self._working = False
 
     async def _collect(self, name: str) -> None:
         selectors, definition = self._selectors.get(name), self._definition()

@@ -17,7 +17,6 @@ import msgspec
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError
 from certwright.kube.util.decoders import json_decoder
 
@@ -84,14 +83,11 @@ class EventExpiry:
 
     async def load(self) -> None:
         """Record all stored Events, once, when the server starts."""
-        after: tuple[str, str] | None = None
-        while self._ttl_s:
-            page = await self._backend.store.list(BUCKET, limit=CHUNK, after=after, meta_only=True)
-            for row in page.rows:
+        if not self._ttl_s:
+            return
+        async for rows in self._backend.pages(BUCKET, meta_only=True):
+            for row in rows:
                 self._note(row.key, _seconds(_created(row.meta).creation_timestamp))
-            if not page.more:
-                return
-            after = page.last
             await asyncio.sleep(0)
 
     async def run(self) -> None:

@@ -18,12 +18,12 @@ from contextlib import suppress
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import Certificate, load_pem_x509_certificates
 
+from certwright.kube.apiserver.background.worker import Worker
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
-from certwright.kube.apiserver.verbs.reads import CHUNK
-from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError
+from certwright.kube.store.contract import DamagedRow, Key, Row
 from certwright.kube.util.http_messages import Handler, Identity, Request
 
 _log = logging.getLogger(__name__)
@@ -47,31 +47,25 @@ class NamespaceContents:
         self.root_ca = root_ca
         self._trust: Mapping[str, str] = {}
         self._replaces_trust = False
-        self._waiting: asyncio.Queue[str] = asyncio.Queue()
-        self._working = False
-
-    @property
-    def idle(self) -> bool:
-        """Whether no work is left."""
-        return self._waiting.empty() and not self._working
+        self.worker = Worker(backend, "contents of namespaces", self._fill)
 
     def trust(self, settings: Mapping[str, str]) -> None:
         """Publish `settings` for aggregated servers, in place of what is published."""
         self._trust, self._replaces_trust = settings, True
-        self._waiting.put_nowait(_SYSTEM)
+        self.worker.add(_SYSTEM)
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Fill a new namespace; restore a changed CA."""
         if previous is None:
             if definition.bucket == NAMESPACES:
-                self._waiting.put_nowait(row.key.name)
+                self.worker.add(row.key.name)
         elif definition.bucket == _CONFIG_MAPS and self._is_kept(row.key) and row.body != previous.body:
-            self._waiting.put_nowait(row.key.namespace)
+            self.worker.add(row.key.namespace)
 
     def removed(self, definition: ResourceDefinition, row: Row) -> None:
         """Create deleted contents again."""
         if (definition.bucket, row.key.name) == (_ACCOUNTS, ACCOUNT) or self._is_kept(row.key):
-            self._waiting.put_nowait(row.key.namespace)
+            self.worker.add(row.key.namespace)
 
     @staticmethod
     def _is_kept(key: Key) -> bool:
@@ -81,31 +75,9 @@ class NamespaceContents:
 
     async def fill_all(self) -> None:
         """Check every existing namespace, once, when the server starts."""
-        while not self._waiting.empty():
-            self._waiting.get_nowait()
-        after: tuple[str, str] | None = None
-        while True:
-            page = await self._backend.store.list(NAMESPACES, limit=CHUNK, after=after, meta_only=True)
-            for start in range(0, len(page.rows), _TOGETHER):
-                some = page.rows[start : start + _TOGETHER]
-                await asyncio.gather(*(self._fill(row.key.name) for row in some))
-            if not page.more:
-                return
-            after = page.last
-
-    async def run(self) -> None:
-        """Fill namespaces until cancelled."""
-        while True:
-            namespace = await self._waiting.get()
-            self._working = True
-            try:
-                await self._fill(namespace)
-            except StoreError:
-                _log.warning("the contents of namespace %s are made later", namespace, exc_info=True)
-                await self._backend.clock.sleep(1)
-                self._waiting.put_nowait(namespace)
-            finally:
-                self._working = False
+        async for rows in self._backend.pages(NAMESPACES, meta_only=True):
+            for start in range(0, len(rows), _TOGETHER):
+                await asyncio.gather(*(self._fill(row.key.name) for row in rows[start : start + _TOGETHER]))
 
     async def _fill(self, namespace: str) -> None:
         with suppress(DamagedRow):  # which the store has reported; it is not overwritten

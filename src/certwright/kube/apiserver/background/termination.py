@@ -26,7 +26,7 @@ from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import lightly, outline, to_metadata
-from certwright.kube.apiserver.verbs.deletes import BACKGROUND, every_row, remove
+from certwright.kube.apiserver.verbs.deletes import BACKGROUND, remove
 from certwright.kube.apiserver.verbs.shaping import is_released
 from certwright.kube.store.contract import Changed, Key, Missing, Row, StoreError
 from certwright.kube.util.tasks import TaskSet
@@ -160,10 +160,7 @@ class Termination:
 
     async def resume(self) -> None:
         """Resume the terminations from before the restart."""
-        for definition in stored_resources(self._backend):
-            if self._concerns(definition):
-                for row in await every_row(self._backend, definition, ""):
-                    self.wrote(definition, row, None)
+        await self._backend.replay(self, (NAMESPACES, controllers.BUCKET))
 
     async def _finish(self, definition: ResourceDefinition, key: Key) -> None:
         moved = self._underway[key]
@@ -199,7 +196,7 @@ class Termination:
         remains = Remains()
         namespace = key.name if definition.bucket == NAMESPACES else ""
         for resource in self._contents(definition, key):
-            rows = await every_row(self._backend, resource, namespace)
+            rows = await self._backend.rows(resource.bucket, namespace)
             # Delete the unreadable rows that listing all rows has found.
             for damaged in self._backend.store.damage.of(resource.bucket, namespace):
                 with suppress(Changed, Missing):
@@ -307,7 +304,4 @@ class ServedKinds:
 
     async def load(self) -> None:
         """Serve the stored definitions."""
-        for definition in stored_resources(self._backend):
-            if definition.is_crd:
-                for row in await every_row(self._backend, definition, ""):
-                    self.wrote(definition, row, None)
+        await self._backend.replay(self, self.observed_buckets)

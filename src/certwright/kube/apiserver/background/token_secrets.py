@@ -10,14 +10,12 @@ Source: Kubernetes documentation, "Managing Service Accounts" (token controller)
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import logging
 from typing import NamedTuple
 
 import msgspec
 
-from certwright.kube.api.errors import ApiError, from_response
+from certwright.kube.api.errors import from_response
 from certwright.kube.apiserver.auth import service_accounts
 from certwright.kube.apiserver.auth.service_accounts import (
     ACCOUNT_UID,
@@ -28,18 +26,16 @@ from certwright.kube.apiserver.auth.service_accounts import (
     TOKEN,
 )
 from certwright.kube.apiserver.auth.tokens import TokenIssuer
+from certwright.kube.apiserver.background.worker import Worker
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.kinds.core_strategies import ACCOUNT_NAME
 from certwright.kube.apiserver.model.backend import Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import encode_json, uid_of
 from certwright.kube.apiserver.requests.patch import MERGE
-from certwright.kube.store.contract import DamagedRow, Key, Row, StoreError
+from certwright.kube.store.contract import DamagedRow, Key, Row
 from certwright.kube.util.decoders import json_decoder
 from certwright.kube.util.http_messages import Handler, Identity, Request
-
-_log = logging.getLogger(__name__)
-_MOST_TRIES, _LONGEST_PAUSE_S = 10, 256
 
 
 class _Named(NamedTuple):
@@ -73,18 +69,12 @@ class TokenSecrets:
         self._issuer = issuer
         self.use_root_ca(root_ca)
         self._naming: dict[Key, set[Key]] = {}  # by ServiceAccount: the Secrets that name it
-        self._waiting: asyncio.Queue[_Named] = asyncio.Queue()
-        self._refused: dict[_Named, int] = {}  # consecutive refusals
-        self._working = False
+        # A refusal may be for good: the Secret may be immutable.
+        self.worker = Worker(backend, "tokens in Secrets", self._process, gives_up=True)
 
     def use_root_ca(self, pem: str) -> None:
         """Add this CA to Secrets from now on."""
         self._root_ca = base64.b64encode(pem.encode()).decode()
-
-    @property
-    def idle(self) -> bool:
-        """Whether no work is left."""
-        return self._waiting.empty() and not self._working
 
     def wrote(self, definition: ResourceDefinition, row: Row, previous: Row | None) -> None:
         """Enqueue a Secret that names an account, and those that name a new account."""
@@ -105,44 +95,13 @@ class TokenSecrets:
         if row.key.bucket == SECRETS and (name := service_accounts.account_of(row)):
             account = Key(ACCOUNTS, row.key.namespace, name)
             self._naming.setdefault(account, set()).add(row.key)
-            self._waiting.put_nowait(_Named(row.key, account))
+            self.worker.add(_Named(row.key, account))
 
     def _enqueue_secrets(self, account: Key) -> None:
         for secret in self._naming.get(account, ()):
-            self._waiting.put_nowait(_Named(secret, account))
+            self.worker.add(_Named(secret, account))
 
-    async def run(self) -> None:
-        """Process Secrets until cancelled."""
-        while True:
-            named = await self._waiting.get()
-            self._working = True
-            try:
-                await self._examine(named)
-            except (StoreError, ApiError) as error:
-                self._put_off(named, error)
-            else:
-                self._refused.pop(named, None)
-            finally:
-                self._working = False
-
-    def _put_off(self, named: _Named, error: Exception) -> None:
-        """Requeue: after failures without limit, after refusals a few times (the Secret may be immutable)."""
-        tries = self._refused.pop(named, 0) + 1
-        namespace, name = named.secret[1:]
-        if tries > _MOST_TRIES and isinstance(error, ApiError) and error.http_status < 500:
-            _log.warning("the token in Secret %s/%s is given up: %s", namespace, name, error)
-            return
-        self._refused[named] = tries
-        _log.warning("the token in Secret %s/%s is processed later: %s", namespace, name, error)
-        self._backend.tasks.start(
-            self._try_later(named, min(2**tries, _LONGEST_PAUSE_S)), name="tokens, again"
-        )
-
-    async def _try_later(self, named: _Named, pause_s: int) -> None:
-        await self._backend.clock.sleep(pause_s)
-        self._waiting.put_nowait(named)
-
-    async def _examine(self, named: _Named) -> None:
+    async def _process(self, named: _Named) -> None:
         try:
             secret = await self._backend.store.get(named.secret)
             account = await self._backend.store.get(named.account)
@@ -200,7 +159,7 @@ class TokenSecrets:
         answer = await self._handle(Request(method, path, headers, encode_json(body), self._user))
         if answer.status == 409:
             # Another writer was faster: the Secret may be right already.
-            self._waiting.put_nowait(named)
+            self.worker.add(named)
         elif answer.status >= 400 and answer.status != 404:
             raise from_response(answer.status, answer.body)
 

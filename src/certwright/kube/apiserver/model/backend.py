@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
@@ -40,6 +40,9 @@ from certwright.kube.util.http_messages import Identity, Request
 from certwright.kube.util.tasks import TaskSet
 
 _log = logging.getLogger(__name__)
+
+CHUNK = 500
+"""Rows that are read, joined and sent together."""
 
 
 class Observer(Protocol):
@@ -142,6 +145,33 @@ class Backend:
             except Exception:
                 # The row stays as written; the other observers must still be notified of the next one.
                 _log.exception("hearing of %s at revision %d", event.row.key, event.revision)
+
+    async def pages(
+        self, bucket: str, namespace: str = "", *, meta_only: bool = False
+    ) -> AsyncIterator[list[Row]]:
+        """All rows of a bucket, some at a time; empty `namespace` means all of them."""
+        after: tuple[str, str] | None = None
+        while True:
+            page = await self.store.list(
+                bucket, namespace or None, limit=CHUNK, after=after, meta_only=meta_only
+            )
+            yield page.rows
+            if not page.more:
+                return
+            after = page.last
+
+    async def rows(self, bucket: str, namespace: str = "") -> list[Row]:
+        """All rows of a bucket; empty `namespace` means all of them."""
+        return [row async for page in self.pages(bucket, namespace) for row in page]
+
+    async def replay(self, observer: Observer, buckets: Collection[str]) -> None:
+        """Report the stored rows of these buckets to an observer, as if they were written now."""
+        for bucket in buckets:
+            group, _, plural = bucket.rpartition("/")
+            definition = self.registry.by_resource(group, plural)
+            if definition is not None:
+                for row in await self.rows(bucket):
+                    observer.wrote(definition, row, None)
 
     def timestamp(self) -> str:
         """The current time as Kubernetes writes it: UTC, whole seconds."""

@@ -42,7 +42,6 @@ from certwright.kube.apiserver.model.routes import is_true
 from certwright.kube.apiserver.requests import bodies, forms
 from certwright.kube.apiserver.requests.bodies import check_dry_run, values_of
 from certwright.kube.apiserver.verbs import reads
-from certwright.kube.apiserver.verbs.reads import CHUNK
 from certwright.kube.apiserver.verbs.updates import WRITE_ATTEMPTS
 from certwright.kube.store.contract import Changed, DamagedRow, Missing, Row
 from certwright.kube.util.decoders import convert
@@ -365,18 +364,6 @@ async def delete_collection(backend: Backend, call: Call) -> Response:
         some = selected[start : start + _TOGETHER]
         await asyncio.gather(*(_delete_item(backend, call, row, options) for row in some))
     return answer
-
-
-async def every_row(backend: Backend, definition: ResourceDefinition, namespace: str) -> list[Row]:
-    """All rows of a resource; empty `namespace` means all of them."""
-    rows: list[Row] = []
-    after: tuple[str, str] | None = None
-    while True:
-        page = await backend.store.list(definition.bucket, namespace or None, limit=CHUNK, after=after)
-        rows += page.rows
-        if not page.more:
-            return rows
-        after = page.last
 
 
 async def _delete_item(backend: Backend, call: Call, row: Row, options: DeleteOptions) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from certwright.kube.api import errors
 from certwright.kube.api.errors import BadRequest
-from certwright.kube.apiserver.model.backend import Backend, Call, not_found
+from certwright.kube.apiserver.model.backend import CHUNK, Backend, Call, not_found
 from certwright.kube.apiserver.model.negotiation import Shape
 from certwright.kube.apiserver.model.objects import encode_json
 from certwright.kube.apiserver.requests import forms
@@ -23,8 +23,6 @@ from certwright.kube.store.contract import Compacted, DamagedRow, FutureRevision
 from certwright.kube.store.log import size_of_row
 from certwright.kube.util.http_messages import Response
 
-CHUNK = 500
-"""Rows per chunk: read, joined and sent together."""
 PAGE_BYTES = 256 * 1024
 """Bytes after which a page of large rows ends earlier, because each stream buffers one page, and other
 requests wait while it is read."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from certwright.kube.api.errors import ApiError, Expired, InternalError
-from certwright.kube.apiserver.model.backend import Backend, Call
+from certwright.kube.apiserver.model.backend import CHUNK, Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.negotiation import Form, Shape
 from certwright.kube.apiserver.model.objects import at_revision, encode_json
@@ -26,7 +26,7 @@ from certwright.kube.apiserver.representations import tables
 from certwright.kube.apiserver.requests import forms
 from certwright.kube.apiserver.requests.selectors import Matcher
 from certwright.kube.apiserver.verbs import paging
-from certwright.kube.apiserver.verbs.reads import CHUNK, PAGE_BYTES, check_table
+from certwright.kube.apiserver.verbs.reads import PAGE_BYTES, check_table
 from certwright.kube.store.contract import Compacted, Event, Page, Row, SlowWatcher, Watch
 from certwright.kube.util.http_messages import Response, Write
 
