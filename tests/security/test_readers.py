@@ -27,7 +27,7 @@ from certwright.kit.http2_post import Http2Error, Post
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.admission.review import BadReview
 from certwright.kube.apiserver.admission.review import read_answer as read_review
-from certwright.kube.apiserver.admission.webhooks import _patched
+from certwright.kube.apiserver.admission.webhooks import apply_patch
 from certwright.kube.apiserver.requests.selectors import _TOKEN
 from certwright.kube.apiserver.webhooks.config import compile_configuration
 from certwright.kube.client import kubeconfig_file
@@ -104,7 +104,7 @@ def respond(data: bytes) -> None:
 def review(data: bytes) -> None:
     """Read the answer of a mutating webhook, and apply its patch."""
     verdict = read_review(HOOK, "v1", "1", data, mutating=True)
-    _patched(HOOK, {"metadata": {"name": "o"}, "list": [0] * 10}, verdict.patch)
+    apply_patch(HOOK, {"metadata": {"name": "o"}, "list": [0] * 10}, verdict.patch)
 
 
 def kubeconfig(data: bytes) -> None:

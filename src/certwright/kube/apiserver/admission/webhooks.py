@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -209,16 +209,7 @@ class Webhooks:
                 f'admission webhook "{invocation.hook.name}" attempted to modify the object, '
                 "which is not supported for this operation"
             )
-        # The object after the patch; None where the patch changes nothing.
-        seen = request["object"]
-        try:
-            # A separate document: patching changes its input, and may fail half-way.
-            patched = json_patch(objects.decode_json(objects.encode_json(seen)), verdict.patch)
-            if type(patched) is not dict:
-                raise PatchFailed("the result is not an object")
-        except (PatchFailed, PatchMalformed) as error:
-            raise _unfit(invocation.hook, error) from None
-        patched = None if same(patched, seen) else patched
+        patched = apply_patch(invocation.hook, request["object"], verdict.patch)
         if patched is None:
             return True, False
         if invocation.definition.conversion is not None:
@@ -328,6 +319,19 @@ class Webhooks:
 async def _yield_to_loop() -> None:
     """Webhooks that do not match are skipped without a wait, and there may be thousands."""
     await asyncio.sleep(0)
+
+
+def apply_patch(hook: Hook, seen: Json, operations: list[Any]) -> Json | None:
+    """The object that the webhook has seen, after its patch; None where that changes nothing. Raises
+    `ApiError`."""
+    try:
+        # A separate document: patching changes its input, and may fail half-way.
+        patched = json_patch(objects.decode_json(objects.encode_json(seen)), operations)
+        if type(patched) is not dict:
+            raise PatchFailed("the result is not an object")
+    except (PatchFailed, PatchMalformed) as error:
+        raise _unfit(hook, error) from None
+    return None if same(patched, seen) else patched
 
 
 def _reshape(call: Call, hook: Hook, obj: Json) -> None:
