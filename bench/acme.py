@@ -27,14 +27,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from bench.issuance import Counted, serving, wait_ready
 from bench.rig import cpu_s, memory_mb, table
 from certwright import app
-from certwright.acme.protocol import account, authorizations, certificates, challenges, orders
+from certwright.acme.protocol import account, challenges, orders
 from certwright.acme.protocol.client import AcmeClient
-from certwright.acme.protocol.errors import Unreachable
+from certwright.acme.protocol.errors import Identifier, Unreachable
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.messages import Request, Response
-from certwright.acme.protocol.problem import Identifier
-from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.acme.protocol.messages import Request, Response, TlsOptions, Transport
 from certwright.acme.solvers.contract import Solver, Task
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.http01 import Responder
@@ -143,10 +141,10 @@ class BareClient:
             wait = min(2 * wait, _LONGEST_S)
             finalized = await self.client.run(orders.fetch_order, order.url)
             assert finalized.status != "invalid", finalized.error
-        await self.client.run(certificates.download, finalized.certificate)
+        await self.client.run(orders.download, finalized.certificate)
 
     async def _prove(self, url: str) -> None:
-        authorization = await self.client.run(authorizations.fetch_authorization, url)
+        authorization = await self.client.run(orders.fetch_authorization, url)
         if authorization.status == "valid":
             return
         offered = next(challenge for challenge in authorization.challenges if challenge.type == self.kind)
@@ -160,12 +158,12 @@ class BareClient:
         )
         await self.solver.present(task)
         async with self.slots:
-            await self.client.run(authorizations.accept_challenge, offered.url)
+            await self.client.run(orders.accept_challenge, offered.url)
             wait, retry_after, status = _FIRST_S, None, "pending"
             while status == "pending":
                 await _pause(wait, retry_after)
                 wait = min(2 * wait, _LONGEST_S)
-                authorization = await self.client.run(authorizations.fetch_authorization, url)
+                authorization = await self.client.run(orders.fetch_authorization, url)
                 status, retry_after = authorization.status, authorization.retry_after
             assert status == "valid", authorization.error
         await self.solver.clean_up(task)

@@ -30,8 +30,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from certwright.acme.protocol.errors import Unreachable
-from certwright.acme.protocol.messages import Action, Request, Response
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import Action, Request, Response, TlsOptions
 from certwright.pki.certificates import certificate_id, read_certificate
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from certwright.acme.protocol.client import Registry
-from certwright.acme.protocol.problem import Problem
-from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.acme.protocol.errors import Problem
+from certwright.acme.protocol.messages import TlsOptions, Transport
 from certwright.issuers.acme import ACME
 from certwright.issuers.contract import AcmeTools, Failed, Outcome, Pending, SigningRequest, Tools
 from certwright.kube.api.meta import ObjectMeta

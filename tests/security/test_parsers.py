@@ -34,7 +34,7 @@ OPERATOR = "a file or flag of the operator"
 FACTS = "DER of CertificateFacts or CsrFacts, whose key pki/limits has checked and whose size is limited"
 PARSE = "linear in the bytes, of which there are at most as many as in an object; no key is used"
 LIMITS = {
-    ("acme/protocol/transport.py", "load_verify_locations"): PARSE,
+    ("acme/protocol/messages.py", "load_verify_locations"): PARSE,
     ("acme/solvers/tlsalpn01.py", "load_cert_chain"): OWN,
     ("acme/solvers/tlsalpn01_check.py", "load_der_x509_certificate"): "at most 100 kB (OpenSSL); " + PARSE,
     ("app/tls_identity.py", "verify_directly_issued_by"): OWN,

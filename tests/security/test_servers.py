@@ -16,8 +16,7 @@ from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.messages import Action, Request
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import Action, Request, TlsOptions
 from certwright.acme.solvers.contract import NotYet, SolverError, Task
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136
 from certwright.acme.solvers.http01_check import HttpCheck

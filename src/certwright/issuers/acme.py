@@ -12,7 +12,7 @@ from datetime import timedelta
 
 import msgspec
 
-from certwright.acme.protocol.problem import PROBLEM_TYPES, Fault
+from certwright.acme.protocol.errors import PROBLEM_TYPES, Fault
 from certwright.issuers import acme_account
 from certwright.issuers.acme_solvers import with_solvers
 from certwright.issuers.contract import (

@@ -13,13 +13,12 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from certwright.acme.protocol import account, challenges, persistent_records, profiles
+from certwright.acme.protocol import account, challenges
 from certwright.acme.protocol.account import Account, ExternalAccount
 from certwright.acme.protocol.client import AcmeClient, Pause, Registry
-from certwright.acme.protocol.errors import AccountTrouble, AcmeError, Refused
+from certwright.acme.protocol.errors import PROBLEM_TYPES, AccountTrouble, AcmeError, Refused
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
-from certwright.acme.protocol.problem import PROBLEM_TYPES
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import TlsOptions
 from certwright.issuers import acme_account_key
 from certwright.issuers.acme_account_errors import (
     NOT_REGISTERED,
@@ -210,7 +209,7 @@ async def _profile_note(spec: ACMEIssuer, client: AcmeClient) -> str:
     if not spec.profile:
         return ""
     try:
-        wrong = await profiles.missing(client, spec.profile)
+        wrong = await client.missing_profile(spec.profile)
     except AcmeError:
         return ""
     return f"; but the {wrong}" if wrong else ""
@@ -225,7 +224,7 @@ async def _persistent_record(spec: ACMEIssuer, client: AcmeClient) -> Persistent
         issuers = (await client.directory()).caa_identities
     except AcmeError:
         return None
-    record = persistent_records.PersistentRecord(issuers, client.kid)
+    record = challenges.PersistentRecord(issuers, client.kid)
     return PersistentRecord(
         name=challenges.dns_persist_name("DOMAIN"),
         value=record.value(wildcard=False),

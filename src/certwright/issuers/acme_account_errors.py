@@ -8,8 +8,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable, Untrusted
-from certwright.acme.protocol.problem import Fault, Problem, Reaction
+from certwright.acme.protocol.errors import (
+    AcmeError,
+    Fault,
+    Problem,
+    Reaction,
+    Refused,
+    Unreachable,
+    Untrusted,
+)
 from certwright.resources.issuer import ACMEIssuer
 
 NOT_REGISTERED: Final = "ErrRegisterACMEAccount"

@@ -9,12 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from certwright.acme.protocol.client import AcmeClient
-from certwright.acme.protocol.directory import Directory
-from certwright.acme.protocol.exchange import Session
+from certwright.acme.protocol.exchange import Directory, Session
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.messages import Response
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import Response, TlsOptions
 from certwright.pki import keys
 from support.pebble import Pebble
 

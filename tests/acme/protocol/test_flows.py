@@ -12,21 +12,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
 from acme.protocol.clients import NOW, answer, new_key, opened, session, unb64
-from certwright.acme.protocol import (
-    account,
-    authorizations,
-    certificates,
-    challenges,
-    directory,
-    orders,
-    renewal_info,
-)
-from certwright.acme.protocol.directory import Directory
-from certwright.acme.protocol.errors import NotAcme, Refused
-from certwright.acme.protocol.exchange import post
+from certwright.acme.protocol import account, challenges, exchange, orders
+from certwright.acme.protocol.errors import Identifier, NotAcme, Refused
+from certwright.acme.protocol.exchange import Directory, post
 from certwright.acme.protocol.jws import AccountKey, read_mac_key
 from certwright.acme.protocol.messages import Action, Flow, Request, Response
-from certwright.acme.protocol.problem import Identifier
 from certwright.pki import keys
 from certwright.pki.errors import BadKey
 from issuers.authority import new_root
@@ -197,12 +187,12 @@ def test_a_new_order_without_a_place_is_refused() -> None:
 @pytest.mark.parametrize("body", [{}, {"newNonce": "x"}, {"newNonce": 1, "newAccount": "a", "newOrder": "o"}])
 def test_a_page_that_is_no_directory_is_told_as_such(body: Any) -> None:
     with pytest.raises(NotAcme, match="is not an ACME directory"):
-        drive(directory.fetch_directory("https://ca/dir"), answer(200, body))
+        drive(exchange.fetch_directory("https://ca/dir"), answer(200, body))
 
 
 def test_a_proxys_refusal_becomes_a_problem() -> None:
     with pytest.raises(Refused, match="503"):
-        drive(directory.fetch_directory("https://ca/dir"), answer(503, b"<html>busy</html>"))
+        drive(exchange.fetch_directory("https://ca/dir"), answer(503, b"<html>busy</html>"))
 
 
 def test_an_authorization_tells_the_error_of_its_challenge() -> None:
@@ -216,7 +206,7 @@ def test_an_authorization_tells_the_error_of_its_challenge() -> None:
         ],
     }
     authorization, _ = drive(
-        authorizations.fetch_authorization(session(), "https://ca/a"),
+        orders.fetch_authorization(session(), "https://ca/a"),
         answer(replay_nonce="n"),
         answer(200, body),
     )
@@ -239,16 +229,16 @@ def test_an_authorization_tells_the_error_of_its_challenge() -> None:
 def test_a_window_without_sense_is_no_window(window: Any) -> None:
     places = Directory("d", "n", "a", "o", renewal_info="https://ca/ri/")
     with pytest.raises(NotAcme):
-        drive(renewal_info.fetch_renewal_info(places, "id"), answer(200, {"suggestedWindow": window}))
+        drive(orders.fetch_renewal_info(places, "id"), answer(200, {"suggestedWindow": window}))
 
 
 def test_a_chain_with_a_private_key_is_refused_and_another_is_made_anew() -> None:
     ca, nonce = new_root("Issuing CA"), answer(replay_nonce="n1")
     extra = b"-----BEGIN EC PRIVATE KEY-----\nMAA=\n-----END EC PRIVATE KEY-----\n"
     with pytest.raises(NotAcme, match=r"only certificates are accepted"):
-        drive(certificates.download(session(), "https://ca/c"), nonce, answer(200, ca.pem + extra))
+        drive(orders.download(session(), "https://ca/c"), nonce, answer(200, ca.pem + extra))
     spelled = b"issued for you\r\n" + ca.pem.replace(b"\n", b"\r\n")
-    downloaded, _ = drive(certificates.download(session(), "https://ca/c"), nonce, answer(200, spelled))
+    downloaded, _ = drive(orders.download(session(), "https://ca/c"), nonce, answer(200, spelled))
     assert downloaded.pem == ca.pem
 
 

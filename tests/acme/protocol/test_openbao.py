@@ -10,7 +10,7 @@ from certwright.acme.protocol.account import ExternalAccount
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import read_mac_key
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import TlsOptions
 from support.openbao import acme_directory, openbao
 
 

@@ -9,22 +9,20 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from acme.protocol.clients import client_of, new_key
-from certwright.acme.protocol import (
-    account,
-    authorizations,
-    certificates,
-    challenges,
-    orders,
-    renewal_info,
-    revocation,
-)
+from certwright.acme.protocol import account, challenges, orders
 from certwright.acme.protocol.client import AcmeClient
-from certwright.acme.protocol.errors import AccountTrouble, NotAcme, Refused, Unreachable, Untrusted
+from certwright.acme.protocol.errors import (
+    AccountTrouble,
+    Identifier,
+    NotAcme,
+    Reaction,
+    Refused,
+    Unreachable,
+    Untrusted,
+)
 from certwright.acme.protocol.https import HttpTransport
-from certwright.acme.protocol.messages import Action
+from certwright.acme.protocol.messages import Action, TlsOptions
 from certwright.acme.protocol.orders import Order
-from certwright.acme.protocol.problem import Identifier, Reaction
-from certwright.acme.protocol.transport import TlsOptions
 from certwright.pki import keys
 from certwright.pki.certificates import certificate_id
 from certwright.pki.csr import CsrPlan, build_csr, read_csr
@@ -34,7 +32,7 @@ from support.pebble import Pebble, running_pebble
 async def prove(client: AcmeClient, pebble: Pebble, order: Order) -> None:
     """Show every dns-01 record that the order asks for, and wait until the server has seen them."""
     for url in order.authorizations:
-        authorization = await client.run(authorizations.fetch_authorization, url)
+        authorization = await client.run(orders.fetch_authorization, url)
         if authorization.status == "valid":
             continue  # The server remembers an earlier proof.
         challenge = next(
@@ -42,10 +40,10 @@ async def prove(client: AcmeClient, pebble: Pebble, order: Order) -> None:
         )
         shown = challenges.dns_value(challenges.key_authorization(challenge.token, client.key))
         pebble.names.set_txt(challenges.dns_name(authorization.identifier.value), shown)
-        await client.run(authorizations.accept_challenge, challenge.url)
+        await client.run(orders.accept_challenge, challenge.url)
         while authorization.status == "pending":
             await asyncio.sleep(0.02)
-            authorization = await client.run(authorizations.fetch_authorization, url)
+            authorization = await client.run(orders.fetch_authorization, url)
         assert authorization.status == "valid", authorization.error
 
 
@@ -56,7 +54,7 @@ async def issue(
     profile: str = "",
     replaces: str = "",
     preferred_chain: str = "",
-) -> certificates.Download:
+) -> orders.Download:
     """A certificate for these names."""
     identifiers = [Identifier("dns", name) for name in names]
     order = await client.run(orders.new_order, identifiers, profile=profile, replaces=replaces)
@@ -68,7 +66,7 @@ async def issue(
         await asyncio.sleep(0.02)
         order = await client.run(orders.fetch_order, order.url)
     assert order.status == "valid", order.error
-    return await client.run(certificates.download, order.certificate, preferred_chain=preferred_chain)
+    return await client.run(orders.download, order.certificate, preferred_chain=preferred_chain)
 
 
 async def test_a_certificate_is_ordered_proven_and_downloaded(client: AcmeClient, pebble: Pebble) -> None:
@@ -94,7 +92,7 @@ async def test_the_preferred_chain_is_chosen_by_its_topmost_issuer(
     client: AcmeClient, pebble: Pebble
 ) -> None:
     default = await issue(client, pebble, "chain.example.org")
-    other = await client.run(certificates.download, default.alternates[1])
+    other = await client.run(orders.download, default.alternates[1])
     name = other.chain[-1].issuer_text.removeprefix("CN=")
     chosen = await issue(client, pebble, "chain.example.org", preferred_chain=name)
     assert chosen.chain[-1].issuer_text == f"CN={name}"
@@ -116,7 +114,7 @@ async def test_a_certificate_is_replaced_once(client: AcmeClient, pebble: Pebble
     first = await issue(client, pebble, "again.example.org")
     identifier = certificate_id(first.chain[0])
     directory = await client.directory()
-    window = await client.drive(renewal_info.fetch_renewal_info(directory, identifier))
+    window = await client.drive(orders.fetch_renewal_info(directory, identifier))
     assert first.chain[0].not_before < window.start < window.end < first.chain[0].not_after
     await issue(client, pebble, "again.example.org", replaces=identifier)
     with pytest.raises(Refused) as refused:
@@ -128,14 +126,14 @@ async def test_a_wrong_proof_is_told_in_the_servers_words(client: AcmeClient, pe
     identifiers = [Identifier("dns", "wrong.example.org")]
     order = await client.run(orders.new_order, identifiers)
     url = order.authorizations[0]
-    authorization = await client.run(authorizations.fetch_authorization, url)
+    authorization = await client.run(orders.fetch_authorization, url)
     challenge = next(
         challenge for challenge in authorization.challenges if challenge.type == challenges.DNS_01
     )
     pebble.names.set_txt(challenges.dns_name("wrong.example.org"), "nonsense")
-    await client.run(authorizations.accept_challenge, challenge.url)
+    await client.run(orders.accept_challenge, challenge.url)
     while authorization.status == "pending":
-        authorization = await client.run(authorizations.fetch_authorization, url)
+        authorization = await client.run(orders.fetch_authorization, url)
     assert authorization.status == "invalid"
     assert authorization.error is not None
     assert authorization.error.name == "unauthorized"
@@ -155,15 +153,15 @@ async def test_a_certificate_is_revoked_by_the_account_and_by_its_own_key(
     client: AcmeClient, pebble: Pebble
 ) -> None:
     certificate = (await issue(client, pebble, "gone.example.org")).chain[0]
-    reason = revocation.RevocationReason.SUPERSEDED
-    await client.run(revocation.revoke, certificate, reason=reason)
+    reason = orders.RevocationReason.SUPERSEDED
+    await client.run(orders.revoke, certificate, reason=reason)
     assert pebble.status_of(f"{certificate.parsed.serial_number:x}")["Status"] == "Revoked"
-    await client.run(revocation.revoke, certificate)
+    await client.run(orders.revoke, certificate)
 
 
 async def test_an_address_can_be_ordered(client: AcmeClient) -> None:
     order = await client.run(orders.new_order, [Identifier("ip", "127.0.0.1")])
-    authorization = await client.run(authorizations.fetch_authorization, order.authorizations[0])
+    authorization = await client.run(orders.fetch_authorization, order.authorizations[0])
     assert authorization.identifier == Identifier("ip", "127.0.0.1")
     assert {challenge.type for challenge in authorization.challenges} >= {
         challenges.HTTP_01,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from certwright.acme.protocol.persistent_records import PersistentRecord
+from certwright.acme.protocol.challenges import PersistentRecord
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 ACCOUNT = "https://ca.example/acct/1"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from certwright.acme.protocol import problem
-from certwright.acme.protocol.problem import PROBLEM_TYPES, Problem, Reaction, read_problem
+from certwright.acme.protocol import errors
+from certwright.acme.protocol.errors import PROBLEM_TYPES, Problem, Reaction, read_problem
 
 PROBLEM = "application/problem+json"
 PREFIX = "urn:ietf:params:acme:error:"
@@ -34,9 +34,9 @@ def test_every_type_of_the_specifications_is_in_the_table() -> None:
 def test_no_other_module_has_a_table_of_types() -> None:
     # Words that have other meanings too.
     names = set(PROBLEM_TYPES) - {"caa", "compound", "conflict", "connection", "dns", "tls"}
-    source = Path(problem.__file__).parents[2]
+    source = Path(errors.__file__).parents[2]
     for path in source.rglob("*.py"):
-        if path != Path(problem.__file__):
+        if path != Path(errors.__file__):
             named = names & set(re.findall(r'"(\w+)"', path.read_text()))
             assert len(named) <= 2, f"{path.name} names {sorted(named)}"
 

@@ -12,8 +12,7 @@ from aiohttp import web
 
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.protocol.https import HttpTransport
-from certwright.acme.protocol.messages import Action, Request
-from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.acme.protocol.messages import Action, Request, TlsOptions, Transport
 from certwright.kit.outgoing import ServerRules
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from acme.fake_ca import Authorization, FakeCa
 from certwright.acme.protocol.errors import Unreachable
-from certwright.acme.protocol.messages import Action, Request, Response
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import Action, Request, Response, TlsOptions
 from certwright.acme.solvers.contract import SolverError, Task
 from certwright.acme.solvers.http01 import Responder
 from certwright.controllers.acme.options import AcmeOptions

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from cryptography import x509
 
-from certwright.acme.protocol.directory import Directory
+from certwright.acme.protocol.exchange import Directory
 from certwright.controllers.acme.revoking import Holder, revoke
 from certwright.kube.api import conditions
 from certwright.resources.certificate import Certificate

@@ -9,11 +9,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from certwright.acme.protocol.authorizations import Authorization
-from certwright.acme.protocol.authorizations import Challenge as Offered
 from certwright.acme.protocol.client import AcmeClient
-from certwright.acme.protocol.errors import ForeignUrl, Refused, Unreachable
-from certwright.acme.protocol.problem import Identifier, Problem
+from certwright.acme.protocol.errors import ForeignUrl, Identifier, Problem, Refused, Unreachable
+from certwright.acme.protocol.orders import Authorization
+from certwright.acme.protocol.orders import Challenge as Offered
 from certwright.acme.solvers.contract import Check, NotYet, Ready, Solver, SolverError, Task
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.challenge_decisions import next_step

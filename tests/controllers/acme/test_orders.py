@@ -13,12 +13,19 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from certwright.acme.protocol import authorizations
-from certwright.acme.protocol.certificates import Download
-from certwright.acme.protocol.directory import Directory
-from certwright.acme.protocol.errors import AccountTrouble, AcmeError, ForeignUrl, Refused, Unreachable
+from certwright.acme.protocol import orders
+from certwright.acme.protocol.errors import (
+    AccountTrouble,
+    AcmeError,
+    ForeignUrl,
+    Identifier,
+    Problem,
+    Refused,
+    Unreachable,
+)
+from certwright.acme.protocol.exchange import Directory
+from certwright.acme.protocol.orders import Download
 from certwright.acme.protocol.orders import Order as ServerOrder
-from certwright.acme.protocol.problem import Identifier, Problem
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.challenge_plan import NoSolver
 from certwright.controllers.acme.order_state import (
@@ -124,9 +131,9 @@ def at_ca(status: str, **changes: Any) -> ServerOrder:
     return ServerOrder(PENDING.url, status, PENDING.finalize_url, (READ.url,), **changes)
 
 
-def authorization(status: str, name: str = "a.example.org") -> authorizations.Authorization:
+def authorization(status: str, name: str = "a.example.org") -> orders.Authorization:
     """The authorization at the CA."""
-    return authorizations.Authorization(READ.url, status, Identifier("dns", name))
+    return orders.Authorization(READ.url, status, Identifier("dns", name))
 
 
 def challenge(name: str, state: str = "", reason: str = "") -> Challenge:

@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from acme.fake_ca import FakeCa, Refusal
+from certwright.acme.protocol.errors import PROBLEM_TYPES, Reaction
 from certwright.acme.protocol.messages import Action
-from certwright.acme.protocol.problem import PROBLEM_TYPES, Reaction
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS

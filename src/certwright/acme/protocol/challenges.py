@@ -1,7 +1,9 @@
-"""Challenge responses: the value that each challenge type presents, and where.
+"""Challenge responses: the value that each challenge type presents, and where; the record of dns-persist-01,
+which authorizes one account of one CA for a domain until it is removed.
 
 Source: RFC 8555 §8 (http-01, dns-01), RFC 8737 (tls-alpn-01), RFC 8738 (IP addresses),
-draft-ietf-acme-dns-account-label (dns-account-01), draft-ietf-acme-dns-persist (dns-persist-01).
+draft-ietf-acme-dns-account-label (dns-account-01), draft-ietf-acme-dns-persist-01 §4 (dns-persist-01, as
+Pebble 2.10 and Boulder implement it); RFC 8659 §4.2 (its syntax), RFC 8657 §3 (`accounturi`).
 """
 
 from __future__ import annotations
@@ -9,7 +11,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
+from collections.abc import Collection
+from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from certwright.acme.protocol.jws import AccountKey
 from certwright.kube.util.encoding import base64url
@@ -26,6 +32,7 @@ ALPN_PROTOCOL: Final = "acme-tls/1"
 """RFC 8737 §6.2."""
 ACME_IDENTIFIER_OID: Final = "1.3.6.1.5.5.7.1.31"
 """The certificate extension id-pe-acmeIdentifier (RFC 8737 §3)."""
+_WHITESPACE = " \t"
 
 
 def key_authorization(token: str, key: AccountKey) -> str:
@@ -75,3 +82,34 @@ def server_name(identifier: str) -> str:
         return ipaddress.ip_address(identifier).reverse_pointer
     except ValueError:
         return identifier
+
+
+class PersistentRecord(msgspec.Struct, frozen=True):
+    """What a record must authorize: the account with this URL at the CA that calls itself by one of `issuers`
+    (the `caaIdentities` of its directory); empty: any CA."""
+
+    issuers: tuple[str, ...]
+    account: str
+
+    def value(self, *, wildcard: bool) -> str:
+        """The value of the record to create; `wildcard` authorizes the wildcard name as well."""
+        value = f"{self.issuers[0] if self.issuers else 'DOMAIN-OF-THE-CA'}; accounturi={self.account}"
+        return f"{value}; policy=wildcard" if wildcard else value
+
+    def is_authorized_by(self, values: Collection[str], *, wildcard: bool, now: datetime) -> bool:
+        """Whether one of these TXT values authorizes the account."""
+        return any(self._authorizes(value, wildcard=wildcard, now=now) for value in values)
+
+    def _authorizes(self, value: str, *, wildcard: bool, now: datetime) -> bool:
+        issuer, *parts = (part.strip(_WHITESPACE) for part in value.split(";"))
+        if self.issuers and issuer.lower() not in self.issuers:
+            return False
+        pairs = [part.partition("=") for part in parts]
+        parameters = {tag.strip(_WHITESPACE).lower(): text.strip(_WHITESPACE) for tag, _, text in pairs}
+        if parameters.get("accounturi") != self.account:
+            return False
+        # "The policy parameter key and its defined values MUST be treated as case-insensitive."
+        if wildcard and parameters.get("policy", "").lower() != "wildcard":
+            return False
+        until = parameters.get("persistuntil")
+        return until is None or (until.isdecimal() and now.timestamp() <= int(until))

@@ -16,13 +16,11 @@ from typing import Concatenate, ParamSpec, TypeVar
 import msgspec
 
 from certwright.acme.protocol import account
-from certwright.acme.protocol.directory import Directory, fetch_directory
-from certwright.acme.protocol.errors import AccountTrouble, ForeignUrl, Refused
-from certwright.acme.protocol.exchange import Nonces, Session
+from certwright.acme.protocol.errors import AccountTrouble, ForeignUrl, Problem, Refused
+from certwright.acme.protocol.exchange import Directory, Nonces, Session, fetch_directory
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.messages import Action, Flow, Request, Response, Unsigned
-from certwright.acme.protocol.problem import Problem
-from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.acme.protocol.messages import Action, Flow, Request, Response, TlsOptions, Transport, Unsigned
+from certwright.kit.outgoing import quote
 from certwright.kube.util.executor import Executor, Inline
 
 T = TypeVar("T")
@@ -107,6 +105,25 @@ class AcmeClient:
                 self._fetched_at = self._now()
             return current
 
+    async def missing_profile(self, profile: str) -> str:
+        """The reason why the profile (draft-ietf-acme-profiles §4) is unavailable, as a clause; empty if the
+        server offers it or none is set.
+
+        Clients check the directory first, because a server without profiles would ignore the field and sign
+        something else. Raises `AcmeError`.
+        """
+        if not profile or profile in (await self.directory()).profiles:
+            return ""
+        offered = (await self.directory(fresh=True)).profiles
+        if profile in offered:
+            return ""
+        # The words of cert-manager, which its users' scripts look for, as far as the name.
+        names = quote(", ".join(sorted(offered))) or "none"
+        return (
+            f"certificate authority does not advertise a profile with name {profile} (it has {names}); "
+            "change or remove spec.acme.profile"
+        )
+
     async def run(
         self, flow: Callable[Concatenate[Session, P], Flow[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
@@ -163,15 +180,16 @@ class AcmeClient:
         try:
             asked = next(flow)
             while True:
-                request = asked if isinstance(asked, Request) else await self._signed(asked)
+                if isinstance(asked, Unsigned):
+                    sign = asked.sign
+                    body = await self._executor.run(sign, self._flow) if asked.is_slow else sign()
+                    request = asked.with_body(body)
+                else:
+                    request = asked
                 asked = flow.send(await self._send(request))
         except StopIteration as end:
             result: T = end.value
             return result
-
-    async def _signed(self, asked: Unsigned) -> Request:
-        body = await self._executor.run(asked.sign, self._flow) if asked.is_slow else asked.sign()
-        return asked.with_body(body)
 
     async def _send(self, request: Request) -> Response:
         self.calls[request.action] += 1

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from certwright.acme.protocol.errors import NotAcme, Unreachable, Untrusted
-from certwright.acme.protocol.messages import Request, Response
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import Request, Response, TlsOptions
 from certwright.kit.https import HttpsClient
 from certwright.kit.outgoing import (
     HTTPS_ONLY,

@@ -48,7 +48,10 @@ class AccountKey:
         self._sign = _signer(self.algorithm)
         self.public: dict[str, Any] = dict(self._jose.as_dict(private=False))
         self.public.pop("kid", None)
-        self.thumbprint = _thumbprint(self.public)
+        needed = {"EC": ("crv", "kty", "x", "y"), "RSA": ("e", "kty", "n"), "OKP": ("crv", "kty", "x")}
+        members = {name: self.public[name] for name in needed[self.public["kty"]]}
+        text = json.dumps(members, sort_keys=True, separators=(",", ":"))
+        self.thumbprint = base64url(hashlib.sha256(text.encode()).digest())
         """RFC 7638, in unpadded base64url."""
 
     @classmethod
@@ -96,7 +99,7 @@ def read_mac_key(text: bytes) -> bytes:
         key = base64.b64decode(plain + b"=" * (-len(plain) % 4), altchars=b"-_", validate=True)
     except ValueError:
         raise BadKey("the MAC key is not base64url; copy it from the CA exactly as given") from None
-        # The CA decides on the length: cert-manager's own tests have a key of 12 bytes.
+    # The CA decides on the length: cert-manager's own tests have a key of 12 bytes.
     if not key:
         raise BadKey("the MAC key is empty; copy it from the CA exactly as given")
     return key
@@ -117,10 +120,3 @@ def _sign(protected: dict[str, Any], payload: bytes, sign: _Sign, key: Any) -> b
     signature = base64url(sign(f"{header}.{body}".encode(), key))
     # None of the three can contain a character that JSON escapes.
     return f'{{"protected":"{header}","payload":"{body}","signature":"{signature}"}}'.encode()
-
-
-def _thumbprint(public: dict[str, Any]) -> str:
-    needed = {"EC": ("crv", "kty", "x", "y"), "RSA": ("e", "kty", "n"), "OKP": ("crv", "kty", "x")}
-    members = {name: public[name] for name in needed[public["kty"]]}
-    text = json.dumps(members, sort_keys=True, separators=(",", ":"))
-    return base64url(hashlib.sha256(text.encode()).digest())

@@ -7,10 +7,12 @@ controls every wait, retry and error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import ssl
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -81,19 +83,15 @@ class Response(msgspec.Struct, frozen=True):
 
     def links(self, relation: str) -> list[str]:
         """The targets of the `Link` headers with that relation (RFC 8288 §3), in their order."""
-        return [target for target, rel in self._links() if rel == relation]
-
-    def _links(self) -> Iterator[tuple[str, str]]:
-        for name, value in self.headers:
-            if name != "link":
-                continue
-            # A comma may occur inside <…>, so links are split at "<", not at ",".
-            for part in value.split("<")[1:]:
-                target, _, parameters = part.partition(">")
-                for parameter in parameters.split(";"):
-                    key, _, text = parameter.strip().rstrip(",").partition("=")
-                    if key.strip().lower() == "rel":
-                        yield from ((target, rel) for rel in text.strip().strip('"').split())
+        targets: list[str] = []
+        # A comma may occur inside <…>, so links are split at "<", not at ",".
+        for part in (part for name, value in self.headers if name == "link" for part in value.split("<")[1:]):
+            target, _, parameters = part.partition(">")
+            for parameter in parameters.split(";"):
+                key, _, text = parameter.strip().rstrip(",").partition("=")
+                if key.strip().lower() == "rel":
+                    targets += [target for rel in text.strip().strip('"').split() if rel == relation]
+        return targets
 
     @property
     def retry_after(self) -> datetime | None:
@@ -104,3 +102,32 @@ class Response(msgspec.Struct, frozen=True):
 
 Flow = Generator[Request | Unsigned, Response, T]
 """Yields requests, receives responses, returns a `T`. Raises the errors of `acme/protocol/errors.py`."""
+
+
+class Transport(Protocol):
+    """Sends one request. MUST raise `Unreachable` (or `Untrusted`) unless a complete response arrives."""
+
+    async def send(self, request: Request) -> Response:
+        """Return the response, whatever its status; follows redirects for GET and HEAD only."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """Trusted CAs: the system's, those of `ca_bundle` (PEM) as well, or no verification."""
+
+    ca_bundle: bytes = b""
+    skip_verify: bool = field(default=False, kw_only=True)
+
+    def check(self) -> None:
+        """Raises `ValueError` with a sentence for a bundle without certificates."""
+        if not self.ca_bundle:
+            return
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(
+                cadata=self.ca_bundle.decode("ascii")
+            )
+        except (ssl.SSLError, UnicodeDecodeError):
+            raise ValueError("the CA bundle holds no certificates in PEM form") from None

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from certwright.acme.protocol import challenges
-from certwright.acme.protocol.persistent_records import PersistentRecord
+from certwright.acme.protocol.challenges import PersistentRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

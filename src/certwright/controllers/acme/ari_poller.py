@@ -16,7 +16,7 @@ import msgspec
 
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.acme.protocol.renewal_info import fetch_renewal_info
+from certwright.acme.protocol.orders import fetch_renewal_info
 from certwright.kube.api.meta import ObjectKey
 from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.resources.certificate import ARIStatus, ARIWindow, Certificate

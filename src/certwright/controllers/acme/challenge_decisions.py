@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from msgspec.structs import replace
 
-from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.acme.protocol.problem import Reaction
+from certwright.acme.protocol.errors import AcmeError, Reaction, Refused
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError
 from certwright.controllers.acme import announcing
 from certwright.controllers.acme.announcing import Announced
@@ -60,7 +59,7 @@ from certwright.resources.retry import parse_moment, with_not_before
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge only.
-    from certwright.acme.protocol.authorizations import Authorization
+    from certwright.acme.protocol.orders import Authorization
 
 VALID: Final = "Successfully authorized domain"
 FINALIZERS: Final = frozenset({names.ACME_FINALIZER, names.ACME_FINALIZER_LEGACY})

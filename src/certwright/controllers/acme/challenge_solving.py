@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from certwright.acme.protocol import challenges
+from certwright.acme.protocol.challenges import PersistentRecord
 from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.acme.protocol.persistent_records import PersistentRecord
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed, Task
 from certwright.controllers.acme.challenge_state import Proven, Work
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer

@@ -19,7 +19,7 @@ from certwright.resources.acme import Challenge
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge only.
-    from certwright.acme.protocol.authorizations import Authorization
+    from certwright.acme.protocol.orders import Authorization
     from certwright.acme.solvers.contract import Task
     from certwright.controllers.acme.solver_factory import Means
 

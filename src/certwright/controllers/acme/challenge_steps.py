@@ -23,7 +23,7 @@ from certwright.resources.acme import Challenge
 
 if TYPE_CHECKING:
     # Loaded with the first Challenge only.
-    from certwright.acme.protocol.authorizations import Authorization
+    from certwright.acme.protocol.orders import Authorization
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):

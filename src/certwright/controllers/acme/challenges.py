@@ -26,10 +26,9 @@ from typing import Any, Protocol, assert_never
 import msgspec
 from msgspec.structs import replace
 
-from certwright.acme.protocol import authorizations
-from certwright.acme.protocol.authorizations import Authorization
-from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.acme.protocol.problem import Reaction
+from certwright.acme.protocol import orders
+from certwright.acme.protocol.errors import AcmeError, Reaction, Refused
+from certwright.acme.protocol.orders import Authorization
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError
 from certwright.controllers.acme import challenge_solving
 from certwright.controllers.acme import challenge_steps as steps
@@ -208,7 +207,7 @@ class ChallengeReconciler:
     async def _accept(self, known: Snapshot, work: Work, issuer: ResolvedIssuer) -> Facts:
         assert isinstance(work.stage, Visible)
         try:
-            await issuer.client.run(authorizations.accept_challenge, known.challenge.spec.url)
+            await issuer.client.run(orders.accept_challenge, known.challenge.spec.url)
         except Refused as error:
             if error.reaction in (Reaction.WAIT, Reaction.ACCOUNT):
                 raise
@@ -220,7 +219,7 @@ class ChallengeReconciler:
     async def _fetch(self, challenge: Challenge, work: Work, issuer: ResolvedIssuer) -> Authorization:
         now = self._now()
         self._memories.keep_work(challenge, dataclasses.replace(work, asked_at=now))
-        answer = await issuer.client.run(authorizations.fetch_authorization, challenge.spec.authorization_url)
+        answer = await issuer.client.run(orders.fetch_authorization, challenge.spec.authorization_url)
         if isinstance(work.stage, Accepted) and work.stage.polls == 1:
             is_there = answer.status in VERDICTS
             self._pace_of(issuer).asked(after=now - work.stage.accepted_at, is_there=is_there)

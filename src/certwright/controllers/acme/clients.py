@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from certwright.acme.protocol.client import Observer, Registry
-from certwright.acme.protocol.transport import TlsOptions, Transport
+from certwright.acme.protocol.messages import TlsOptions, Transport
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.toolbox import Toolbox
 

@@ -9,13 +9,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from certwright.acme.protocol import authorizations, challenges, orders, profiles
-from certwright.acme.protocol.authorizations import Authorization
+from certwright.acme.protocol import challenges, orders
 from certwright.acme.protocol.client import AcmeClient
-from certwright.acme.protocol.errors import Refused
+from certwright.acme.protocol.errors import Identifier, Reaction, Refused
 from certwright.acme.protocol.jws import AccountKey
+from certwright.acme.protocol.orders import Authorization
 from certwright.acme.protocol.orders import Order as ServerOrder
-from certwright.acme.protocol.problem import Identifier, Reaction
 from certwright.controllers.acme.identifiers import Name, canonical, is_ordered, names_of_spec
 from certwright.controllers.acme.order_state import OPEN_STATES
 from certwright.kube.util.durations import parse_duration
@@ -42,7 +41,7 @@ async def place(client: AcmeClient, spec: OrderSpec, replaces: str, now: datetim
 
     Raises `AcmeError`, `NotOrdered`.
     """
-    if wrong := await profiles.missing(client, spec.profile):
+    if wrong := await client.missing_profile(spec.profile):
         raise NotOrdered(f"Failed to create Order: acme: {wrong}")
     not_after = now + parse_duration(spec.duration) if spec.duration else None
     identifiers = identifiers_of(spec)
@@ -86,7 +85,7 @@ async def fetch_authorizations(
 ) -> tuple[ACMEAuthorization, ...]:
     """The authorizations, for the status. Raises `AcmeError`, and `NotOrdered` where one is for a name that
     is not in the spec, because a proof is presented for ordered names only."""
-    fetched = await asyncio.gather(*(client.run(authorizations.fetch_authorization, url) for url in urls))
+    fetched = await asyncio.gather(*(client.run(orders.fetch_authorization, url) for url in urls))
     written = tuple(_written(answer) for answer in fetched)
     ordered = names_of_spec(spec)
     for authorization in written:

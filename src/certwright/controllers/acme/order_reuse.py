@@ -13,7 +13,7 @@ from datetime import datetime
 
 import msgspec
 
-from certwright.acme.protocol.directory import Directory
+from certwright.acme.protocol.exchange import Directory
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import owner_value

@@ -21,12 +21,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 from msgspec.structs import replace
 
-from certwright.acme.protocol import certificates, orders
-from certwright.acme.protocol.directory import Directory
-from certwright.acme.protocol.errors import AcmeError, Refused, Unreachable
+from certwright.acme.protocol import orders
+from certwright.acme.protocol.errors import AcmeError, Reaction, Refused, Unreachable
+from certwright.acme.protocol.exchange import Directory, origin_of
 from certwright.acme.protocol.orders import Order as ServerOrder
-from certwright.acme.protocol.origins import origin_of
-from certwright.acme.protocol.problem import Reaction
+from certwright.acme.protocol.orders import download
 from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
 from certwright.controllers.acme.challenge_plan import ChallengeChanged, NoSolver, full_name
@@ -430,7 +429,7 @@ class OrderReconciler:
         # Until the certificate can be read, the order is polled.
         self._enter(order, finalizing)
         async with self._endings[client.directory_url]:
-            downloaded = await client.run(certificates.download, url, preferred_chain=preferred)
+            downloaded = await client.run(download, url, preferred_chain=preferred)
             chain, now = downloaded.chain, self._now()
             verification = await self._executor.run(lambda: verify(chain, (), now), order.metadata.namespace)
             wrong = wrong_certificate(chain[0], csr, now)

@@ -17,9 +17,9 @@ from certwright.acme.protocol.client import AcmeClient, MakeTransport
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
-from certwright.acme.protocol.revocation import RevocationReason
-from certwright.acme.protocol.revocation import revoke as revocation
-from certwright.acme.protocol.transport import TlsOptions
+from certwright.acme.protocol.messages import TlsOptions
+from certwright.acme.protocol.orders import RevocationReason
+from certwright.acme.protocol.orders import revoke as revocation
 from certwright.controllers.cache.signers import recorded_signer
 from certwright.issuers import acme_account_key
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules

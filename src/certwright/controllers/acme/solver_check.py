@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from certwright.acme.protocol import challenges
-from certwright.acme.protocol.persistent_records import PersistentRecord
+from certwright.acme.protocol.challenges import PersistentRecord
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task, Verifiable
 from certwright.controllers.acme.choice import choose
 from certwright.controllers.acme.options import AcmeOptions
