@@ -45,7 +45,7 @@ _MODULES = {
     "revocation": "certwright.app.revocation",
     "solver_check": "certwright.app.solver_check",
     "solver": "certwright.resources.solver",
-    "resource_args": "certwright.cli.resource_args",
+    "sources": "certwright.kube.api.manifests",
     "tls_scan": "certwright.kit.tls_scan",
     "trust_stores": "certwright.cli.trust_stores",
     "yaml_writer": "certwright.kube.api.yaml_writer",

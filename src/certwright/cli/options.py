@@ -16,7 +16,7 @@ from certwright.cli import lazy
 from certwright.kube.util.durations import parse_duration
 
 if TYPE_CHECKING:
-    from certwright.cli.resource_args import Manifests
+    from certwright.kube.api.manifests import Manifests
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -172,7 +172,7 @@ def read_manifests(
 ) -> Manifests | None:
     """Read the files while parsing the command line: before any event loop, which would not see Ctrl-C
     while it waits for standard input."""
-    return lazy.resource_args.read(names) if names else None
+    return lazy.sources.read(names) if names else None
 
 
 class Folder(click.Group):

@@ -11,8 +11,7 @@ from certwright.cli.applier import Applied, Applier, Refused, refuse_at, source_
 from certwright.cli.bulk import Order, Tally, each_in_order
 from certwright.cli.errors import AlreadyReported, report, report_error, warning_source
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
-from certwright.cli.resource_args import Manifests
-from certwright.kube.api.manifests import Document, DocumentError
+from certwright.kube.api.manifests import Document, DocumentError, Manifests
 
 
 @click.command(short_help="Create or change the objects that files describe.")

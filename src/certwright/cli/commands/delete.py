@@ -25,10 +25,10 @@ from certwright.cli.options import (
     selector_option,
     timeout_option,
 )
-from certwright.cli.resource_args import Manifests, Selection, Target, not_found, selection_arguments
+from certwright.cli.resource_args import Selection, Target, not_found, selection_arguments
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind
-from certwright.kube.api.manifests import Document
+from certwright.kube.api.manifests import Document, Manifests
 from certwright.kube.client import discovery
 
 Json = dict[str, Any]

@@ -16,9 +16,8 @@ from certwright.cli.bulk import each_in_order
 from certwright.cli.errors import AlreadyReported, Failed, report_error
 from certwright.cli.format import echo, reference
 from certwright.cli.options import ServerOptions, asynchronous, file_option, namespaced_server_options
-from certwright.cli.resource_args import Manifests
 from certwright.kube.api.errors import ApiError, Unreachable
-from certwright.kube.api.manifests import Document, DocumentError
+from certwright.kube.api.manifests import Document, DocumentError, Manifests
 from certwright.kube.api.yaml_writer import write_yaml
 
 Json = dict[str, Any]

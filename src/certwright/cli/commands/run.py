@@ -28,13 +28,13 @@ from certwright.cli.exporting import RESCAN_S, Exports, ExportSettings
 from certwright.cli.format import echo
 from certwright.cli.options import gathered, read_manifests, timeout_option
 from certwright.cli.overview import Mirror, Overview
-from certwright.cli.resource_args import Manifests
+from certwright.kube.api.manifests import Manifests
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
-    from certwright.cli.resource_args import Manifests
+    from certwright.kube.api.manifests import Manifests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ class Event(Struct, frozen=True, kw_only=True):
     """Something that happened to an object, for people to read. Kept for a while only.
 
     `event_time` and the series' time are MicroTime: text with exactly six digits after the second
-    (`micro_time.py`), because Go reads no other.
+    (RFC 3339 with six digits), because Go reads no other.
     """
 
     metadata: ObjectMeta = ObjectMeta()
@@ -169,7 +169,7 @@ class ServiceAccount(Struct, frozen=True, kw_only=True):
 
 
 class LeaseSpec(Struct, frozen=True, kw_only=True):
-    """The holder of a Lease and its timing. Times are MicroTime (`micro_time.py`)."""
+    """The holder of a Lease and its timing. Times are MicroTime (RFC 3339 with six digits)."""
 
     holder_identity: Annotated[str | None, doc("Identity of the holder.")] = None
     lease_duration_seconds: Annotated[
