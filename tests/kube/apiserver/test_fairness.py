@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
+from certwright.kube.api.errors import TooManyRequests
 from certwright.kube.apiserver.auth.authentication import StaticTokens
 from certwright.kube.apiserver.dispatch import close_stream
-from certwright.kube.apiserver.http.fairness import QUEUE_LENGTH, InFlight, Level
+from certwright.kube.apiserver.http.fairness import QUEUE_LENGTH, Bounds, InFlight, Level, Seats
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.model.routes import parse_path, split_target
 from certwright.kube.store.contract import Key, Row
@@ -67,9 +69,9 @@ def ask(
     return asyncio.create_task(api.server.handle(Request(method, target, headers, body)))
 
 
-def seats_taken(api: Api) -> list[int]:
+def seats_taken(api: Api) -> list[float]:
     """The seats that are occupied, by class of verbs."""
-    return [level.queues.in_use for level in levels(api)]
+    return [level.in_use for level in levels(api)]
 
 
 def levels(api: Api) -> list[Level]:
@@ -143,12 +145,12 @@ async def test_a_request_that_is_given_up_leaves_its_seat(start_api: StartApi) -
     await api.secret("one")
     store.flows.clear()
     asked = [ask(api, "greedy", A_SECRET) for _ in range(3)]
-    await until(lambda: store.reading == 1 and sum(level.queues.waiting for level in levels(api)) == 2)
+    await until(lambda: store.reading == 1 and sum(level.waiting for level in levels(api)) == 2)
     asked[0].cancel()
     asked[1].cancel()
     store.flows.set()
     assert (await asked[2]).status == 200
-    assert all(level.queues.in_use == level.queues.waiting == 0 for level in levels(api))
+    assert all(level.in_use == level.waiting == 0 for level in levels(api))
 
 
 async def test_administrators_wait_but_are_never_sent_away(start_api: StartApi) -> None:
@@ -164,7 +166,7 @@ async def test_administrators_wait_but_are_never_sent_away(start_api: StartApi) 
 
 async def test_long_lists_take_more_seats_until_they_have_been_sent(start_api: StartApi) -> None:
     api = await with_rights(start_api, MemoryStore(), InFlight(max_requests=400))
-    lists = next(level.queues for level in levels(api) if level.name == "list")
+    lists = next(level for level in levels(api) if level.name == "list")
     made = 0
     for count, seats in ((101, 2), (700, 7), (1200, 10)):
         for number in range(made, count):
@@ -225,3 +227,52 @@ async def test_an_open_watch_occupies_no_seat_in_any_form(start_api: StartApi, a
     for response in opened:
         assert response.status == 200
         await close_stream(response)
+
+
+async def waiting(level: Level, *users: str, seats: int = 1) -> list[asyncio.Task[Seats]]:
+    """Requests that have been queued, or have their seats."""
+    tasks = [asyncio.create_task(level.seat(user, seats)) for user in users]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_the_queues_of_a_level_are_bounded_per_flow_and_in_all() -> None:
+    level = Level("get", Bounds(seats=1, waiting=2, waiting_in_all=3))
+    tasks = await waiting(level, *"aaaabb")
+    assert [task.done() for task in tasks] == [True, False, False, True, False, True]
+    for task in (tasks[3], tasks[5]):
+        with pytest.raises(TooManyRequests):
+            await task
+    assert (level.waiting, level.executing, dict(level.rejected)) == (3, 1, {"queue-full": 2})
+    for task in (tasks[0], tasks[1], tasks[4], tasks[2]):  # the flows take turns
+        (await task).leave()
+    assert (level.waiting, level.executing, level.in_use, level.dispatched) == (0, 0, 0, 4)
+
+
+async def test_a_turn_of_the_loop_has_its_own_bound() -> None:
+    level = Level("get", Bounds(seats=100, per_turn=4, waiting=100))
+    asked = [asyncio.create_task(level.seat("a", 1)) for _ in range(10)]
+    counts = [0]
+    while not all(task.done() for task in asked):
+        await asyncio.sleep(0)
+        counts.append(level.dispatched)
+    assert max(after - before for before, after in pairwise(counts)) == 4
+
+
+@pytest.mark.parametrize("has_seats", [True, False], ids=["it has got its seats", "it waits"])
+async def test_a_cancelled_request_leaves_its_place(has_seats: bool) -> None:
+    level = Level("get", Bounds(seats=2, waiting=10))
+    first, large, small = (
+        *await waiting(level, "a"),
+        *await waiting(level, "b", seats=2),
+        *await waiting(level, "c"),
+    )
+    assert [large.done(), small.done()] == [False, False]
+    if has_seats:
+        (await first).leave()  # the large one has its seats, and has not run since
+    large.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await large
+    (await small).leave()
+    (await first).leave()
+    assert (level.waiting, level.executing, level.in_use) == (0, 0, 0)

@@ -275,14 +275,14 @@ def _flow_control(levels: Sequence[Level]) -> Iterator[Metric]:
     seats = GaugeMetricFamily(f"{prefix}current_executing_seats", "Seats that are taken.", labels=labels)
     nominal = GaugeMetricFamily(f"{prefix}nominal_limit_seats", "Seats there are.", labels=labels[1:])
     for level in levels:
-        queues, about = level.queues, [level.name, level.name]
-        dispatched.add_metric(about, queues.dispatched)
-        for reason, count in list(queues.rejected.items()):
+        about = [level.name, level.name]
+        dispatched.add_metric(about, level.dispatched)
+        for reason, count in list(level.rejected.items()):
             rejected.add_metric([*about, reason], count)
-        waiting.add_metric(about, queues.waiting)
-        executing.add_metric(about, queues.executing)
-        seats.add_metric(about, queues.in_use)
-        nominal.add_metric(about[1:], queues.bounds.seats)
+        waiting.add_metric(about, level.waiting)
+        executing.add_metric(about, level.executing)
+        seats.add_metric(about, level.in_use)
+        nominal.add_metric(about[1:], level.bounds.seats)
     yield from (dispatched, rejected, waiting, executing, seats, nominal)
 
 

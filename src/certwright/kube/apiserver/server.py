@@ -293,13 +293,15 @@ class ApiServer:
         if request.user is not None:
             # A caller in this process has put its user on the request, and does not wait.
             return await self._serve(request, track, user, line)
-        seat = await self._fairness.seat(user, line.verb, line.path, line.route, line.query)
+        seats = await self._fairness.seat(user, line.verb, line.path, line.route, line.query)
+        if seats is None:
+            return await self._serve(request, track, user, line)
         try:
             response = await self._serve(request, track, user, line)
         except BaseException:
-            seat.leave()
+            seats.leave()
             raise
-        seat.leave_with(response, watch=line.verb == "watch")
+        seats.leave_with(response, watch=line.verb == "watch")
         return response
 
     async def _serve(self, request: Request, track: Track, user: Identity, line: Line) -> Response:

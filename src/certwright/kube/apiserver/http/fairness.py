@@ -1,10 +1,14 @@
 """Priority and fairness between users: which requests are answered now, queued, or rejected with 429.
 
-There are seats for each class of verbs (mutating, get, list, watch), of which a flow gets a quarter at most;
-beyond them requests wait in a queue per flow, and beyond that the answer is 429 with `Retry-After`. A flow is
-a user, or all ServiceAccounts of a namespace: a tenant may create any number of these. `system:masters` have
-reserved seats, and are never rejected. The controllers in this process, health and metrics do not wait at
-all.
+A request takes one or more seats while it is being answered. There are seats for each class of verbs
+(mutating, get, list, watch), of which a flow gets a quarter at most; beyond them requests wait in a queue per
+flow, and beyond that the answer is 429 with `Retry-After`. A flow is a user, or all ServiceAccounts of a
+namespace: a tenant may create any number of these. `system:masters` have reserved seats, and are never
+rejected. The controllers in this process, health and metrics do not wait at all.
+
+One event loop answers all requests, and many of them in one turn; a thousand of those never run concurrently,
+so a limit on concurrent requests would limit nothing. So each turn of the loop also gets a bounded number of
+seats: other work on the loop waits for one turn at most.
 
 The seats of a list grow with the number of objects of its resource, and are kept until it has been sent. A
 watch keeps its seat until it is open.
@@ -17,17 +21,18 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Hashable, Mapping
 
 import msgspec
 
 from certwright.kube.api.errors import Details, TooManyRequests
 from certwright.kube.apiserver.auth.authentication import ANONYMOUS, MASTERS, service_account
-from certwright.kube.apiserver.http.fair_queues import Bounds, FairQueues, Flow, Refused
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry
 from certwright.kube.apiserver.model.routes import Line, Route
 from certwright.kube.store.contract import Row, Store
+from certwright.kube.util.fair_queue import FairQueue
 from certwright.kube.util.http_messages import Caller, Identity, Response
 
 LONGEST_WAIT_S = 15.0
@@ -63,52 +68,137 @@ class InFlight(msgspec.Struct, frozen=True, kw_only=True):
     priority_and_fairness: bool = True
 
 
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of a level: `seats` in all, `per_flow` and `per_turn`; queued requests: `waiting` of one
+    flow, `waiting_in_all`."""
+
+    seats: float
+    per_flow: float = math.inf
+    per_turn: float = math.inf
+    waiting: float = 0
+    waiting_in_all: float = math.inf
+
+
 class Level:
-    """A priority level: the seats of a class of verbs, and the queueing on the event loop."""
+    """A priority level: the seats of a class of verbs, and the requests that wait for them."""
 
     def __init__(self, name: str, bounds: Bounds, *, longest_wait_s: float = LONGEST_WAIT_S) -> None:
         self.name = name
-        self.queues = FairQueues(bounds, self._request_turn)
-        self.take = self.queues.take
-        self.give_back = self.queues.give_back
+        self.bounds = bounds
         self.longest_wait_s = longest_wait_s
+        self.executing = 0
+        self.dispatched = 0
+        self.rejected = Counter[str]()
+        self._queue: FairQueue[Seats] = FairQueue(bounds.seats, per_flow=bounds.per_flow)
+        # In the order of arrival: since when they wait, and whether they have got their seats (False:
+        # timeout).
+        self._waiting: dict[Seats, tuple[float, asyncio.Future[bool]]] = {}
+        self._this_turn = 0
+        # A call at each turn would cost more than all else; only the turns that matter are counted.
+        self._turn_threshold = max(1, bounds.per_turn / 4)
         self._timer: asyncio.TimerHandle | None = None
 
-    def _request_turn(self) -> None:
-        asyncio.get_running_loop().call_soon(self.queues.new_turn)
+    @property
+    def in_use(self) -> float:
+        """The seats that are taken."""
+        return self._queue.running
 
-    async def wait(self, key: Hashable, seats: int) -> Flow:
-        """Seats once the request is dispatched. Raises `TooManyRequests`."""
+    @property
+    def waiting(self) -> int:
+        """The number of queued requests."""
+        return len(self._waiting)
+
+    async def seat(self, flow: Hashable, count: int) -> Seats:
+        """Seats for a request, immediately or once it is dispatched. Raises `TooManyRequests`."""
+        seats, bounds = Seats(self, count), self.bounds
+        if self._this_turn < bounds.per_turn and self._queue.start(seats, flow, cost=count):
+            self._count_started(count)
+            return seats
+        if self._queue.waiting_of(flow) >= bounds.waiting or self.waiting >= bounds.waiting_in_all:
+            raise self._reject("queue-full" if bounds.waiting else "concurrency-limit")
         loop = asyncio.get_running_loop()
         settled: asyncio.Future[bool] = loop.create_future()
-        try:
-            waiter = self.queues.wait(key, seats, loop.time(), lambda ok: _settle(settled, ok=ok))
-        except Refused:
-            raise too_many() from None
-        self._schedule_check(loop)
+        self._waiting[seats] = loop.time(), settled
+        self._queue.add(seats, flow, cost=count)
+        self._dispatch()
+        if self._timer is None and math.isfinite(self.longest_wait_s):
+            self._timer = loop.call_later(_CHECK_INTERVAL_S, self._time_out, loop)
         try:
             has_seats = await settled
         except asyncio.CancelledError:
-            self.queues.leave(waiter)
+            self.leave(seats)  # its place in the queue, or the seats that it has got meanwhile
             raise
         if not has_seats:
-            raise too_many()
-        return waiter.flow
+            raise self._reject("time-out")
+        return seats
 
-    def _schedule_check(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._timer is None and math.isfinite(self.longest_wait_s):
-            self._timer = loop.call_later(_CHECK_INTERVAL_S, self._check, loop)
+    def leave(self, seats: Seats) -> None:
+        """Release the seats of a request, or remove it from the queue; idempotent."""
+        if self._queue.is_running(seats):
+            self.executing -= 1
+        self._waiting.pop(seats, None)
+        self._queue.done(seats)
+        self._dispatch()
 
-    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _reject(self, reason: str) -> TooManyRequests:
+        self.rejected[reason] += 1
+        return too_many()
+
+    def _count_started(self, seats: int) -> None:
+        self.executing += 1
+        self.dispatched += 1
+        before, self._this_turn = self._this_turn, self._this_turn + seats
+        if before < self._turn_threshold <= self._this_turn:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._this_turn = 0
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        """Dispatch queued requests while seats are free."""
+        while self._waiting and self._this_turn < self.bounds.per_turn:
+            seats = self._queue.pop()
+            if seats is None:
+                return
+            self._count_started(seats.count)
+            _, settled = self._waiting.pop(seats)
+            if not settled.done():
+                settled.set_result(True)
+
+    def _time_out(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Time out the requests that have waited too long, and check again later."""
         self._timer = None
-        self.queues.send_away(loop.time() - self.longest_wait_s)
-        if self.queues.waiting:
-            self._schedule_check(loop)
+        before = loop.time() - self.longest_wait_s
+        for seats, (since, settled) in list(self._waiting.items()):
+            if since > before:
+                break
+            self.leave(seats)
+            if not settled.done():
+                settled.set_result(False)
+        if self._waiting:
+            self._timer = loop.call_later(_CHECK_INTERVAL_S, self._time_out, loop)
 
 
-def _settle(future: asyncio.Future[bool], *, ok: bool) -> None:
-    if not future.done():
-        future.set_result(ok)
+class Seats:
+    """The seats of a request while it is being answered."""
+
+    __slots__ = ("count", "level")
+
+    def __init__(self, level: Level, count: int) -> None:
+        self.level = level
+        self.count = count
+
+    def leave(self) -> None:
+        """Give the seats back; idempotent."""
+        self.level.leave(self)
+
+    def leave_with(self, response: Response, *, watch: bool) -> None:
+        """Return the seats: of a streamed list after its last chunk, of every other answer now."""
+        if response.stream is None or watch:
+            self.leave()
+        else:
+            response.stream = _Seated(response.stream, self)
 
 
 def too_many() -> TooManyRequests:
@@ -150,11 +240,32 @@ class Fairness:
         self._registry = registry
         self._masters: Level | None = None
         if not options.priority_and_fairness:
-            self._levels = _plain_levels(options)
+            # As kube-apiserver without it: two limits, and watches are not counted.
+            mutating = Level(_MUTATING, Bounds(seats=options.max_mutating_requests or math.inf))
+            reading = Level("readOnly", Bounds(seats=options.max_requests or math.inf))
+            self._levels = {_MUTATING: mutating, "get": reading, "list": reading}
             return
-        self._levels = _fair_levels(options)
-        seats = sum(level.queues.bounds.seats for level in self._levels.values())
-        bounds = Bounds(seats=seats, per_flow=seats / 2, per_turn=_PER_TURN, waiting=math.inf)
+        # Of the non-mutating seats, half are for gets, a quarter each for lists and for opening watches.
+        reads = options.max_requests
+        shares = {
+            _MUTATING: options.max_mutating_requests,
+            "get": reads / 2,
+            "list": reads / 4,
+            "watch": reads / 4,
+        }
+        self._levels = {}
+        for name, share in shares.items():
+            seats = max(1, int(share))
+            bounds = Bounds(
+                seats=seats,
+                per_flow=max(1, seats // _PER_FLOW),
+                per_turn=_PER_TURN,
+                waiting=QUEUE_LENGTH,
+                waiting_in_all=_ALL_QUEUES,
+            )
+            self._levels[name] = Level(name, bounds)
+        total = sum(level.bounds.seats for level in self._levels.values())
+        bounds = Bounds(seats=total, per_flow=total / 2, per_turn=_PER_TURN, waiting=math.inf)
         self._masters = Level(MASTERS, bounds, longest_wait_s=math.inf)
 
     @property
@@ -165,20 +276,16 @@ class Fairness:
 
     async def seat(
         self, user: Identity, verb: str, path: str, route: Route | None, query: Mapping[str, str]
-    ) -> Seat:
-        """Seats for a request, immediately or once it is dispatched.
+    ) -> Seats | None:
+        """Seats for a request, immediately or once it is dispatched; None: it needs none.
 
         Raises `TooManyRequests`, and `store.contract.StoreError` while it estimates the length of a list.
         """
         level = self._level_of(user, verb, path)
         if level is None:
-            return _NO_SEAT
-        seats = await self._cost(route, query) if verb in _OF_MANY and route is not None else 1
-        key = (user.name, verb) if level is self._masters else flow_of(user)
-        flow = level.take(key, seats)
-        if flow is None:
-            flow = await level.wait(key, seats)
-        return Seat(level, flow, seats)
+            return None
+        count = await self._cost(route, query) if verb in _OF_MANY and route is not None else 1
+        return await level.seat((user.name, verb) if level is self._masters else flow_of(user), count)
 
     def _level_of(self, user: Identity, verb: str, path: str) -> Level | None:
         if _is_free(verb, path):
@@ -197,35 +304,6 @@ class Fairness:
         if limit.isdecimal() and int(limit) and not _SELECTORS & query.keys():
             count = min(count, int(limit))
         return max(1, min(math.ceil(count / _OBJECTS_PER_SEAT), _MOST_SEATS))
-
-
-def _fair_levels(options: InFlight) -> dict[str, Level]:
-    """Of the non-mutating seats, half are for gets, a quarter each for lists and for opening watches."""
-    reads = options.max_requests
-    shares = {
-        _MUTATING: options.max_mutating_requests,
-        "get": reads / 2,
-        "list": reads / 4,
-        "watch": reads / 4,
-    }
-    return {name: Level(name, _shared(max(1, int(seats)))) for name, seats in shares.items()}
-
-
-def _shared(seats: int) -> Bounds:
-    return Bounds(
-        seats=seats,
-        per_flow=max(1, seats // _PER_FLOW),
-        per_turn=_PER_TURN,
-        waiting=QUEUE_LENGTH,
-        waiting_in_all=_ALL_QUEUES,
-    )
-
-
-def _plain_levels(options: InFlight) -> dict[str, Level]:
-    """As kube-apiserver without priority and fairness: two limits, and watches are not counted."""
-    mutating = Level(_MUTATING, Bounds(seats=options.max_mutating_requests or math.inf))
-    reading = Level("readOnly", Bounds(seats=options.max_requests or math.inf))
-    return {_MUTATING: mutating, "get": reading, "list": reading}
 
 
 class Sizes:
@@ -255,39 +333,12 @@ class Sizes:
             self._counts[definition.bucket] -= 1
 
 
-class Seat:
-    """The seats of a request while it is being answered."""
-
-    __slots__ = ("_flow", "_level", "_seats")
-
-    def __init__(self, level: Level | None, flow: Flow | None, seats: int) -> None:
-        self._level = level
-        self._flow = flow
-        self._seats = seats
-
-    def leave(self) -> None:
-        """Give the seats back; idempotent."""
-        flow, self._flow = self._flow, None
-        if flow is not None and self._level is not None:
-            self._level.give_back(flow, self._seats)
-
-    def leave_with(self, response: Response, *, watch: bool) -> None:
-        """Return the seats: of a streamed list after its last chunk, of every other answer now."""
-        if response.stream is None or watch:
-            self.leave()
-        else:
-            response.stream = _Seated(response.stream, self)
-
-
-_NO_SEAT = Seat(None, None, 0)
-
-
 class _Seated:
     """The chunks of an answer that keeps its seats until the last one."""
 
-    def __init__(self, chunks: AsyncIterator[bytes], seat: Seat) -> None:
+    def __init__(self, chunks: AsyncIterator[bytes], seats: Seats) -> None:
         self._chunks = chunks
-        self._seat = seat
+        self._seats = seats
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -297,7 +348,7 @@ class _Seated:
 
     async def aclose(self) -> None:
         """Stop; idempotent."""
-        self._seat.leave()
+        self._seats.leave()
         close = getattr(self._chunks, "aclose", None)
         if close is not None:
             await close()
