@@ -1,16 +1,25 @@
-"""The commands against a real server."""
+"""The commands that work with objects, against a real server."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
+import stat
 import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cli.calls import PATIENT, Cli
+from certwright.cli.bulk import Order, each_in_order
+from certwright.pki.csr import CsrPlan, build_csr
+from certwright.pki.keys import KeyPlan, generate
+from cli.calls import EXAMPLES, PATIENT, Cli, Process
 from issuers.authority import new_root
 from support.real import require
 from support.waiting import until_so
@@ -354,3 +363,360 @@ def test_status_finds_the_issuer_of_the_other_kind(cli: Cli, namespace: str) -> 
     cli("wait", "certificate", "web", "--for=condition=Issuing", "-n", namespace, *PATIENT)
     story = cli("status", "certificate", "web", "-n", namespace)
     assert "What to do: a ClusterIssuer of that name exists" in story.out
+
+
+# The daemon's own approver has no right to approve for this kind, so that its requests stay undecided.
+KIND = """\
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: signets.example.test}
+spec:
+  group: example.test
+  scope: Namespaced
+  names: {plural: signets, singular: signet, kind: Signet, listKind: SignetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+"""
+
+
+@pytest.fixture
+def request_name(cli: Cli, namespace: str) -> str:
+    """A request that nobody decides about by himself."""
+    assert cli("apply", "-f", "-", stdin=KIND).status == 0
+    assert cli("wait", "crd/signets.example.test", "--for=condition=Established", *PATIENT).status == 0
+    csr = build_csr(CsrPlan(common_name="mine"), generate(KeyPlan.of("ECDSA")))
+    spec = {
+        "request": base64.b64encode(csr).decode(),
+        "issuerRef": {"name": "s", "kind": "Signet", "group": "example.test"},
+    }
+    body = {
+        "apiVersion": "cert-manager.io/v1",
+        "kind": "CertificateRequest",
+        "metadata": {"name": "mine"},
+        "spec": spec,
+    }
+    assert cli("apply", "-f", "-", "-n", namespace, stdin=json.dumps(body)).status == 0
+    return "mine"
+
+
+def decisions(cli: Cli, name: str, namespace: str) -> list[dict[str, Any]]:
+    """The conditions Approved and Denied."""
+    shown = cli("get", "certificaterequest", name, "-n", namespace, "-o", "json")
+    conditions = json.loads(shown.out).get("status", {}).get("conditions", [])
+    return [condition for condition in conditions if condition["type"] in ("Approved", "Denied")]
+
+
+def test_a_request_is_approved_once_and_for_all(cli: Cli, namespace: str, request_name: str) -> None:
+    here = (request_name, "-n", namespace)
+    assert cli("approve", *here).out == f"certificaterequest {namespace}/mine approved\n"
+    (condition,) = decisions(cli, request_name, namespace)
+    assert (condition["type"], condition["status"]) == ("Approved", "True")
+    assert condition["reason"] == "KubectlCertManager"
+    assert condition["message"] == 'manually approved by "certwright"'
+    again = cli("approve", *here)
+    assert (again.status, again.out) == (0, f"certificaterequest {namespace}/mine is approved already\n")
+    other = cli("deny", *here)
+    assert (other.status, other.out) == (1, "")
+    assert other.err == (
+        f"error: certificaterequest {namespace}/mine is approved already, which is final; only a new request "
+        "can be denied\n"
+    )
+
+
+def test_a_request_is_denied_with_words_of_ones_own(cli: Cli, namespace: str, request_name: str) -> None:
+    words = ("--reason", "NotInThisHouse", "--message", "ask for another name")
+    denied = cli("deny", request_name, "-n", namespace, *words)
+    assert (denied.status, denied.out) == (0, f"certificaterequest {namespace}/mine denied\n")
+    (condition,) = decisions(cli, request_name, namespace)
+    assert (condition["type"], condition["reason"], condition["message"]) == (
+        "Denied",
+        "NotInThisHouse",
+        "ask for another name",
+    )
+
+
+def test_of_several_requests_each_is_told(cli: Cli, namespace: str, request_name: str) -> None:
+    both = cli("approve", "nobody", request_name, "-n", namespace)
+    assert both.status == 1
+    assert both.out == f"certificaterequest {namespace}/mine approved\n"
+    assert both.err == (
+        f"error: certificaterequest {namespace}/nobody: certificaterequests.cert-manager.io "
+        '"nobody" not found\n'
+    )
+
+
+async def test_results_come_in_order_and_one_that_is_alone_waits_for_all_before() -> None:
+    running: set[int] = set()
+    at_once: list[int] = []
+
+    async def work(item: int) -> int:
+        running.add(item)
+        at_once.append(len(running))
+        assert item != 70 or running == {70}
+        assert item < 70 or max(running) >= 70 > max(done, default=-1) or 70 in done
+        for _ in range(item % 7):
+            await asyncio.sleep(0)
+        running.discard(item)
+        done.append(item)
+        return -item
+
+    done: list[int] = []
+    results = each_in_order(range(150), work, alone=lambda item: item == 70)
+    async with aclosing(results):
+        pairs = [pair async for pair in results]
+    assert pairs == [(item, -item) for item in range(150)]
+    assert done != sorted(done)
+    assert sorted(done[:70]) == list(range(70))
+    assert 32 < max(at_once) <= 64
+
+
+async def test_an_error_ends_the_others() -> None:
+    ended = asyncio.Event()
+
+    async def work(item: int) -> None:
+        if item == 3:
+            raise OSError("disk")
+        if item > 3:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+    results = each_in_order(range(50), work, alone=lambda _: False)
+    async with aclosing(results):
+        assert [await anext(results) for _ in range(3)] == [(item, None) for item in range(3)]
+        with pytest.raises(OSError, match="disk"):
+            await anext(results)
+    assert ended.is_set()
+
+
+def test_few_objects_namespaces_and_the_second_of_a_name_are_sent_alone() -> None:
+    web = {"kind": "ConfigMap", "metadata": {"name": "web"}}
+    assert Order(20).alone(web)
+    order = Order(21)
+    assert [order.alone(web), order.alone(web), order.alone({**web, "metadata": {"name": "api"}})] == [
+        False,
+        True,
+        False,
+    ]
+    assert order.alone({"kind": "Namespace", "metadata": {"name": "shop"}})
+
+
+def _many(namespace: str) -> str:
+    things = f"things.{namespace}.example.com"
+    version = "{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}"
+    group, place = f"{namespace}.example.com", f"namespace: {namespace}"
+    documents = [
+        f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}",
+        "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, "
+        f"metadata: {{name: {things}}}, "
+        f"spec: {{group: {group}, scope: Namespaced, names: {{plural: things, kind: Thing}}, "
+        f"versions: [{version}]}}}}",
+        f"{{apiVersion: {group}/v1, kind: Thing, metadata: {{name: t, {place}}}}}",
+    ]
+    documents += [
+        f"{{apiVersion: v1, kind: ConfigMap, metadata: {{name: m-{i}, labels: {{app: m}}, {place}}}, "
+        "data: {a: b}}"
+        for i in range(30)
+    ]
+    # One name twice, and one object that cannot be applied.
+    documents += [documents[3].replace("a: b", "a: c"), documents[4].replace("m-1", "M-1")]
+    return "\n---\n".join(documents)
+
+
+def test_many_objects_are_applied_in_order_where_it_matters_and_counted(cli: Cli, namespace: str) -> None:
+    shop = f"{namespace}x"
+    first = cli("apply", "-f", "-", stdin=_many(shop))
+    assert first.status == 1
+    lines = first.out.splitlines()
+    assert lines[:4] == [
+        f"namespace/{shop} created",
+        f"customresourcedefinition.apiextensions.k8s.io/things.{shop}.example.com created",
+        f"thing.{shop}.example.com/t created (namespace {shop})",
+        f"configmap/m-0 created (namespace {shop})",
+    ]
+    assert [line.split()[0] for line in lines[3:33]] == [f"configmap/m-{i}" for i in range(30)]
+    assert lines[33] == f"configmap/m-0 configured (namespace {shop})"
+    error, summary = first.err.splitlines()
+    assert "document 35, line 69: ConfigMap" in error
+    assert summary == "33 created, 1 configured, 1 failed"
+    again = cli("apply", "-f", "-", stdin=_many(shop)).err.splitlines()
+    assert again[1:] == ["32 unchanged, 2 configured, 1 failed"]
+    gone = cli("delete", "configmap", "-l", "app=m", "-n", shop)
+    assert (gone.status, gone.err) == (0, "30 deleted\n")
+    maps = [f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: m-{i}}}" for i in range(30)]
+    gone = cli("delete", "-f", "-", "--ignore-not-found", "-n", shop, stdin="\n---\n".join(maps))
+    assert (gone.status, gone.out, gone.err) == (0, "", "30 not found\n")
+    cli("delete", "crd", f"things.{shop}.example.com", "--no-wait")
+    cli("delete", "namespace", shop, "--no-wait")
+
+
+ISSUER = """
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: own, annotations: {example.com/n: "1"}}
+spec: {selfSigned: {}}
+"""
+Editor = Callable[..., None]
+
+
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Editor:
+    """Sets the editor to `sed` commands, one for each time that it is opened; then it changes nothing."""
+
+    def use(*commands: str) -> None:
+        for number, command in enumerate(commands):
+            (tmp_path / f"{number}.sed").write_text(command)
+        script = tmp_path / "editor"
+        script.write_text(
+            f"#!/bin/sh\nn=$(cat {tmp_path}/n 2>/dev/null || echo 0); echo $((n+1)) > {tmp_path}/n\n"
+            f'cp "$1" {tmp_path}/opened; stat -c %a "$1" > {tmp_path}/mode\n'
+            f'[ ! -e {tmp_path}/$n.sed ] || sed -i -f {tmp_path}/$n.sed "$1"\n'
+        )
+        script.chmod(stat.S_IRWXU)
+        monkeypatch.setenv("KUBE_EDITOR", str(script))
+
+    return use
+
+
+def annotation(cli: Cli, namespace: str) -> str:
+    path = r"jsonpath={.metadata.annotations.example\.com/n}"
+    return cli("get", "issuer", "own", "-n", namespace, "-o", path).out.strip()
+
+
+def test_what_is_saved_is_written(cli: Cli, namespace: str, editor: Editor, tmp_path: Path) -> None:
+    here = ("-n", namespace)
+    cli("apply", "-f", "-", *here, stdin=ISSUER)
+    editor('s|example.com/n: .*|example.com/n: "2"|')
+    assert cli("edit", "issuer", "own", *here).out == "issuer.cert-manager.io/own edited\n"
+    assert annotation(cli, namespace) == "2"
+    assert "managedFields" not in (tmp_path / "opened").read_text()
+    assert (tmp_path / "mode").read_text() == "600\n"
+    assert cli("edit", "issuer/own", *here).out == "issuer.cert-manager.io/own not changed\n"
+
+
+def test_without_a_terminal_no_editor_is_started_that_nobody_chose(
+    cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("KUBE_EDITOR", "VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    result = cli("edit", "issuer", "own", "-n", namespace)
+    assert (result.status, "edit needs a terminal" in result.err) == (1, True)
+
+
+def test_what_others_change_while_the_editor_is_open_stays(
+    cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = ("-n", namespace)
+    cli("apply", "-f", "-", *here, stdin=ISSUER)
+    other = f"{sys.executable} -m certwright apply -n {namespace} -f {tmp_path}/other.yaml"
+    (tmp_path / "other.yaml").write_text(ISSUER.replace("annotations: {", "annotations: {other: '1', "))
+    script = tmp_path / "editor"
+    change = 's|example.com/n: .*|example.com/n: "2"|'
+    script.write_text(f"#!/bin/sh\n{other} > {tmp_path}/log\nsed -i '{change}' $1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("KUBE_EDITOR", str(script))
+    assert cli("edit", "issuer", "own", *here).out == "issuer.cert-manager.io/own edited\n"
+    assert annotation(cli, namespace) == "2"
+    assert (
+        cli("get", "issuer", "own", *here, "-o", "jsonpath={.metadata.annotations.other}").out.strip() == "1"
+    )
+
+
+def test_an_editor_that_cannot_be_started_is_an_error_like_any_other(
+    cli: Cli, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_EDITOR", "/nonexistent")
+    cli("apply", "-f", "-", "-n", namespace, stdin=ISSUER)
+    result = cli("edit", "issuer", "own", "-n", namespace)
+    assert (result.status, result.err.startswith("error: /nonexistent: Editing failed")) == (1, True)
+
+
+def test_what_is_refused_is_opened_again_with_the_reason(
+    cli: Cli, namespace: str, editor: Editor, tmp_path: Path
+) -> None:
+    here = ("-n", namespace)
+    cli("apply", "-f", "-", *here, stdin=ISSUER)
+    editor("s|selfSigned:|selfSined:|", "s|selfSined:|selfSigned:|; s|example.com/n: .*|example.com/n: x|")
+    assert cli("edit", "issuer/own", *here).status == 0
+    assert re.search(r'^# error: .*unknown field "spec.selfSined"', (tmp_path / "opened").read_text(), re.M)
+    assert annotation(cli, namespace) == "x"
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("s|selfSigned:|selfSined:|", "spec.selfSined"),
+        ("s|name: own|name: other|", "cannot be edited; create another object"),
+        ("s|^kind:|kind: [|", "the edited object"),
+    ],
+)
+def test_a_refused_text_is_kept_in_a_file(
+    cli: Cli, namespace: str, editor: Editor, command: str, reason: str
+) -> None:
+    here = ("-n", namespace)
+    cli("apply", "-f", "-", *here, stdin=ISSUER)
+    editor(command)
+    outcome = cli("edit", "issuer/own", *here)
+    assert outcome.status == 1
+    assert reason in outcome.err
+    kept = re.search(r"the text is kept in (\S+)", outcome.err)
+    assert kept is not None
+    path = Path(kept[1])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "spec:" in path.read_text()
+    path.unlink()
+
+
+def test_fields_are_explained(cli: Cli) -> None:
+    lines = cli("explain", "certificate.spec.privateKey").out.splitlines()
+    assert lines[:3] == ["GROUP:      cert-manager.io", "KIND:       Certificate", "VERSION:    v1"]
+    assert {"FIELD: privateKey <Object>", "  size <integer>"} <= set(lines)
+    required = cli("explain", "cert.spec").out.splitlines()
+    assert "  secretName <string> -required-" in required
+    assert "  dnsNames <[]string>" in required
+    below = cli("explain", "issuer.spec.acme.solvers", "--recursive").out.splitlines()
+    assert "FIELD: solvers <[]Object>" in below
+    assert "    cloudflare <Object>" in below
+    assert "KIND:       Secret" in cli("explain", "secret").out
+    unknown = cli("explain", "certificate.spec.nope")
+    assert unknown.status == 1
+    assert "certificate.spec has no field nope; fields: additionalOutputFormats," in unknown.err
+
+
+SERVE = ("serve", "--listen", "127.0.0.1:0", "--data-dir", "data")
+MANIFEST = str(EXAMPLES / "post-quantum" / "ca.yaml")
+
+
+def test_without_the_feature_gate_the_error_names_it(cli: Cli, namespace: str) -> None:
+    manifest = (
+        "apiVersion: cert-manager.io/v1\nkind: Certificate\nmetadata: {name: web}\n"
+        "spec: {secretName: web, dnsNames: [a.example], issuerRef: {name: ca}, "
+        "privateKey: {algorithm: ML-DSA}}\n"
+    )
+    refused = cli("apply", "-f", "-", "-n", namespace, stdin=manifest)
+    assert refused.status == 1
+    (line,) = refused.err.splitlines()
+    assert line.endswith(
+        "spec.privateKey.algorithm: Forbidden: ML-DSA is an alpha feature; have certwright started with "
+        "--feature-gates PostQuantum=true, or write RSA, ECDSA or Ed25519"
+    )
+
+
+def test_with_the_feature_gate_the_example_is_issued(
+    start: Callable[..., Process], tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start(*SERVE, "--feature-gates", "PostQuantum=true")
+    assert server.line().startswith("certwright is ready at"), server.rest().err
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "data" / "kubeconfig"))
+    assert cli("apply", "-f", MANIFEST).status == 0
+    waited = cli("wait", "certificate", "--all", "--for=condition=Ready", *PATIENT)
+    assert waited.status == 0, waited.err
+    shown = cli("inspect", "secret", "web-tls").out
+    assert "ML-DSA-65, belongs to the certificate" in shown
+    assert "digital signature, server auth" in shown
+    assert "ECDSA 256, belongs to the certificate" in cli("inspect", "secret", "classic-tls").out
+    server.end()

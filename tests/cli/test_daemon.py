@@ -1,4 +1,4 @@
-"""`serve`, `controllers` and `run` as processes."""
+"""`serve`, `controllers` and `run` as processes: what they print, which of them works, and how they end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -13,15 +14,26 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import closing
+from contextlib import AsyncExitStack, aclosing, closing
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
+from certwright.app import opening
+from certwright.cli import access
 from certwright.cli.main import program
+from certwright.kube.api.core import NAMESPACES
+from certwright.kube.api.errors import Unreachable
+from certwright.kube.client.rest import Client
 from certwright.pki.certificates import read_chain
+from certwright.pki.keys import encode_private_key
 from cli.calls import AT_WORK, EXAMPLES, PATIENT, Cli, Process
+from issuers.authority import new_root
+from support.balancer import balancing
+from support.etcd import Etcd, running_etcd
+from support.programs import free_port, spawn, stop
 from support.real import require
 from support.waiting import until_so
 
@@ -431,3 +443,181 @@ def status(port: int, path: str, token: str = "") -> int:
     with closing(connection):
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
         return connection.getresponse().status
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "sentence"),
+    [
+        (("serve", "--listen", "127.0.0.1:99999"), 2, "port 99999 is too large"),
+        (("serve", "--nosuch"), 2, "No such option '--nosuch'"),
+        (("controllers", "--acme-process=", "--kubeconfig", "none"), 1, "--acme-process no longer has any"),
+        (("run", "none.yaml"), 1, "none.yaml: cannot be read"),
+    ],
+)
+def test_errors_and_warnings_at_the_start_are_json_lines_too(
+    start: Start, words: tuple[str, ...], status: int, sentence: str
+) -> None:
+    outcome = start(*words, "--log-format", "json").rest()
+    lines = [json.loads(line) for line in (outcome.out + outcome.err).splitlines()]
+    assert (outcome.status, {line["level"] for line in lines} <= {"warning", "error"}) == (status, True)
+    assert any(sentence in line["msg"] for line in lines)
+
+
+def test_run_with_a_json_log_prints_nothing_else(start: Start) -> None:
+    words = ("run", str(EXAMPLES / "quickstart.yaml"), "--once", "--listen", "127.0.0.1:0", *PATIENT)
+    outcome = start(*words, "--log-format=json").rest()
+    assert outcome.status == 0
+    printed, logged = (
+        [json.loads(line) for line in text.splitlines()] for text in (outcome.out, outcome.err)
+    )
+    assert "certificate.cert-manager.io/web created" in [line["msg"] for line in printed]
+    assert any(line["msg"].startswith("default/web: ready, valid until ") for line in printed)
+    assert "default/web" in [line["certificate"] for line in logged if line["msg"] == "certificate issued"]
+    assert (logged[-1]["msg"], logged[-1]["reason"]) == ("stopping", "done")
+
+
+LEASE = """
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: cert-manager-controller, namespace: kube-system}
+spec:
+  holderIdentity: cert-manager-7d4b5
+  leaseDurationSeconds: 3600
+  acquireTime: "2026-01-01T00:00:00.000000Z"
+  renewTime: "2026-01-01T00:00:00.000000Z"
+"""
+
+
+def holder(start: Start) -> str:
+    """The holder of cert-manager's Lease."""
+    outcome = start("get", "leases", "cert-manager-controller", "-n", "kube-system", "-o", "yaml").rest()
+    return str((yaml.safe_load(outcome.out) or {}).get("spec", {}).get("holderIdentity", ""))
+
+
+def test_serve_holds_the_lease_and_takes_its_own_over_after_a_kill(start: Start, tmp_path: Path) -> None:
+    process = start("serve", "--listen", "127.0.0.1:0")
+    process.line()
+    before = holder(start)
+    assert before == (tmp_path / "certwright-data" / "replica-identity").read_text().splitlines()[0]
+    process.kill(signal.SIGKILL)
+    process.rest()
+    again = start("serve", "--listen", "127.0.0.1:0", "--log-level", "info")
+    again.line()
+    assert holder(start) == before
+    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
+    assert start("wait", "certs", "--all", "--for=condition=Ready", *PATIENT).rest().status == 0
+    again.kill(signal.SIGTERM)
+    assert "wait" not in again.rest().err
+
+
+def test_serve_frees_the_lease_when_it_ends(start: Start) -> None:
+    server = start("serve", "--listen", "127.0.0.1:0")
+    server.line()
+    server.end()
+    api = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+    api.line()
+    assert holder(start) == ""
+    api.end()
+
+
+def test_serve_beside_another_holder_serves_and_its_controllers_wait(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "lease.yaml").write_text(LEASE)
+    api = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+    api.line()
+    assert start("apply", "-f", "lease.yaml").rest().status == 0
+    api.end()
+    server = start("serve", "--listen", "127.0.0.1:0")
+    assert server.line().startswith("certwright is ready at ")
+    assert holder(start) == "cert-manager-7d4b5"
+    server.kill(signal.SIGTERM)
+    logged = server.rest().err
+    assert "this server's controllers wait: cert-manager-7d4b5 holds the lease kube-system/" in logged
+    always = start("serve", "--listen", "127.0.0.1:0", "--leader-elect=false")
+    always.line()
+    assert start("apply", "-f", str(EXAMPLES / "quickstart.yaml")).rest().status == 0
+    assert start("wait", "certs", "--all", "--for=condition=Ready", *PATIENT).rest().status == 0
+    always.end()
+
+
+def test_controllers_with_a_name_take_their_lease_over_after_a_kill(start: Start) -> None:
+    server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+    server.line()
+    flags = ("controllers", "--kubeconfig", "certwright-data/kubeconfig", "--identity", "node-1")
+    first = start(*flags)
+    assert first.line().startswith(AT_WORK)
+    assert holder(start) == "node-1"
+    first.kill(signal.SIGKILL)
+    first.rest()
+    again = start(*flags)
+    assert again.line().startswith(AT_WORK)
+    again.end()
+    server.end()
+
+
+def test_a_copy_of_a_data_directory_has_an_identity_of_its_own(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    identity = opening.replica_identity(one)
+    assert opening.replica_identity(one) == identity
+    shutil.copytree(one, two)
+    assert opening.replica_identity(two) != identity
+    (one / "replica-identity").write_text("nonsense")
+    assert opening.replica_identity(one) != identity
+
+
+FOLDER = EXAMPLES / "external-issuer"
+
+
+def test_the_sample_issuer_signs(
+    start: Callable[..., Process], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start("serve", "--listen", "127.0.0.1:0", "--data-dir", "data")
+    assert server.line().startswith("certwright is ready at"), server.rest().err
+    kubeconfig = str(tmp_path / "data" / "kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", kubeconfig)
+    root = new_root("Sample CA")
+    (tmp_path / "ca.crt").write_bytes(root.pem)
+    (tmp_path / "ca.key").write_bytes(encode_private_key(root.key))
+    assert cli("apply", "-f", str(FOLDER / "install.yaml")).status == 0
+    command = [sys.executable, str(FOLDER / "issuer.py"), str(tmp_path / "ca.crt"), str(tmp_path / "ca.key")]
+    log = tmp_path / "issuer.log"
+    with log.open("wb") as out:
+        process = spawn(command, out, env={"KUBECONFIG": kubeconfig})
+        try:
+            assert cli("apply", "-f", str(FOLDER / "certificate.yaml")).status == 0
+            waited = cli("wait", "certificate", "by-sample", "--for=condition=Ready", *PATIENT)
+            assert waited.status == 0, waited.err + log.read_text()
+        finally:
+            stop(process)
+    assert "CN=Sample CA" in cli("inspect", "secret", "by-sample-tls").out
+
+
+def served(start: Start, etcd: Etcd, name: str) -> tuple[Process, int]:
+    """A server that is ready, and its port."""
+    port = free_port()
+    listen = ("--listen", f"127.0.0.1:{port}", "--controllers", "", "--encryption-key-file", "shared.key")
+    process = start("serve", "--data-dir", name, "--store", etcd.url, *listen)
+    assert process.line().startswith("certwright is ready"), process.rest().err
+    return process, port
+
+
+@pytest.mark.real("etcd")
+async def test_its_watches_are_continued_at_another_server(start: Start, tmp_path: Path) -> None:
+    with running_etcd(tmp_path) as etcd:
+        (first, port), (_, other) = served(start, etcd, "one"), served(start, etcd, "two")
+        address = free_port()
+        kubeconfig = tmp_path / "kubeconfig"
+        text = (tmp_path / "one" / "kubeconfig").read_text()
+        kubeconfig.write_text(re.sub(rf":{port}\b", f":{address}", text))
+        choice = access.choose(kubeconfig, os.environ, tmp_path)
+        async with balancing(address, [port, other]), AsyncExitStack() as stack:
+            client = Client(access.connect(choice, access.load(choice, None)), user_agent="test")
+            stack.push_async_callback(client.close)
+            watch = await stack.enter_async_context(aclosing(client.watch(NAMESPACES, resource_version="")))
+            assert await anext(watch)
+            first.kill(signal.SIGSTOP)
+            with pytest.raises(Unreachable, match="did not answer in time"):
+                await anext(watch)
+            again = await stack.enter_async_context(aclosing(client.watch(NAMESPACES, resource_version="")))
+            assert await anext(again)
+        first.kill(signal.SIGCONT)

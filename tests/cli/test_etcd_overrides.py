@@ -22,7 +22,8 @@ from certwright.kube.store.etcd.rows import Layout
 from certwright.resources.certificate import Certificate
 from certwright.resources.table import CERTIFICATES
 from cli.calls import PATIENT, Process
-from cli.test_move import ALONE, FIRST, ISSUERS, KEY, apply, call, is_issued, issued, stopped, until
+from cli.test_etcd import ALONE, FIRST, ISSUERS, apply, call, is_issued, issued, stopped, until
+from cli.test_etcd import ENCRYPTION_KEY as KEY
 from support.etcd import Etcd, running_etcd
 from support.programs import free_port
 from support.real import require

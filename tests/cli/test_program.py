@@ -1,18 +1,24 @@
-"""The command line itself: help, wrong use, exit statuses, and how fast it answers."""
+"""The command line itself: help, wrong use, exit statuses, which server is meant, and how fast it answers."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from certwright.cli import access
 from certwright.cli.errors import Failed
 from certwright.cli.main import COMMANDS, program
+from certwright.kube.client import kubeconfig
+from cli.calls import Process
+from house.reference.environment import STATUSES
 
 NAMES = [(name, short) for section in COMMANDS.values() for name, short in section.items()]
 
@@ -289,3 +295,81 @@ def test_output_that_cannot_be_written_is_said_in_a_sentence() -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "error: writing failed: No space left on device\n")
+
+
+POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+@pytest.fixture
+def pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a ServiceAccount, where the program looks for it."""
+    for name, content in (("token", "t"), ("namespace", "ops"), ("ca.crt", "")):
+        (tmp_path / name).write_text(content)
+    monkeypatch.setattr(kubeconfig.in_cluster, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(kubeconfig.is_in_cluster, "__defaults__", (tmp_path,))
+    for name, value in POD.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path
+
+
+def test_in_a_pod_its_service_account_is_used(pod: Path) -> None:
+    choice = access.choose(None, POD, pod)
+    assert str(choice) == "of the pod's service account (neither --kubeconfig nor $KUBECONFIG is given)"
+    loaded = access.load(choice, None)
+    assert (loaded.server, loaded.namespace, loaded.files.token) == (
+        "https://10.0.0.1:443",
+        "ops",
+        pod / "token",
+    )
+
+
+def test_a_kubeconfig_that_is_named_comes_before_the_pod(pod: Path) -> None:
+    assert access.choose(Path("mine"), POD, pod).paths == (Path("mine"),)
+    assert access.choose(None, POD | {"KUBECONFIG": "theirs"}, pod).paths == (Path("theirs"),)
+
+
+def test_a_context_has_no_meaning_in_a_pod(pod: Path) -> None:
+    with pytest.raises(Failed, match="--context prod names a part of a kubeconfig"):
+        access.load(access.choose(None, POD, pod), "prod")
+
+
+def test_a_service_account_that_is_not_whole_is_said(pod: Path) -> None:
+    (pod / "ca.crt").unlink()
+    with pytest.raises(Failed, match=r"the pod's service account cannot be used: .*ca\.crt: cannot read"):
+        access.load(access.choose(None, POD, pod), None)
+
+
+Start = Callable[..., Process]
+
+_NEVER_CLOSED = """
+import asyncio
+from certwright import app
+
+async def close(server):
+    print("closing", flush=True)
+    await asyncio.sleep(60)
+
+app.RunningServer.close = close
+"""
+
+
+def test_the_reference_has_the_exit_statuses_of_processes_and_no_other(start: Start, tmp_path: Path) -> None:
+    server = Process("serve", "--listen", "127.0.0.1:0", cwd=tmp_path, prologue=_NEVER_CLOSED)
+    try:
+        assert server.line().startswith("certwright is ready at ")
+        watch = start("get", "namespaces", "--watch")
+        watch.lines_until("default")
+        watch.kill(signal.SIGINT)
+        statuses = [
+            start("--version").rest().status,
+            start("get", "certificates", "--kubeconfig", "none").rest().status,
+            start("nosuch").rest().status,
+            watch.rest().status,
+        ]
+        server.kill(signal.SIGTERM)
+        server.lines_until("closing")
+        server.kill(signal.SIGTERM)
+        statuses.append(server.rest().status)
+    finally:
+        server.close()
+    assert [str(status) for status in statuses] == list(STATUSES)

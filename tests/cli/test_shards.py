@@ -1,4 +1,5 @@
-"""Several `certwright controllers --shards N` at a real CA: together they place as many orders as one may."""
+"""Several `certwright controllers --shards N` at a real CA: they place as many orders together as one may,
+and each answers the challenges of all behind one load balancer."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from certwright.kube.client.rest import Client
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS, ORDERS
 from cli.calls import AT_WORK, Process
 from support.acme_proxy import NEW_ACCOUNT, NEW_ORDER, AcmeProxy, running_acme_proxy
-from support.pebble import running_pebble
+from support.balancer import balancing
+from support.pebble import Pebble, running_pebble
+from support.programs import free_port
 from support.web_root import serving
 
 Start = Callable[..., Process]
@@ -46,14 +49,23 @@ async def waiting(client: Client) -> int:
     return sum(f"allows {LIMIT} orders of this account" in order.status.reason for order in orders)
 
 
-def issuer(proxy: AcmeProxy, pages: Path) -> dict[str, Any]:
+def issuer(ca: AcmeProxy | Pebble, solver: dict[str, Any], name: str = "acme") -> dict[str, Any]:
     return {
         "acme": {
-            "server": proxy.directory,
-            "caBundle": base64.b64encode(proxy.ca_bundle).decode(),
-            "privateKeySecretRef": {"name": "acme-account"},
-            "solvers": [{"http01": {"webroot": {"path": str(pages)}}}],
+            "server": ca.directory,
+            "caBundle": base64.b64encode(ca.ca_bundle).decode(),
+            "privateKeySecretRef": {"name": f"{name}-account"},
+            "solvers": [solver],
         }
+    }
+
+
+def certificate(name: str, issuer_name: str = "acme") -> dict[str, Any]:
+    return {
+        "secretName": name,
+        "dnsNames": [f"www.{name}.example"],
+        "privateKey": {"algorithm": "ECDSA"},
+        "issuerRef": {"name": issuer_name, "kind": "ClusterIssuer"},
     }
 
 
@@ -82,7 +94,9 @@ async def test_processes_that_share_the_work_place_as_many_orders_as_one(
         members = [start("controllers", *flags, *name) for name in names]
         for member in members:
             await asyncio.to_thread(member.lines_until, AT_WORK)
-        await create(client, CLUSTER_ISSUERS, "acme", issuer(proxy, pages))
+        await create(
+            client, CLUSTER_ISSUERS, "acme", issuer(proxy, {"http01": {"webroot": {"path": str(pages)}}})
+        )
         for number in range(MANY):
             await create(client, CERTIFICATES, f"web-{number}", certificate(f"web-{number}"))
         async with asyncio.timeout(_WITHIN_S):
@@ -108,18 +122,39 @@ async def test_processes_that_share_the_work_place_as_many_orders_as_one(
         assert (proxy.asked[NEW_ORDER], await ready(client)) == (LIMIT, LIMIT)
 
 
-def certificate(name: str) -> dict[str, Any]:
-    return {
-        "secretName": name,
-        "dnsNames": [f"www.{name}.example"],
-        "privateKey": {"algorithm": "ECDSA"},
-        "issuerRef": {"name": "acme", "kind": "ClusterIssuer"},
-    }
-
-
 async def shown(start: Start) -> dict[str, Any]:
     """What `certwright limits` says of the account's orders."""
     out = (await asyncio.to_thread(start("limits", "-o", "json").rest)).out
     (row,) = [limit for limit in json.loads(out) if limit["limit"] == "newOrders"]
     limit_row: dict[str, Any] = row
     return limit_row
+
+
+async def test_every_replica_answers_every_challenge(start: Start, tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        pebble = stack.enter_context(running_pebble(environment={"PEBBLE_WFE_NONCEREJECT": "0"}))
+        ports = [(free_port(), free_port()) for _ in range(2)]
+        await stack.enter_async_context(balancing(pebble.http_port, [http for http, _ in ports]))
+        await stack.enter_async_context(balancing(pebble.tls_port, [tls for _, tls in ports]))
+        server = start("serve", "--listen", "127.0.0.1:0", "--controllers", "")
+        assert await asyncio.to_thread(server.line)
+        client = Client(connect(load(tmp_path / "certwright-data/kubeconfig")), user_agent="test")
+        stack.push_async_callback(client.close)
+        flags = ["--kubeconfig", "certwright-data/kubeconfig", "--shards", "2"]
+        flags += ["--http01-check-port", str(pebble.http_port)]
+        flags += ["--acme-http01-solver-nameservers", pebble.names.address]
+        members = []
+        for http, tls in ports:
+            listeners = ["--http01-listen", f"127.0.0.1:{http}", "--tlsalpn01-listen", f"127.0.0.1:{tls}"]
+            members.append(start("controllers", *flags, *listeners, "--identity", f"node-{http}"))
+        for member in members:
+            await asyncio.to_thread(member.lines_until, AT_WORK)
+        await create(client, CLUSTER_ISSUERS, "http", issuer(pebble, {"http01": {"ingress": {}}}, "http"))
+        tls_solver = {"tlsALPN01": {}, "waitInsteadOfSelfCheck": "0s"}
+        await create(client, CLUSTER_ISSUERS, "tls", issuer(pebble, tls_solver, "tls"))
+        for number in range(20):
+            name, kind = f"web-{number}", ("http", "tls")[number % 2]
+            await create(client, CERTIFICATES, name, certificate(name, kind))
+        async with asyncio.timeout(_WITHIN_S):
+            while await ready(client) < 20:  # noqa: ASYNC110 - as a user would
+                await asyncio.sleep(0.1)

@@ -1,15 +1,21 @@
-"""Why a certificate is as it is: one sentence for every situation."""
+"""`certwright status`: why a certificate is as it is, one sentence for every situation."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
+from certwright.cli.certificate_status import report
 from certwright.cli.diagnosis import Around, diagnose
 from certwright.cli.format import parse_time
+from certwright.cli.server_health import store_problem
+from certwright.kube.client.rest import Client
+from certwright.kube.util.http_messages import Response
 from certwright.resources.names import ACME_PROBLEM, CIRCUIT_BREAKER
 from certwright.resources.retry import RetryRecord, write_retry
 
@@ -307,3 +313,79 @@ def test_an_issuer_of_another_program_is_not_said_to_be_missing() -> None:
     obj = certificate(NOT_READY, ISSUING)
     obj["spec"]["issuerRef"] = {"name": "x", "kind": "PCA", "group": "pca.example"}
     assert "does not exist in" not in str(diagnose(Around(obj, None, request(APPROVED)), NOW))
+
+
+def an_object(kind: str, name: str, **rest: Any) -> dict[str, Any]:
+    """An object with that name."""
+    return {"kind": kind, "metadata": {"name": name, "namespace": "default"}, **rest}
+
+
+def test_the_order_and_each_challenge_are_shown_with_their_reasons() -> None:
+    reference = {"name": "acme", "kind": "ClusterIssuer"}
+    reason = "Waiting for DNS-01 challenge propagation: the name server ns1 has no TXT record"
+    challenges = (
+        an_object(
+            "Challenge",
+            "web-1-2-3",
+            spec={"dnsName": "a.example.org", "type": "DNS-01", "wildcard": True},
+            status={"presented": True, "reason": reason},
+        ),
+        an_object(
+            "Challenge",
+            "web-1-2-4",
+            spec={"dnsName": "b.example.org", "type": "HTTP-01"},
+            status={"state": "valid", "reason": "Successfully authorized domain"},
+        ),
+    )
+    around = Around(
+        an_object("Certificate", "web", spec={"issuerRef": reference, "secretName": "web"}),
+        request=an_object("CertificateRequest", "web-1", spec={"issuerRef": reference}),
+        order=an_object("Order", "web-1-2", status={"state": "pending", "url": "https://ca/order/1"}),
+        challenges=challenges,
+    )
+    lines = "\n".join(report(around, [], datetime(2026, 1, 1, tzinfo=UTC)))
+    assert "web-1-2" in lines
+    assert "pending" in lines
+    assert "https://ca/order/1" in lines
+    assert f"*.a.example.org by DNS-01: shown ({reason})" in lines
+    assert "b.example.org by HTTP-01: valid (Successfully authorized domain)" in lines
+
+
+FULL = b"internal server error: the disk that holds store.sqlite is full\n"
+FORBIDDEN = b'{"kind":"Status","reason":"Forbidden","code":403,"message":"no"}'
+WITHHELD = b"[-]etcd-readiness failed: reason withheld\nreadyz check failed\n"
+
+
+class Server:
+    """Answers by path."""
+
+    def __init__(self, answers: Mapping[str, tuple[int, bytes]]) -> None:
+        self._answers = answers
+
+    async def request(
+        self, method: str, target: str, *, headers: Mapping[str, str], body: bytes = b""
+    ) -> Response:
+        status, text = self._answers[target]
+        return Response(status, {}, text)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(
+    ("etcd_check", "all_", "expected"),
+    [
+        pytest.param((200, b"ok"), (200, b"ok"), "", id="ready"),
+        pytest.param(
+            (500, FULL), (500, WITHHELD), "the disk that holds store.sqlite is full", id="full disk"
+        ),
+        pytest.param((403, FORBIDDEN), (500, WITHHELD), "it is not ready", id="the reason is withheld"),
+        pytest.param((403, FORBIDDEN), (200, b"ok"), "", id="a reader, ready"),
+        pytest.param((404, b"404 page not found"), (403, FORBIDDEN), "", id="unknown"),
+    ],
+)
+def test_why_the_server_accepts_no_writes(
+    etcd_check: tuple[int, bytes], all_: tuple[int, bytes], expected: str
+) -> None:
+    server = Server({"/readyz/etcd-readiness": etcd_check, "/readyz": all_})
+    assert asyncio.run(store_problem(Client(server, user_agent="test"))) == expected
