@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.cli.certificate_status import report
+from certwright.cli.commands.status import report, store_problem
 from certwright.cli.diagnosis import Around, diagnose
 from certwright.cli.format import parse_time
-from certwright.cli.server_health import store_problem
 from certwright.kube.client.rest import Client
 from certwright.kube.util.http_messages import Response
 from certwright.resources.names import ACME_PROBLEM, CIRCUIT_BREAKER
