@@ -15,7 +15,6 @@ from certwright.controllers.acme import issuer_queries, order_reuse, request_ord
 from certwright.controllers.acme.account_secrets import creator_of
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.caa_gate import CaaGate
-from certwright.controllers.acme.challenge_origin import ChallengeOrigin
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.client_metrics import Traffic
@@ -25,7 +24,7 @@ from certwright.controllers.acme.last_names import with_the_last
 from certwright.controllers.acme.order_challenges import OrderChallenges
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.preflight import Preflight
-from certwright.controllers.acme.provenance import Provenance
+from certwright.controllers.acme.provenance import ChallengeOrigin, Provenance
 from certwright.controllers.acme.rate_limits import Ledgers
 from certwright.controllers.acme.request_orders import RequestOrders
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
@@ -71,9 +70,7 @@ from certwright.kube.runtime.queue import WorkQueue
 from certwright.kube.util.clock import Clock
 from certwright.resources.acme import Challenge, Order
 from certwright.resources.delivery import Delivery
-from certwright.resources.table import (
-    CERTIFICATE_SIGNING_REQUESTS,
-)
+from certwright.resources.table import CERTIFICATE_SIGNING_REQUESTS
 
 # Challenges also wait for a CA, so they get this many times more workers. Orders do not, because many that
 # begin together would then finish late, and all together.

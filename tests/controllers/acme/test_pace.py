@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.controllers.acme.pace import Pace
+from certwright.controllers.acme.challenges import Pace
 
 SHORTEST, LONGEST = timedelta(seconds=0.05), timedelta(seconds=1)
 

@@ -18,7 +18,7 @@ import msgspec
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.contract import Check, NotYet, SolverError, Task, Verifiable
 from certwright.controllers.acme import announcing, order_requests
-from certwright.controllers.acme.challenge_solving import with_account
+from certwright.controllers.acme.challenge_work import with_account
 from certwright.controllers.acme.choice import choose
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait

@@ -1,8 +1,14 @@
-"""In-memory state of one Challenge between two passes, and what follows from a Challenge alone."""
+"""What this process does for one Challenge: the solver and its task, the self-check, and how far it has come.
+
+Nothing of it is stored; after a restart it is done again.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,18 +16,31 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from certwright.acme.protocol import challenges
+from certwright.acme.protocol.challenges import PersistentRecord
+from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.controllers.acme.announcing import Announced
+from certwright.controllers.acme.challenge_queues import SlotRequest
 from certwright.controllers.acme.identifiers import canonical
 from certwright.controllers.acme.pause import Pause
-from certwright.controllers.acme.scheduler import SlotRequest
+from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
 from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.resources import names
 from certwright.resources.acme import Challenge
 
 if TYPE_CHECKING:
-    # Loaded with the first Challenge only.
+    # The solvers are loaded with the first Challenge.
     from certwright.acme.protocol.orders import Authorization
-    from certwright.acme.solvers.contract import Task
     from certwright.controllers.acme.solver_factory import Means
+
+# A live name answers immediately. A dead one must not keep later ones waiting: the first self-check is short,
+# later ones (which queue behind every first one) take the time that they need.
+_FIRST_CHECK_TIMEOUT_S = 1.5
+
+_log = logging.getLogger(__name__)
+
+FindMeans = Callable[[Challenge], Awaitable["Means"]]
+"""Raises `SolverError` where the challenge cannot be answered."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
@@ -102,7 +121,6 @@ def slot_request(challenge: Challenge) -> SlotRequest:
     owner = controller_of(meta)
     return SlotRequest(
         key=meta.key,
-        namespace=meta.namespace,
         order=owner.uid if owner is not None else meta.uid,
         subject=(spec.dns_name, spec.type),
     )
@@ -144,15 +162,19 @@ class Memories:
         else:
             self._memories[challenge.metadata.key] = memory
 
+    def work_of(self, challenge: Challenge) -> Work:
+        """The work in the memory of the Challenge, which MUST have some."""
+        work = self.of(challenge).work
+        assert work is not None
+        return work
+
     def keep_work(self, challenge: Challenge, work: Work) -> None:
         """Replace the work in the memory of the Challenge."""
         self.keep(challenge, replace(self.of(challenge), work=work))
 
-    def enter(self, challenge: Challenge, stage: Stage) -> None:
-        """Replace the stage of the work in the memory of the Challenge, which has one."""
-        work = self.of(challenge).work
-        assert work is not None
-        self.keep_work(challenge, dataclasses.replace(work, stage=stage))
+    def forget_work(self, challenge: Challenge) -> None:
+        """Remove the work from the memory of the Challenge."""
+        self.keep(challenge, replace(self.of(challenge), work=None))
 
     def pop_former(self, key: ObjectKey, challenge: Challenge | None) -> Work | None:
         """Remove the memory of an earlier object of that name. Returns its work."""
@@ -160,3 +182,64 @@ class Memories:
         if memory is None or (challenge is not None and challenge.metadata.uid == memory.uid):
             return None
         return self._memories.pop(key).work
+
+
+async def task_of(challenge: Challenge, issuer: ResolvedIssuer | None) -> Task:
+    """The challenge as solvers see it.
+
+    The proof is computed from the token and the account's key, never taken from the object, which a tenant
+    may have written. Without `issuer` (the issuer is missing) the Task is only fit to be cleaned up. Raises
+    `AcmeError` if the server's directory is needed and cannot be read.
+    """
+    spec = challenge.spec
+    type_ = spec.type.lower()
+    task = Task(
+        type=type_,
+        identifier=spec.dns_name,
+        wildcard=spec.wildcard,
+        token=spec.token,
+        key=spec.key,
+        uid=challenge.metadata.uid,
+        account=challenge.metadata.annotations.get(names.ACME_ACCOUNT, ""),
+    )
+    if issuer is None:
+        return task
+    key = challenges.shown_value(type_, spec.token, issuer.client.key)
+    return await with_account(dataclasses.replace(task, key=key), issuer)
+
+
+async def with_account(task: Task, issuer: ResolvedIssuer) -> Task:
+    """The task with what its record depends on. Raises `AcmeError`."""
+    kid = issuer.client.kid
+    if task.type != challenges.DNS_PERSIST_01:
+        return dataclasses.replace(task, account=kid)
+    directory = await issuer.client.directory()
+    return dataclasses.replace(task, account=kid, persistent=PersistentRecord(directory.caa_identities, kid))
+
+
+async def make_work(challenge: Challenge, issuer: ResolvedIssuer | None, find_means: FindMeans) -> Work:
+    """The initial state, also after a restart: nothing is known. Without `issuer` it is only fit to be
+    cleaned up, because the proof is computed from the account's key, not from the object. Raises
+    `SolverError` and `AcmeError`."""
+    means = await find_means(challenge)
+    return Work(await task_of(challenge, issuer), means)
+
+
+def self_check(key: ObjectKey, work: Work, attempt: int) -> Callable[[], Awaitable[Ready | NotYet]]:
+    """The self-check as a function that never raises and, at its first attempt, ends soon."""
+    check, task = work.means.check, work.task
+    assert check is not None
+    timeout_s = None if attempt else _FIRST_CHECK_TIMEOUT_S
+
+    async def run() -> Ready | NotYet:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await check.check(task)
+        except TimeoutError:
+            return NotYet(f"no answer within {_FIRST_CHECK_TIMEOUT_S:g} s")
+        except Exception as error:
+            # A check must not raise; one that does must not be repeated immediately, for ever.
+            _log.exception("the self-check of %s failed", key)
+            return NotYet(f"the self-check failed: {type(error).__name__}: {error}")
+
+    return run
