@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from certwright.controllers.retry.backoff import (
+from certwright.controllers.backoff import (
     LONGEST_OBEYED,
     MOST_FAILURES,
     Limits,

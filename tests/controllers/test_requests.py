@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from certwright.controllers.backoff import Limits
 from certwright.controllers.requests.signing import Signing
-from certwright.controllers.retry.backoff import Limits
 from certwright.issuers.contract import SigningRequest, Tools
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import SECRETS

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.parsed import Facts
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
-from certwright.controllers.retry.backoff import Limits
 from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api.core import Secret, SecretMeta
 from certwright.kube.api.meta import ObjectMeta

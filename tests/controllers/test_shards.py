@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.cache.shard_members import Shards, shard_of, share_of
+from certwright.controllers.cache.shard_members import shard_of
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import ClusterSettings, beside_a_server
 from certwright.controllers.replicas.shards import ShardedReplica
@@ -214,16 +214,3 @@ async def test_shards_need_an_election(world: World) -> None:
                 make=lambda client, mine: Controllers(client, world.clock, Inline(), mine=mine),
                 tasks=TaskSet(),
             )
-
-
-@pytest.mark.parametrize("parts", [[{0, 1, 2, 3, 4}], [{0, 3}, {1, 4}, {2}], [{0}, {1}, {2}, {3}, {4}]])
-def test_replicas_share_what_all_of_them_may_do(parts: list[set[int]]) -> None:
-    shares = [share_of(12, Shards(frozenset(part), 5)) for part in parts]
-    assert sum(shares) == 12
-    assert max(shares) - min(shares) <= 12 // 5 + 1
-
-
-def test_no_replica_is_left_with_nothing() -> None:
-    assert share_of(2, Shards(frozenset({7}), 10)) == 1
-    assert share_of(0, Shards(frozenset({7}), 10)) == 0
-    assert share_of(12, None) == 12

@@ -9,8 +9,9 @@ import pytest
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_members import Shards, shard_of
+from certwright.controllers.circuit_breaker import State
 from certwright.controllers.manager import Controllers
-from certwright.controllers.retry.breaker_state import State
+from certwright.kube.api import codec
 from certwright.kube.api.core import SECRETS
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.client.filtered_informer import PartialInformer
@@ -18,14 +19,12 @@ from certwright.kube.client.local import LocalTransport
 from certwright.kube.client.rest import Client
 from certwright.kube.util.executor import Inline
 from certwright.resources import names
-from certwright.resources.references import IssuerReference
+from certwright.resources.breaker import BreakerRecord, write_breaker
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, ISSUERS
 from controllers.scene import Scene, make_ca_issuer, make_certificate
-from controllers.things import mark
 from support.world import CONTROLLER, World, make_world
 
 COUNT = 2
-_THING = IssuerReference(name="thing", kind="Thing", group="example.com")
 
 
 def of_shard(shard: int, prefix: str = "web") -> Iterable[str]:
@@ -194,15 +193,18 @@ async def test_a_secret_that_was_made_for_another_shard_is_seen_by_who_targets_i
     assert ObjectKey("default", theirs) in replicas.caches(1).secrets.informers[0].cache
 
 
-async def test_failures_of_another_shard_count_for_the_issuer(replicas: Replicas) -> None:
+async def test_an_issuer_that_one_replica_records_as_failing_fails_for_all(replicas: Replicas) -> None:
     world = replicas.world
-    for name in some(0, 3):
-        await world.create(CERTIFICATES, make_certificate(name, "thing", issuer_ref=_THING))
-        await world.settle()
-        await mark(world, f"{name}-1", "Failed")
+    vault = {"server": "https://127.0.0.1:1", "path": "pki/sign/x", "auth": {"tokenSecretRef": {"name": "t"}}}
+    issuer = {"metadata": {"name": "vault", "namespace": "default"}, "spec": {"vault": vault}}
+    await world.create(ISSUERS, codec.from_dict(ISSUERS, issuer))
+    await world.settle()
+    record = write_breaker(BreakerRecord(state="Open", since=world.clock.now()))
+    await world.client.patch(ISSUERS, "vault", "default", {"metadata": {"annotations": record}})
+    await world.settle()
     for member in replicas.members:
-        (standing,) = member.wiring.gate.circuits.standings()
-        assert (standing.name, standing.state is State.CLOSED) == ("thing", False)
+        (state,) = member.wiring.gate.states()
+        assert (state.name, state.state is State.CLOSED) == ("vault", False)
 
 
 async def test_each_certificate_is_told_of_by_one_replica_in_the_metrics(replicas: Replicas) -> None:

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from certwright.controllers import approval
+from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import retry_time
 from certwright.controllers.issuers import view_of
 from certwright.controllers.requests.signing import IssuerState, Signing
-from certwright.controllers.retry.backoff import Limits
 from certwright.issuers.contract import Checked, Failed, IssuerView, Outcome, SigningRequest, Tools
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition, ObjectMeta

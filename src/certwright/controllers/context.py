@@ -9,11 +9,8 @@ from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.cache.shard_members import share_of
+from certwright.controllers.issuer_gate import IssuerGate
 from certwright.controllers.requests.issuer_lister import KnownIssuers
-from certwright.controllers.retry.breaker_records import BreakerRecords
-from certwright.controllers.retry.circuits import Circuits
-from certwright.controllers.retry.gate import IssuerGate
 from certwright.controllers.servers import Servers
 from certwright.controllers.settings import Settings
 from certwright.controllers.toolbox import Toolbox
@@ -48,7 +45,13 @@ class Context:
             mine=mine,
         )
         self.issuers = KnownIssuers(self.caches, self.enabled, self.secrets_of_cluster_issuers)
-        self.gate = self._gate(settings.issuer_attempts_per_hour)
+        self.gate = IssuerGate(
+            self.caches,
+            self.issuers.object_of,
+            now=clock.now,
+            attempts_per_hour=settings.issuer_attempts_per_hour,
+            mine=mine,
+        )
         self.servers = Servers(toolbox.client, user_agent=USER_AGENT, policy=settings.acme.policy)
         self.queues: dict[str, WorkQueue[ObjectKey]] = {}
         """By the names of the controllers that run."""
@@ -77,10 +80,3 @@ class Context:
     def check_issuer(self, issuer: ObjectKey) -> None:
         """Have the Issuer, or, without a namespace, the ClusterIssuer of that key checked again."""
         self.enqueue("issuers" if issuer.namespace else "clusterissuers", issuer)
-
-    def _gate(self, attempts_per_hour: int) -> IssuerGate:
-        own, now = share_of(attempts_per_hour, self.mine), self.clock.now
-        share = own / attempts_per_hour if attempts_per_hour > 0 else 1.0
-        circuits = Circuits(self.issuers.object_of, attempts_per_hour=own)
-        records = BreakerRecords(self.caches, circuits, now=now, share_of_attempts=share)
-        return IssuerGate(self.caches, circuits, records, now=now, mine=self.mine)

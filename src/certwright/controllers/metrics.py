@@ -14,10 +14,10 @@ from datetime import datetime
 from certwright.controllers.acme.client_metrics import Kind
 from certwright.controllers.acme.client_metrics import Tally as RequestTally
 from certwright.controllers.cache.indexes import owner_value
+from certwright.controllers.circuit_breaker import State
+from certwright.controllers.issuer_gate import IssuerState
 from certwright.controllers.notifications import tallies
 from certwright.controllers.notifications.tallies import Tally
-from certwright.controllers.retry.breaker_state import State
-from certwright.controllers.retry.circuits import Standing
 from certwright.controllers.wiring import Wiring
 from certwright.kit.exposition import head, labels
 from certwright.kube.api import conditions
@@ -66,7 +66,7 @@ class ControllerMetrics:
         self._mine = wiring.mine
         self._caches = wiring.caches
         self._deliveries = wiring.deliveries
-        self._circuits = wiring.gate.circuits
+        self._gate = wiring.gate
         self._traffic = wiring.traffic
         self._controllers = wiring.controllers
         self._clock = wiring.clock
@@ -86,7 +86,7 @@ class ControllerMetrics:
             for certificate in self._of_ours(self._caches.failing_certificates())
         ]
         counts = [(controller.name, controller.runs, controller.failures) for controller in self._controllers]
-        standings = self._circuits.standings()
+        standings = self._gate.states()
         challenges = list(self._caches.challenges.cache.values())
         deliveries = list(self._deliveries.cache.values()) if self._deliveries is not None else []
         traffic = self._traffic.take()
@@ -263,7 +263,7 @@ def _issuer_labels(certificate: Certificate) -> str:
     )
 
 
-def _circuits(standings: Sequence[Standing]) -> Iterator[str]:
+def _circuits(standings: Sequence[IssuerState]) -> Iterator[str]:
     """Not of cert-manager: the circuit breakers of the issuers that were asked since the start."""
     about = [
         (

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import owning_request
-from certwright.controllers.retry.applicants import key_of
+from certwright.controllers.issuer_gate import key_of
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.runtime.queue import STAGE
 from certwright.resources.acme import Challenge, Order

@@ -8,10 +8,10 @@ from datetime import timedelta
 import msgspec
 
 from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.backoff import Limits
+from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR
 from certwright.controllers.deliveries.options import DeliveryOptions
 from certwright.controllers.notifications.options import Notifications
-from certwright.controllers.retry.backoff import Limits
-from certwright.controllers.retry.breaker_state import ATTEMPTS_PER_HOUR
 from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.api.naming import random_suffix
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES

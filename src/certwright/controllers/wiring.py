@@ -6,7 +6,6 @@ The names of `--controllers`, of which some are steps of one controller here, ar
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -46,15 +45,14 @@ from certwright.controllers.context import USER_AGENT, Context
 from certwright.controllers.deliveries.cache import follow_deliveries, wake_deliveries
 from certwright.controllers.deliveries.hooks import Hooks
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler, Tools
+from certwright.controllers.issuer_gate import issuance_of
 from certwright.controllers.issuers import IssuerReconciler, IssuerTools
 from certwright.controllers.precedence import ChallengePrecedence, OrderPrecedence, Precedence, Urgency
 from certwright.controllers.probes import Probes
-from certwright.controllers.requests.attempts import Attempts
 from certwright.controllers.requests.certificate_requests import RequestReconciler
 from certwright.controllers.requests.members import Members
 from certwright.controllers.requests.signing import Signing
 from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
-from certwright.controllers.retry.applicants import issuance_of
 from certwright.controllers.sets.status import SetReconciler
 from certwright.controllers.settings import Settings
 from certwright.controllers.shims import handlers as shim_handlers
@@ -293,16 +291,15 @@ class Wiring(Context):
         caches.certificates.add_handler(self.renewals.certificate_changed)
         events.wake_certificates(caches, add)
         events.wake_with_secrets(caches.secrets, add, certificates.dependents)
-        self.gate.circuits.on_release(self._wake_issuance)
+        self.gate.on_release(self._enqueue_issuance)
         # The CA is known Certificate by Certificate.
         add = self._add("authorities", self.authorities, workers=1, is_divided=False, yields_when_idle=False)
         self.authorities.on_change(add)
 
-    def _wake_issuance(self, applicant: ObjectKey, at: datetime) -> None:
-        """Enqueue an applicant and its issuance at that time: the open request, its Order, its Challenges."""
+    def _enqueue_issuance(self, applicant: ObjectKey) -> None:
+        """Enqueue an applicant and its issuance: the open request, its Order, its Challenges."""
         for controller, key in issuance_of(self.caches, applicant):
-            if (queue := self.queues.get(controller)) is not None:
-                queue.add_after(key, at - self.clock.now())
+            self.enqueue(controller, key)
 
     def _add_requests(self) -> None:
         caches = self.caches
@@ -332,7 +329,7 @@ class Wiring(Context):
         signing_requests = SigningRequestReconciler(
             self.issuers.of_signer,
             self._tools,
-            Attempts(self.gate),
+            self.gate,
             kinds=table.signer_kinds(self.enabled, table.CSR_SIGNERS),
             may_reference=reference_review(self.toolbox.client),
             requests=caches.signing_requests,
@@ -467,7 +464,7 @@ class Wiring(Context):
         )
         # Each replica records its own results; only probes are the owner's.
         add = self._add("circuit-breakers", breakers, is_divided=False, yields_when_idle=False)
-        self.gate.records.on_change(add, breakers.save)
+        self.gate.on_change(add, breakers.save)
         for issuers in (caches.issuers, caches.cluster_issuers):
             if issuers is not None:
-                issuers.add_handler(self.gate.records.issuer_changed)
+                issuers.add_handler(self.gate.issuer_changed)

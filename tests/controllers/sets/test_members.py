@@ -98,5 +98,5 @@ async def test_a_request_that_goes_to_another_member_does_not_wait_for_the_forme
         await world.advance(timedelta(seconds=30))
         assert all([await world.is_ready(name) for name in names])
         assert world.controllers is not None
-        (standing,) = world.controllers.wiring.gate.circuits.standings()
-        assert (standing.name, standing.waiting) == ("vault", 0)
+        (state,) = world.controllers.wiring.gate.states()
+        assert (state.name, state.waiting) == ("vault", 0)

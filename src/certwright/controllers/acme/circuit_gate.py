@@ -1,5 +1,5 @@
 """Circuit breaker of an ACME issuer: Orders request admission before they are placed, and record the CA's
-response. See `controllers/retry/breaker.py`."""
+response. See `controllers/issuer_gate.py`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from datetime import datetime
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.cache.shard_filter import owning_request
-from certwright.controllers.retry.applicants import Applicant, applicant_of, signing_applicant
-from certwright.controllers.retry.backoff import Hold
-from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.circuit_breaker import Hold
+from certwright.controllers.issuer_gate import Applicant, IssuerGate, applicant_of, signing_applicant
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources.acme import Challenge, Order
 from certwright.resources.causes import Cause
@@ -54,11 +53,8 @@ class CircuitGate:
         if (wait := await self._preflight(order, issuer)) is not None:
             return wait
         applicant = self._applicant_of(order)
-        if applicant is not None:
-            if (hold := self._gate.may_attempt(applicant)) is not None:
-                self._gate.hold(applicant, hold)
-                return _later(_wait(hold), self._limit_of(order, issuer, replaces))
-            self._gate.start_attempt(applicant)
+        if applicant is not None and (hold := self._gate.admit(applicant)) is not None:
+            return _later(_wait(hold), self._limit_of(order, issuer, replaces))
         wait = await self._admit(order, issuer, replaces)
         if wait is not None and applicant is not None:
             self._gate.withdrawn(applicant)
@@ -67,21 +63,14 @@ class CircuitGate:
     def admit_continuation(self, taken: Order | Challenge) -> Wait | None:
         """Have the CA asked about an order that it has taken (None); else why not, and until when."""
         applicant = self._applicant_of(taken)
-        if applicant is None:
-            return None
-        if (hold := self._gate.may_continue(applicant)) is not None:
-            self._gate.hold(applicant, hold)
-            return _wait(hold)
-        self._gate.continue_request(applicant)
-        return None
+        hold = self._gate.admit_continuation(applicant) if applicant is not None else None
+        return _wait(hold) if hold is not None else None
 
     def is_hurried(self, waits: Order | Challenge, since: datetime | None) -> bool:
         """Whether a pause of our own, which began at `since`, is cut short: the certificate is wanted
         immediately (`renew`), it is its turn to try the CA, or the CA works again."""
         applicant = self._applicant_of(waits)
-        if applicant is None:
-            return False
-        return self._gate.is_marked(applicant) or self._gate.is_called(applicant, since)
+        return applicant is not None and self._gate.is_hurried(applicant, since)
 
     def is_doubted(self, order: Order) -> bool:
         """Whether an attempt is to be recorded before it is made: it may be in vain."""

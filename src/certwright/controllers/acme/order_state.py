@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.pause import Pause
-from certwright.controllers.retry.backoff import LONGEST_OBEYED
+from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.durations import doubled
 from certwright.resources import names

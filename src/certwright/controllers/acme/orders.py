@@ -51,9 +51,9 @@ from certwright.controllers.acme.order_state import (
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.controllers.cache.own_writes import working_on
 from certwright.controllers.requests.departures import Departure, Departures
-from certwright.controllers.retry.backoff import LONGEST_OBEYED
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kit.outgoing import quote

@@ -30,15 +30,6 @@ class Shards(msgspec.Struct, frozen=True):
         return shard_of(key, self.count) in self.numbers
 
 
-def share_of(budget: int, mine: Mine | None) -> int:
-    """A replica's part of a shared budget. The parts of all shards sum to `budget`, except that a replica
-    whose part would be zero gets 1."""
-    if not isinstance(mine, Shards) or not budget:
-        return budget
-    each, left = divmod(budget, mine.count)
-    return max(1, each * len(mine.numbers) + sum(number < left for number in mine.numbers))
-
-
 def shard_of(key: ObjectKey, count: int) -> int:
     """The shard, from 0 to `count` - 1, of a Certificate or an issuer; the same in every process."""
     return zlib.crc32(f"{key.namespace}/{key.name}".encode()) % count

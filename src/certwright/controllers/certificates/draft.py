@@ -1,8 +1,7 @@
 """Draft of a Certificate's status, with the Events to send and the notes to take.
 
-Steps change the draft; the reconciler makes its claims, writes it once, and applies Events and notes only
-after that write. So deciding changes nothing but the draft, and deciding twice on one snapshot gives the same
-draft.
+Steps change the draft; the reconciler writes it once, and applies Events and notes only after that write. So
+deciding changes nothing but the draft, and deciding twice on one snapshot gives the same draft.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ class Draft:
 
     certificate: Certificate
     events: list[NewEvent] = field(default_factory=list)
-    claims: list[Note] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     annotations: dict[str, str | None] = field(default_factory=dict)
 
@@ -96,11 +94,6 @@ class Draft:
     def add_event(self, kind: EventType, reason: str, message: str) -> None:
         """Send an Event once the draft is written."""
         self.events.append(NewEvent(kind, reason, message))
-
-    def claim(self, apply: Callable[..., None], *args: object) -> None:
-        """Call `apply` with these values before the draft is written, in the step of the event loop that has
-        decided: for what two Certificates must not both get. A claim expires if the write fails."""
-        self.claims.append(Note(apply, args))
 
     def note(self, apply: Callable[..., None], *args: object) -> None:
         """Call `apply` with these values once the draft is written."""

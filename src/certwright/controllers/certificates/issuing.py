@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from certwright.controllers import backoff
+from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import (
     adoption,
     desired,
@@ -30,8 +32,6 @@ from certwright.controllers.certificates.effects import CHANGED, Did, Effects
 from certwright.controllers.certificates.rules import secret_is_not_ours
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
-from certwright.controllers.retry import backoff
-from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference

@@ -212,7 +212,6 @@ class CertificateReconciler:
         """One round; returns the final snapshot where nothing was written, None where something was. Raises
         `_Issued` once the status says that the certificate is issued."""
         draft = decide(self._steps.deciders, snapshot)
-        _apply(draft.claims)
         try:
             written = await self._commit(snapshot.certificate, draft)
         except NotFound:
@@ -386,7 +385,7 @@ class CertificateReconciler:
 
 
 def decide(deciders: Iterable[Decides], snapshot: Snapshot) -> Draft:
-    """The status as all steps want it, with the claims before its write and the Events and notes after it."""
+    """The status as all steps want it, with the Events and notes to apply after its write."""
     draft = Draft(snapshot.certificate)
     for step in deciders:
         step.decide(snapshot, draft)

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from certwright.controllers import backoff
+from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.controllers.retry import backoff
-from certwright.controllers.retry.backoff import Limits
 from certwright.kube.api import conditions
 from certwright.resources import causes, reasons
 from certwright.resources.causes import FAILURE_CAUSE, Cause, Why

@@ -18,7 +18,7 @@ from certwright.controllers.certificates.requests import Requests
 from certwright.controllers.certificates.revisions import Revisions
 from certwright.controllers.certificates.secret_sync import Upkeep
 from certwright.controllers.certificates.trigger import Trigger
-from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.issuer_gate import IssuerGate
 from certwright.controllers.settings import Settings
 
 S = TypeVar("S")
@@ -37,7 +37,7 @@ def enabled_steps(
         return [step for name, step in steps if name in names]
 
     limits, owns_secrets = settings.limits, settings.certificate_owner_references
-    fights, trigger = Fights(limits), Trigger(limits, gate)
+    fights, trigger = Fights(limits), Trigger(limits, gate.hold_of)
     keys, requests = Keys(settings.acme.policy), Requests(settings.copied_annotation_prefixes)
     issuing = Issuing(limits, owns_secrets=owns_secrets, has_failed_at=has_failed_at)
     upkeep = Upkeep(owns_secrets=owns_secrets)

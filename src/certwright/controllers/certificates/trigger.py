@@ -9,18 +9,21 @@ Next:      keys
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
 
+from certwright.controllers import backoff
+from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import retry_time, rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.snapshot import Snapshot, Verdict
-from certwright.controllers.retry import backoff
-from certwright.controllers.retry.backoff import Gate, Limits, Open
+from certwright.controllers.circuit_breaker import Hold
 from certwright.kube.api import conditions
 from certwright.resources import causes, reasons
 from certwright.resources.causes import Cause
+from certwright.resources.certificate import Certificate
 from certwright.resources.retry import RetryRecord, read_retry
 
 WAITING_FOR_ISSUER = "WaitingForIssuer"
@@ -29,15 +32,19 @@ _CLEARED = "The certificate in the Secret is as specified and not due for renewa
 _DEFERRALS = (WAITING_FOR_ISSUER, Cause.UNAVAILABLE)
 
 
+HoldOf = Callable[[Certificate, datetime], Hold | None]
+"""Why an issuance may not begin because of its issuer, at that time; None: it may."""
+
+
 class Trigger:
     """Starts an issuance; one that a client has started (`Issuing=True`) goes on whatever the rules say.
 
-    `gate` decides last, to protect the issuer.
+    `hold_of` says last whether the issuer may be asked; it enqueues a Certificate that waits for its issuer.
     """
 
-    def __init__(self, limits: Limits, gate: Gate | None = None) -> None:
+    def __init__(self, limits: Limits, hold_of: HoldOf = lambda _certificate, _now: None) -> None:
         self._limits = limits
-        self._gate = gate or Open()
+        self._hold_of = hold_of
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Set `Issuing=True` where a rule demands it, the Secret is ours, and no wait is in force."""
@@ -71,8 +78,6 @@ class Trigger:
         draft.add_event("Normal", "FailureCleared", _CLEARED)
 
     def _begin(self, verdict: Verdict, snapshot: Snapshot, draft: Draft) -> None:
-        draft.claim(self._gate.begin, snapshot.certificate, snapshot.now)
-        draft.note(self._gate.begun, snapshot.certificate, snapshot.now)
         draft.set_condition(reasons.ISSUING, "True", verdict.reason, verdict.message, now=snapshot.now)
         draft.add_event("Normal", "Issuing", verdict.message)
 
@@ -81,9 +86,8 @@ class Trigger:
         if moment is not None and snapshot.now < moment:
             _report_retry_time(moment, snapshot, draft)
             return True
-        hold = self._gate.may_begin(snapshot.certificate, snapshot.now)
+        hold = self._hold_of(snapshot.certificate, snapshot.now)
         if hold is not None:
-            draft.claim(self._gate.wait, snapshot.certificate, hold, snapshot.now)
             _report_deferral(hold, snapshot, draft)
         return hold is not None
 
@@ -92,8 +96,7 @@ class Trigger:
         if snapshot.is_issuing:
             return None
         status = snapshot.certificate.status
-        asks_again = self._gate.check_at(snapshot.certificate)
-        moments = (retry_time.retry_at(snapshot, self._limits), asks_again, status.renewal_time)
+        moments = (retry_time.retry_at(snapshot, self._limits), status.renewal_time)
         return min((moment for moment in moments if moment and moment > snapshot.now), default=None)
 
     def _mend(self, snapshot: Snapshot, draft: Draft) -> Snapshot:
@@ -122,7 +125,7 @@ def _report_retry_time(moment: datetime, snapshot: Snapshot, draft: Draft) -> No
     _show(record, issuing.reason, snapshot, draft)
 
 
-def _report_deferral(hold: backoff.Hold, snapshot: Snapshot, draft: Draft) -> None:
+def _report_deferral(hold: Hold, snapshot: Snapshot, draft: Draft) -> None:
     issuing = conditions.find(snapshot.certificate.status.conditions, reasons.ISSUING)
     failed_at = snapshot.certificate.status.last_failure_time
     has_failed = failed_at is not None

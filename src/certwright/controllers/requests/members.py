@@ -13,16 +13,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.issuer_sets import AnySet, members_of
 from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.cache.signers import signer_of
+from certwright.controllers.issuer_gate import IssuerGate, applicant_of, key_of
 from certwright.controllers.requests.departures import Departure
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.controllers.requests.signing import awaits_signature
-from certwright.controllers.retry.applicants import applicant_of, key_of
-from certwright.controllers.retry.backoff import LONGEST_OBEYED
-from certwright.controllers.retry.gate import IssuerGate
 from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons
@@ -112,7 +111,7 @@ class Members:
             since = ready.last_transition_time if ready is not None else None
             why = f"is not ready: {state.message}" if state.message else "is not ready"
             return MemberProblem(why, since=since)
-        breaker = self._gate.circuits.of(member, namespace)
+        breaker = self._gate.breaker_of(member, namespace)
         if breaker is not None and breaker.is_open and breaker.probe_at is not None:
             return MemberProblem("is failing", since=breaker.opened_at)
         return None
@@ -268,7 +267,7 @@ class Members:
         if avoided_until is None or avoided_until <= self._now():
             return ""
         moments.append(avoided_until)
-        breaker = self._gate.circuits.of(member, request.metadata.namespace)
+        breaker = self._gate.breaker_of(member, request.metadata.namespace)
         cause = f": {breaker.message}" if breaker is not None and breaker.message else ""
         return f"has failed this request or limits it{cause}"
 

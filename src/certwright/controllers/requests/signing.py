@@ -16,9 +16,13 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from certwright.controllers.requests.attempts import CHECK_BREAKER, ISSUER_FAILING, Attempts
-from certwright.controllers.retry.applicants import applicant_of, key_of_request
-from certwright.controllers.retry.gate import IssuerGate
+from certwright.controllers.issuer_gate import (
+    CHECK_BREAKER,
+    ISSUER_FAILING,
+    IssuerGate,
+    applicant_of,
+    key_of_request,
+)
 from certwright.issuers.contract import (
     Failed,
     Issuer,
@@ -101,7 +105,6 @@ class Signing:
         gate: IssuerGate | None = None,
     ) -> None:
         self._gate = gate
-        self._attempts = Attempts(gate) if gate is not None else None
         self._namespaced = namespaced
         self._find_issuer = find_issuer
         self._issuers = issuers
@@ -110,8 +113,8 @@ class Signing:
 
     def forget(self, request: ObjectKey) -> None:
         """The request of that name does not exist any more. Idempotent."""
-        if self._attempts is not None:
-            self._attempts.forget(key_of_request(request))
+        if self._gate is not None:
+            self._gate.forget(key_of_request(request))
 
     async def answer(
         self, request: CertificateRequest, tools: Tools, signing: SigningRequest, *, is_stored: bool = True
@@ -165,8 +168,8 @@ class Signing:
             # No order may be placed at a CA for a request that we may turn out not to be allowed to approve.
             # The write of the approval wakes this request again.
             return Answer(request)
-        if self._attempts is not None and kind in QUERIED_DIRECTLY:
-            return await self._attempt(request, self._attempts, issuer, tools, signing)
+        if self._gate is not None and kind in QUERIED_DIRECTLY:
+            return await self._attempt(request, self._gate, issuer, tools, signing)
         outcome = await self._sign(issuer, signing, tools)
         if self._gate is not None:
             self._gate.finished(applicant_of(request), outcome)
@@ -175,21 +178,23 @@ class Signing:
     async def _attempt(
         self,
         request: CertificateRequest,
-        attempts: Attempts,
+        gate: IssuerGate,
         issuer: IssuerState,
         tools: Tools,
         signing: SigningRequest,
     ) -> Answer:
         """Send the request to the issuer's server, if its circuit breaker allows that now."""
-        if (hold := await attempts.admit(applicant_of(request))) is not None:
+        applicant = applicant_of(request)
+        if (hold := gate.admit(applicant)) is not None:
             ready = conditions.find(request.status.conditions, reasons.READY)
             if ready is not None and ready.reason == reasons.PENDING:
                 # The condition has the issuer's own answer, which says more.
                 return Answer(request, again_at=hold.until)
             answer = self.pending(request, ISSUER_FAILING, f"not asking the issuer, {hold.sentence}")
             return Answer(answer.request, answer.events, hold.until)
+        await gate.record(applicant)
         outcome = await self._sign(issuer, signing, tools)
-        attempts.report(applicant_of(request), outcome)
+        gate.report(applicant, outcome)
         answer = self._recorded(request, outcome, issuer.view.generation)
         if isinstance(outcome, Pending) and outcome.cause is not None:
             again_at = self._now() + CHECK_BREAKER

@@ -17,11 +17,16 @@ import msgspec
 
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.circuit_breaker import Hold
+from certwright.controllers.issuer_gate import (
+    CHECK_BREAKER,
+    ISSUER_FAILING,
+    IssuerGate,
+    key_of_signing_request,
+    signing_applicant,
+)
 from certwright.controllers.issuers import IssuerTools, SecretReader
-from certwright.controllers.requests.attempts import CHECK_BREAKER, ISSUER_FAILING, Attempts
 from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
-from certwright.controllers.retry.applicants import key_of_signing_request, signing_applicant
-from certwright.controllers.retry.backoff import Hold
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
 from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, kind_of, verified
 from certwright.kube.api.core import SUBJECT_ACCESS_REVIEWS
@@ -140,7 +145,7 @@ class SigningRequestReconciler:
         self,
         find: Callable[[Signer], IssuerState | None],
         tools: IssuerTools,
-        attempts: Attempts,
+        gate: IssuerGate,
         *,
         kinds: Collection[str],
         may_reference: MayReference,
@@ -150,7 +155,7 @@ class SigningRequestReconciler:
     ) -> None:
         self.dependents: Dependents[ObjectKey] = Dependents()
         self._find = find
-        self._attempts = attempts
+        self._gate = gate
         self._kinds = kinds
         self._may_reference = may_reference
         self._requests = requests
@@ -168,7 +173,7 @@ class SigningRequestReconciler:
         if request is None or signer is None or not is_open(request):
             self.dependents.keep_only(key, ())
             self._reported.pop(key, None)
-            self._attempts.forget(key_of_signing_request(key.name))
+            self._gate.forget(key_of_signing_request(key.name))
             return Result()
         try:
             return await self._sign(key, request, signer)
@@ -202,14 +207,16 @@ class SigningRequestReconciler:
         reader = SecretReader(self._secrets, self.dependents, key)
         get_secret = reader.within(secrets_in)
         tools = self._tools.within(secrets_in, get_secret)
-        attempts = self._attempts if kind in QUERIED_DIRECTLY else None
+        gate = self._gate if kind in QUERIED_DIRECTLY else None
         applicant = signing_applicant(asked.spec.issuer_ref, secrets_in, key.name)
-        if attempts is not None and (hold := await attempts.admit(applicant)) is not None:
-            return self._wait_for_breaker(request, hold)
+        if gate is not None:
+            if (hold := gate.admit(applicant)) is not None:
+                return self._wait_for_breaker(request, hold)
+            await gate.record(applicant)
         signing = SigningRequest(asked, get_secret=get_secret)
         outcome = await verified(await ISSUERS[kind].sign(issuer.view, signing, tools), signing, tools)
-        if attempts is not None:
-            attempts.report(applicant, outcome)
+        if gate is not None:
+            gate.report(applicant, outcome)
         self.dependents.keep_only(key, reader.read if isinstance(outcome, Pending) else ())
         reasons_here = _EVENT_REASONS.get(kind, {})
         match outcome:

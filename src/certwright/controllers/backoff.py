@@ -5,8 +5,7 @@ the issuer says, and the circuit of an issuer that fails altogether, only add to
 while the current certificate lives, at least three attempts fit in before its end; after its end, the table
 begins again, and no wait is longer than an eighth of its life.
 
-Used by the trigger and the metrics. docs/backoff.md explains it for
-users.
+docs/backoff.md explains it for users.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -220,62 +219,3 @@ def _until_the_longest(limits: Limits) -> int:
     while 0 < failures < 64 and doubled(limits.minimum, failures, cap=limits.maximum) < limits.maximum:
         failures += 1
     return failures
-
-
-class Hold(NamedTuple):
-    """An attempt that waits because of its issuer, and why.
-
-    `until` is when it asks again. `is_exact`: the attempt is made then, unless the issuer recovers earlier;
-    otherwise it depends on the issuer, and no time is announced. `is_brief`: over before it would be read.
-    """
-
-    until: datetime
-    sentence: str
-    is_exact: bool = True
-    is_brief: bool = False
-
-
-class Gate(Protocol):
-    """Whether an issuer may be sent a request now, beyond one Certificate's own wait."""
-
-    def may_begin(self, certificate: Certificate, now: datetime) -> Hold | None:
-        """Whether an issuance may begin (None). Called only when the Certificate's own wait is over. Changes
-        nothing: the caller MUST then call `begin` or `wait`, in the same step of the event loop."""
-
-    def begin(self, certificate: Certificate, now: datetime) -> None:
-        """Take the turn of an issuance that may begin, before that is written. Idempotent."""
-
-    def wait(self, certificate: Certificate, hold: Hold, now: datetime) -> None:
-        """Queue an issuance that may not begin. Idempotent."""
-
-    def begun(self, certificate: Certificate, now: datetime) -> None:
-        """Record that an issuance has begun, after that is written. Idempotent."""
-
-    def check_at(self, certificate: Certificate) -> datetime | None:
-        """When a Certificate that waits for its issuer asks again; None if it does not wait."""
-
-
-class Open:
-    """Admits every issuance."""
-
-    def may_begin(self, certificate: Certificate, now: datetime) -> Hold | None:
-        """None."""
-        del certificate, now
-        return None
-
-    def begin(self, certificate: Certificate, now: datetime) -> None:
-        """Do nothing."""
-        del certificate, now
-
-    def wait(self, certificate: Certificate, hold: Hold, now: datetime) -> None:
-        """Do nothing."""
-        del certificate, hold, now
-
-    def begun(self, certificate: Certificate, now: datetime) -> None:
-        """Do nothing."""
-        del certificate, now
-
-    def check_at(self, certificate: Certificate) -> datetime | None:
-        """None."""
-        del certificate
-        return None

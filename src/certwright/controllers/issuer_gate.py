@@ -1,0 +1,477 @@
+"""Whether an issuer may be sent a request now: the circuit breakers of all issuers, for the controllers.
+
+A breaker (`circuit_breaker.py`) exists for each Issuer and ClusterIssuer that sends requests to a server.
+Issuers that sign in this process need none; an issuer of another group has the backoff of each Certificate
+(`backoff.py`). `breakers.py` probes failing issuers and records their breakers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
+
+from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value
+from certwright.controllers.cache.revisions import is_finished
+from certwright.controllers.cache.shard_filter import owning_certificate, owning_request
+from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR, CircuitBreaker, Hold, State
+from certwright.issuers.contract import Failed, Outcome, Pending, Signed
+from certwright.issuers.table import WITHOUT_TRACES, kind_of
+from certwright.kube.api import conditions
+from certwright.kube.api.meta import Object, ObjectKey, is_controlled_by
+from certwright.resources import causes, reasons
+from certwright.resources.breaker import read_breaker
+from certwright.resources.causes import Cause
+from certwright.resources.certificate import Certificate
+from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.references import IssuerReference, reference_to
+from certwright.resources.request import CertificateRequest
+from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+
+_REQUEST: Final = "certificaterequest/"
+_SIGNING_REQUEST: Final = "certificatesigningrequest/"
+
+CHECK_BREAKER: Final = timedelta(seconds=1)
+"""After a failure of the issuer: the next pass asks the breaker until when the request waits."""
+ISSUER_FAILING: Final = "IssuerFailing"
+"""Reason of the Event of a request that waits for the breaker."""
+
+FindIssuer = Callable[[IssuerReference, str], Issuer | ClusterIssuer | None]
+"""The issuer of our group that a reference in a namespace means; None where it does not exist."""
+Mine = Callable[[ObjectKey], bool]
+
+
+class Applicant(NamedTuple):
+    """A Certificate or a request without one, by its key, and the issuer that its reference means in
+    `namespace`. All requests of a Certificate are one applicant. The key of a request without Certificate has
+    a slash in its name, as no Certificate has."""
+
+    issuer: IssuerReference
+    namespace: str
+    key: ObjectKey
+
+
+def applicant_of(request: CertificateRequest, member: IssuerReference | None = None) -> Applicant:
+    """The applicant of a CertificateRequest at its issuer, or at that member of its set."""
+    return Applicant(member or request.spec.issuer_ref, request.metadata.namespace, key_of(request))
+
+
+def signing_applicant(issuer: IssuerReference, namespace: str, name: str) -> Applicant:
+    """The applicant of a CertificateSigningRequest, which has no namespace; `namespace` is the issuer's."""
+    return Applicant(issuer, namespace, key_of_signing_request(name))
+
+
+def key_of(request: CertificateRequest) -> ObjectKey:
+    """The key of the Certificate that a request belongs to; else one that no Certificate has."""
+    key, name = request.metadata.key, owning_certificate(request)
+    return ObjectKey(key.namespace, name) if name is not None else key_of_request(key)
+
+
+def key_of_request(request: ObjectKey) -> ObjectKey:
+    """The applicant's key of a CertificateRequest without a Certificate."""
+    return ObjectKey(request.namespace, f"{_REQUEST}{request.name}")
+
+
+def key_of_signing_request(name: str) -> ObjectKey:
+    """The applicant's key of a CertificateSigningRequest."""
+    return ObjectKey("", f"{_SIGNING_REQUEST}{name}")
+
+
+def request_of(applicant: ObjectKey) -> ObjectKey | None:
+    """The CertificateRequest with that applicant's key; None: it is another object's."""
+    name = applicant.name.removeprefix(_REQUEST)
+    return ObjectKey(applicant.namespace, name) if name != applicant.name else None
+
+
+def signing_request_of(applicant: ObjectKey) -> ObjectKey | None:
+    """The CertificateSigningRequest with that applicant's key; None: it is another object's."""
+    name = applicant.name.removeprefix(_SIGNING_REQUEST)
+    return ObjectKey("", name) if name != applicant.name else None
+
+
+def issuance_of(caches: Caches, applicant: ObjectKey) -> Iterator[tuple[str, ObjectKey]]:
+    """The objects of an applicant's issuance, each with the name of its controller: the applicant, its open
+    request, the Orders of that, their Challenges."""
+    owners: list[Object] = []
+    if (request_key := request_of(applicant)) is not None:
+        requests = [caches.requests.cache.get(request_key)]
+    elif (signing_key := signing_request_of(applicant)) is not None:
+        requests = []
+        yield "certificatesigningrequests", signing_key
+        informer = caches.signing_requests
+        if informer is not None and (signing_request := informer.cache.get(signing_key)) is not None:
+            owners.append(signing_request)
+    else:
+        requests = list(caches.requests_of(owner_value(*applicant)))
+        yield "certificates", applicant
+    for request in requests:
+        if request is not None and not is_finished(request):
+            yield "certificaterequests", request.metadata.key
+            owners.append(request)
+    for owner in owners:
+        for order in caches.orders_of(owner.metadata):
+            yield "orders", order.metadata.key
+            for challenge in caches.challenges_of(order.metadata):
+                yield "challenges", challenge.metadata.key
+
+
+def issuer_name(issuer: ObjectKey) -> str:
+    """The kind, namespace and name of the Issuer of that key (without a namespace: ClusterIssuer)."""
+    return f"{(ISSUERS if issuer.namespace else CLUSTER_ISSUERS).kind}/{issuer}"
+
+
+class IssuerState(NamedTuple):
+    """The state of an issuer's breaker, for the metrics."""
+
+    kind: str
+    namespace: str
+    name: str
+    state: State
+    waiting: int
+    last_success: datetime | None
+
+
+class IssuerGate:
+    """Admits attempts at issuers. `attempts_per_hour` 0 disables the breakers. `mine` selects the
+    Certificates of this replica. Raises `ValueError` if `attempts_per_hour` is negative.
+
+    An attempt that `admit` has admitted ends with one of `succeeded`, `taken`, `answered`, `failed` and
+    `withdrawn`; `report` calls one of them for the outcome of a signature.
+    """
+
+    def __init__(
+        self,
+        caches: Caches,
+        find_issuer: FindIssuer,
+        *,
+        now: Callable[[], datetime],
+        attempts_per_hour: int = ATTEMPTS_PER_HOUR,
+        mine: Mine | None = None,
+    ) -> None:
+        if attempts_per_hour < 0:
+            raise ValueError("the number of attempts per issuer and hour must not be negative")
+        self._caches = caches
+        self._find_issuer = find_issuer
+        self._now = now
+        self._attempts_per_hour = attempts_per_hour
+        self._mine = mine or (lambda _key: True)
+        # By the key of the issuer; that of a ClusterIssuer has no namespace.
+        self._breakers: dict[ObjectKey, CircuitBreaker] = {}
+        # Certificates marked by `renew` for which no attempt has been made since.
+        self._marked: set[ObjectKey] = set()
+        self._wake: Callable[[ObjectKey], None] = lambda _key: None
+        self._enqueue: Callable[[ObjectKey], None] = lambda _issuer: None
+        self._save: Callable[[ObjectKey], Awaitable[None]] | None = None
+
+    def on_release(self, wake: Callable[[ObjectKey], None]) -> None:
+        """Call `wake` with the key of each applicant that need not wait any more."""
+        self._wake = wake
+
+    def on_change(
+        self, enqueue: Callable[[ObjectKey], None], save: Callable[[ObjectKey], Awaitable[None]]
+    ) -> None:
+        """Call `enqueue` with the key of an issuer whose breaker has changed; `save` records it before it
+        returns."""
+        self._enqueue, self._save = enqueue, save
+
+    def breaker_at(self, issuer: ObjectKey) -> CircuitBreaker | None:
+        """The breaker of the Issuer of that key (without a namespace: ClusterIssuer); None: it has none."""
+        return self.breaker_of(reference_to(issuer), issuer.namespace)
+
+    def breaker_of(self, reference: IssuerReference, namespace: str) -> CircuitBreaker | None:
+        """The breaker of the issuer that an object of `namespace` refers to; None where it has none."""
+        if not self._attempts_per_hour or not reference.is_ours:
+            return None
+        issuer = self._find_issuer(reference, namespace)
+        if issuer is None or kind_of(issuer.spec) in WITHOUT_TRACES:
+            return None
+        key = issuer.metadata.key
+        if key not in self._breakers:
+            self._breakers[key] = CircuitBreaker(self._attempts_per_hour)
+        return self._breakers[key]
+
+    def states(self) -> list[IssuerState]:
+        """The states of the issuers that have been used since the start."""
+        return [
+            IssuerState(
+                (ISSUERS if key.namespace else CLUSTER_ISSUERS).kind,
+                key.namespace,
+                key.name,
+                breaker.state,
+                breaker.waiting,
+                breaker.last_success,
+            )
+            for key, breaker in sorted(self._breakers.items())
+        ]
+
+    # --- questions ------------------------------------------------------------------------------------------
+
+    def hold_of(self, certificate: Certificate, now: datetime) -> Hold | None:
+        """Why an issuance may not begin, because of its issuer; None: it may. One that may not waits, and is
+        notified."""
+        reference, meta = certificate.spec.issuer_ref, certificate.metadata
+        breaker = self.breaker_of(reference, meta.namespace)
+        hold = breaker.may_begin(meta.key, now) if breaker is not None else None
+        if breaker is None or hold is None:
+            return None
+        breaker.wait(meta.key)
+        return _about(reference, hold)
+
+    def admit(self, applicant: Applicant) -> Hold | None:
+        """Start an attempt, and return None; or return until when it waits, and why. One that a user demands
+        (`renew`) need not wait, once. The caller MUST await `record` before it sends the request."""
+        breaker, now = self._breaker(applicant), self._now()
+        if breaker is None:
+            return None
+        is_marked = applicant.key in self._marked
+        if not is_marked and (hold := breaker.may_attempt(applicant.key, now)) is not None:
+            breaker.wait(applicant.key)
+            return _about(applicant.issuer, hold)
+        breaker.start_attempt(applicant.key, now, out_of_turn=is_marked)
+        self._changed(applicant)
+        return None
+
+    def admit_continuation(self, applicant: Applicant) -> Hold | None:
+        """Whether the issuer may be asked now about what it has taken already: always while it works."""
+        breaker, now = self._breaker(applicant), self._now()
+        if breaker is None or applicant.key in self._marked:
+            return None
+        if (hold := breaker.may_continue(applicant.key, now)) is not None:
+            breaker.wait(applicant.key)
+            return _about(applicant.issuer, hold)
+        breaker.continue_request(applicant.key, now)
+        return None
+
+    def may_join(self, applicant: Applicant) -> bool:
+        """Whether a request that has another issuer to go to may go to this one: it works, or this request is
+        its next trial."""
+        breaker = self._breaker(applicant)
+        return breaker is None or breaker.may_begin(applicant.key, self._now()) is None
+
+    def is_hurried(self, applicant: Applicant, since: datetime | None) -> bool:
+        """Whether the request's own pause, which began at `since`, is over, because a user demands it
+        (`renew`), because it may make the trial, or because the issuer works again."""
+        breaker = self._breaker(applicant)
+        if breaker is None or applicant.key in self._marked:
+            return breaker is not None
+        if breaker.is_open:
+            return breaker.may_begin(applicant.key, self._now()) is None
+        return breaker.recovered_at is not None and since is not None and breaker.recovered_at >= since
+
+    def is_doubted(self, applicant: Applicant) -> bool:
+        """Whether an attempt MUST be recorded before it is made, because it may be in vain."""
+        breaker = self._breaker(applicant)
+        return breaker is not None and breaker.is_doubted
+
+    def failed_at(self, applicant: Applicant) -> datetime | None:
+        """When the last attempt for the request's Certificate failed at its issuer, which has not worked
+        since."""
+        breaker = self._breaker(applicant)
+        return breaker.failed_at(applicant.key) if breaker is not None else None
+
+    async def record(self, applicant: Applicant) -> None:
+        """Return when an attempt that may be in vain is recorded. Raises what writes to the API raise."""
+        if self._save is not None and self.is_doubted(applicant):
+            await self._save(_issuer_key(applicant))
+
+    # --- several issuers ------------------------------------------------------------------------------------
+
+    def join(self, applicant: Applicant) -> None:
+        """The request goes to this issuer, and has its turn."""
+        if (breaker := self._breaker(applicant)) is not None:
+            breaker.begin_trial(applicant.key, self._now())
+
+    def leave(self, applicant: Applicant) -> None:
+        """The request goes to another issuer."""
+        if (breaker := self._breaker(applicant)) is not None:
+            breaker.leave(applicant.key)
+
+    def forget(self, key: ObjectKey) -> None:
+        """The object with that applicant's key does not exist any more, or needs no certificate."""
+        self._marked.discard(key)
+        for breaker in self._breakers.values():
+            breaker.forget(key)
+
+    # --- how an attempt ends --------------------------------------------------------------------------------
+
+    def finished(self, applicant: Applicant, outcome: Outcome) -> None:
+        """The outcome of a request to an ACME issuer, whose Orders report their attempts themselves.
+
+        A request that failed for good shows nothing of the issuer: it may never have been sent.
+        """
+        if isinstance(outcome, Signed):
+            self.succeeded(applicant)
+        elif isinstance(outcome, Failed):
+            self._marked.discard(applicant.key)
+            self.withdrawn(applicant)
+
+    def report(self, applicant: Applicant, outcome: Outcome) -> None:
+        """The outcome of an attempt at an issuer that signs while the request is reconciled."""
+        match outcome:
+            case Signed():
+                self.succeeded(applicant)
+            case Failed(cause=Cause.INVALID_REQUEST):
+                self.answered(applicant, is_taken=False)
+            case Pending(cause=cause, not_before=until) if cause is not None:
+                self.failed(applicant, cause, until, message=outcome.message)
+            case Pending(is_taken=True):
+                self.taken(applicant)
+            case _:
+                # It was not sent: a Secret is missing.
+                self.withdrawn(applicant)
+
+    def failed(
+        self,
+        applicant: Applicant,
+        cause: Cause,
+        until: datetime | None = None,
+        *,
+        is_taken: bool = False,
+        message: str = "",
+    ) -> None:
+        """The attempt failed because of the issuer; `is_taken`: after it had taken the request."""
+        self._marked.discard(applicant.key)
+        if (breaker := self._breaker(applicant)) is not None:
+            now = self._now()
+            self._release(
+                breaker.failed(applicant.key, cause, now, until, is_taken=is_taken, message=message)
+            )
+            self._changed(applicant)
+
+    def taken(self, applicant: Applicant) -> None:
+        """The issuer has taken the request; what follows depends on its names."""
+        self._marked.discard(applicant.key)
+        if (breaker := self._breaker(applicant)) is not None:
+            self._release(breaker.taken(applicant.key, self._now()))
+            self._changed(applicant)
+
+    def answered(self, applicant: Applicant, *, is_taken: bool) -> None:
+        """The issuer has refused the request, or has judged its names: it works."""
+        self._marked.discard(applicant.key)
+        if (breaker := self._breaker(applicant)) is not None:
+            self._release(breaker.answered(applicant.key, self._now(), is_taken=is_taken))
+            self._changed(applicant)
+
+    def succeeded(self, applicant: Applicant) -> None:
+        """The issuer has issued."""
+        if (breaker := self._breaker(applicant)) is not None:
+            self._release(breaker.succeeded(applicant.key, self._now()))
+            self._changed(applicant)
+
+    def withdrawn(self, applicant: Applicant) -> None:
+        """The attempt was admitted and has not reached the issuer."""
+        if (breaker := self._breaker(applicant)) is not None:
+            self._release(breaker.withdrawn(applicant.key, self._now()))
+
+    # --- probes ---------------------------------------------------------------------------------------------
+
+    def probed(self, issuer: ObjectKey, *, is_answered: bool, message: str = "") -> None:
+        """A probe of the issuer was sent."""
+        if (breaker := self.breaker_at(issuer)) is not None:
+            self._release(breaker.probed(self._now(), is_answered=is_answered, message=message))
+
+    def checked(self, issuer: ObjectKey) -> None:
+        """The issuer's server has answered a check, which shows as much as an answered probe."""
+        breaker = self.breaker_at(issuer)
+        if breaker is not None and breaker.probe_at is not None:
+            self.probed(issuer, is_answered=True)
+            self._enqueue(issuer)
+
+    def call_trial(self, issuer: ObjectKey) -> None:
+        """Have the first of the applicants that wait try the issuer, if it is time."""
+        if (breaker := self.breaker_at(issuer)) is not None:
+            self._release(breaker.call_trial(self._now()))
+
+    # --- events and restart ---------------------------------------------------------------------------------
+
+    def certificate_changed(self, old: Certificate | None, new: Certificate | None) -> None:
+        """To be called with every change of a Certificate."""
+        if old is None:
+            return
+        key, reference = old.metadata.key, old.spec.issuer_ref
+        if new is None or not conditions.is_true(new.status.conditions, reasons.ISSUING):
+            self._marked.discard(key)
+        elif causes.is_marked(new):
+            before, after = (conditions.find(each.status.conditions, reasons.ISSUING) for each in (old, new))
+            if before != after:
+                self._marked.add(key)
+                self._wake(key)
+        breaker = self.breaker_of(reference, key.namespace)
+        if breaker is not None and (new is None or new.spec.issuer_ref != reference):
+            breaker.forget(key)
+
+    def issuer_changed(self, old: Issuer | ClusterIssuer | None, new: Issuer | ClusterIssuer | None) -> None:
+        """To be called with every change of an Issuer or ClusterIssuer: another replica may have recorded
+        that it fails, answers probes, or works again."""
+        if old is None:
+            return
+        if new is None or kind_of(new.spec) in WITHOUT_TRACES:
+            unused = self._breakers.pop(old.metadata.key, None)
+            self._release(unused.close(self._now()) if unused is not None else ())
+            return
+        before, after = read_breaker(old.metadata.annotations), read_breaker(new.metadata.annotations)
+        breaker = self.breaker_at(new.metadata.key) if before != after else None
+        if breaker is not None:
+            self._release(breaker.follow(before, after, self._now()))
+            # The breaker may have changed since the record was written.
+            self._enqueue(new.metadata.key)
+
+    def rebuild(self) -> None:
+        """Restore the breakers from their records, once the caches are in sync with the API server."""
+        now = self._now()
+        for informer in (self._caches.issuers, self._caches.cluster_issuers):
+            for issuer in informer.cache.values() if informer is not None else ():
+                record = read_breaker(issuer.metadata.annotations)
+                breaker = self.breaker_at(issuer.metadata.key) if record is not None else None
+                if record is not None and breaker is not None:
+                    breaker.restore(record, now)
+                    self._enqueue(issuer.metadata.key)
+        for issuer_key, count in self._unrecorded().items():
+            if (breaker := self.breaker_at(issuer_key)) is not None:
+                breaker.add_unrecorded(count, now)
+        for certificate in self._caches.certificates_issuing():
+            if causes.is_marked(certificate):
+                self._marked.add(certificate.metadata.key)
+
+    def _unrecorded(self) -> Counter[ObjectKey]:
+        """How many attempts each CA may have been sent without a record: an Order without a URL counts once
+        for each open request of this replica, because the owner of a namespace may write any number of
+        Orders."""
+        applicants = set()
+        for order in self._caches.orders.cache.values():
+            owner = owning_request(order) if not order.status.is_final and not order.status.url else None
+            request = self._caches.requests.cache.get(owner) if owner is not None else None
+            if request is None or is_finished(request) or not self._mine(key_of(request)):
+                continue
+            if is_controlled_by(order.metadata, request.metadata.uid):
+                applicants.add(applicant_of(request, order.spec.issuer_ref))
+        return Counter(map(_issuer_key, applicants))
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _breaker(self, applicant: Applicant) -> CircuitBreaker | None:
+        return self.breaker_of(applicant.issuer, applicant.namespace)
+
+    def _release(self, released: Iterable[ObjectKey]) -> None:
+        for key in released:
+            self._wake(key)
+
+    def _changed(self, applicant: Applicant) -> None:
+        """Have the breaker recorded, if there is something to record or to remove."""
+        breaker, key = self._breaker(applicant), _issuer_key(applicant)
+        issuer = self._find_issuer(applicant.issuer, applicant.namespace)
+        is_recorded = issuer is not None and read_breaker(issuer.metadata.annotations) is not None
+        if breaker is not None and (breaker.is_open or breaker.is_doubted or is_recorded):
+            self._enqueue(key)
+
+
+def _about(reference: IssuerReference, hold: Hold) -> Hold:
+    sentence = f'because {reference.kind_or_default} "{reference.name}" {hold.sentence}'
+    return hold._replace(sentence=sentence)
+
+
+def _issuer_key(applicant: Applicant) -> ObjectKey:
+    is_cluster = applicant.issuer.kind_or_default == CLUSTER_ISSUERS.kind
+    return ObjectKey("" if is_cluster else applicant.namespace, applicant.issuer.name)
