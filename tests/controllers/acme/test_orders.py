@@ -205,7 +205,12 @@ class Driver:
         self.order = Order(metadata=given.meta, spec=given.spec, status=given.status)
         acme = msgspec.structs.replace(ACME, preferred_chain=given.preferred_chain)
         self.client = SimpleNamespace(
-            directory_url=SERVER, kid=ACCOUNT, is_lost=False, directory=self._directory, run=self._run
+            directory_url=SERVER,
+            kid=ACCOUNT,
+            is_lost=False,
+            directory=self._directory,
+            missing_profile=self._later("", ""),
+            run=self._run,
         )
         self.issuer = ResolvedIssuer(VIEW, acme, cast(Any, self.client))
         gate = SimpleNamespace(

@@ -75,6 +75,11 @@ VALID: Final = "Successfully authorized domain"
 _FINALIZERS: Final = frozenset({names.ACME_FINALIZER, names.ACME_FINALIZER_LEGACY})
 _FIRST_CHECK = timedelta(seconds=0.25)
 _LONGEST_POLL = timedelta(seconds=10)
+_FIRST_POLL, _SHORTEST_FIRST_POLL = timedelta(seconds=0.1), timedelta(seconds=0.05)
+_LONGEST_FIRST_POLL = timedelta(seconds=1)
+# Forty-nine in fifty first polls shall find the verdict: the delay settles where a step up for each that does
+# not is as much as 49 down for those that do. Of many concurrent polls, one that does not delays the end.
+_UP, _DOWN = 1.25, 1.25 ** (-1 / 49)
 # For a name that is never proven: the CA's authorization expires some day, and the CA reports it when asked.
 _QUERY_CA_AFTER = timedelta(hours=6)
 # A verdict that takes longer is worth four writes, because the reason is copied to four objects.
@@ -592,14 +597,8 @@ class Pace:
     50 ms too early costs a second, and a request.
     """
 
-    _FIRST, _SHORTEST, _LONGEST = timedelta(seconds=0.1), timedelta(seconds=0.05), timedelta(seconds=1)
-    # Forty-nine in fifty first polls shall find the verdict: the delay settles where a step up for each that
-    # does not is as much as 49 down for those that do. Of many concurrent polls, one that does not delays the
-    # end.
-    _UP, _DOWN = 1.25, 1.25 ** (-1 / 49)
-
     def __init__(self) -> None:
-        self.delay = self._FIRST
+        self.delay = _FIRST_POLL
 
     def asked(self, *, after: timedelta, is_there: bool) -> None:
         """Whether a first poll, so long after the server was notified, has found a verdict.
@@ -608,6 +607,6 @@ class Pace:
         waited as long as one would now, change nothing.
         """
         if is_there:
-            self.delay = max(self.delay * self._DOWN, self._SHORTEST)
+            self.delay = max(self.delay * _DOWN, _SHORTEST_FIRST_POLL)
         elif after >= self.delay:
-            self.delay = min(self.delay * self._UP, self._LONGEST)
+            self.delay = min(self.delay * _UP, _LONGEST_FIRST_POLL)

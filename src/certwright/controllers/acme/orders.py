@@ -25,7 +25,6 @@ from certwright.acme.protocol import orders
 from certwright.acme.protocol.errors import AcmeError, Reaction, Refused, Unreachable
 from certwright.acme.protocol.exchange import Directory, origin_of
 from certwright.acme.protocol.orders import Order as ServerOrder
-from certwright.acme.protocol.orders import download
 from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.announcing import RECURRING, Announced, growing
 from certwright.controllers.acme.challenge_plan import ChallengeChanged, NoSolver, full_name
@@ -429,7 +428,7 @@ class OrderReconciler:
         # Until the certificate can be read, the order is polled.
         self._enter(order, finalizing)
         async with self._endings[client.directory_url]:
-            downloaded = await client.run(download, url, preferred_chain=preferred)
+            downloaded = await client.run(orders.download, url, preferred_chain=preferred)
             chain, now = downloaded.chain, self._now()
             verification = await self._executor.run(lambda: verify(chain, (), now), order.metadata.namespace)
             wrong = wrong_certificate(chain[0], csr, now)
