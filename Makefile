@@ -196,7 +196,7 @@ $(SDKS)/.done: requirements/sdks.lock
 sdks: $(SDKS)/.done  ## install the DNS providers' own clients, which judge the fakes of their APIs
 
 lock:  ## pin the requirements again (needs uv)
-	@for name in runtime build etcd lexicon apprise dev clients servers sdks vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
+	@for name in runtime build etcd doh lexicon apprise dev clients servers sdks vcert; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header requirements/$$name.in -o requirements/$$name.lock; done
 
 clean:  ## remove the virtual environment and what `make run` left
 	@rm -rf $(VENV) $(CLIENTS) $(SERVERS) $(SDKS) $(VCERT) certwright-data certwright-export certwright-demo-export .pytest_cache .mypy_cache .ruff_cache .hypothesis

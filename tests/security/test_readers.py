@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 from certwright.acme.solvers.client_hello import ClientHelloReader, NotTls
 from certwright.acme.solvers.datagrams import parse_response
 from certwright.acme.solvers.http01 import Responder
-from certwright.kit.http2_post import Http2Error, Post
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.admission.review import BadReview
 from certwright.kube.apiserver.admission.review import read_answer as read_review
@@ -53,15 +52,6 @@ class Reader(NamedTuple):
     read: Callable[[bytes], Any]
     errors: tuple[type[Exception], ...]
     good: bytes
-
-
-def post(data: bytes) -> bytes:
-    exchange = Post("dns.example", "/q", (), b"query", most=1000)
-    return exchange.receive(data)
-
-
-def frame(kind: int, payload: bytes) -> bytes:
-    return len(payload).to_bytes(3) + bytes((kind, 1)) + (1).to_bytes(4) + payload
 
 
 CONFIGURATION = {
@@ -122,7 +112,6 @@ READERS = {
         (NotTls,),
         b"\x16\x03\x01\0\x2f\1\0\0\x2b\3\3" + bytes(41),
     ),
-    "DNS over HTTPS": Reader(post, (Http2Error,), frame(4, b"") + frame(1, b"\x88") + frame(0, b"x")),
     "DNS response": Reader(
         lambda data: parse_response(QUERY, data), (dns.exception.DNSException,), RESPONSE.to_wire()
     ),

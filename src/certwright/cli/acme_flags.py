@@ -117,8 +117,8 @@ _SOLVER_OPTIONS = (
     _nameservers(
         "--dns01-recursive-nameservers",
         "dns01_nameservers",
-        "Recursive name servers used for the DNS-01 self-check; an https URL: DNS over HTTPS.  [default: "
-        "the system's]",
+        "Recursive name servers used for the DNS-01 self-check; an https URL: DNS over HTTPS, by "
+        "`certwright[doh]`.  [default: the system's]",
         metavar="HOST:PORT|URL,…",
     ),
     click.option(

@@ -14,7 +14,7 @@ import dns.rrset
 import pytest
 import trustme
 
-from certwright.acme.solvers import doh, names
+from certwright.acme.solvers import addresses, doh, names
 from certwright.acme.solvers.addresses import check_recursive_server
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.dns01.check import DnsCheck
@@ -201,7 +201,7 @@ OTHER = dns.message.make_response(dns.message.make_query("other.example.org", "T
         (response(b"x", headers="Content-Encoding: gzip\r\n"), "it compresses its answer"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx", "its answer ended before it was complete"),
         (b"", "it closed the connection without an answer"),
-        (f"SSH-2.0-{SECRET}\r\n".encode(), "it does not speak HTTP"),
+        (f"SSH-2.0-{SECRET}\r\n".encode(), "or does not speak HTTP"),
     ],
 )
 async def test_a_useless_answer_is_described_and_never_quoted(
@@ -223,7 +223,7 @@ async def test_a_silent_server_and_one_that_never_ends_meet_the_time_limit(
         await reader.read()
 
     async def endless(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
+        while not writer.transport.is_closing():
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             await asyncio.sleep(0.01)
 
@@ -252,6 +252,12 @@ def test_a_url_without_sense_is_refused(text: str, words: str) -> None:
         check_recursive_server(text)
     with pytest.raises(ValueError, match=words):
         NameServers([text], over_https=True)
+
+
+def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"run `pip install 'certwright\[doh\]'`"):
+        NameServers(["https://1.1.1.1/dns-query"], over_https=True)
 
 
 def test_only_the_operator_names_such_a_server() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from certwright.kit.outgoing import HTTPS_ONLY, NotAllowed
 
 DNS_PORT = 53
@@ -25,6 +27,8 @@ def check_recursive_server(text: str) -> None:
         HTTPS_ONLY.check(text.strip())
     except NotAllowed as error:
         raise ValueError(str(error)) from error
+    if find_spec("httpx2") is None or find_spec("h2") is None:
+        raise ValueError(f"{text.strip()} needs DNS over HTTPS; run `pip install 'certwright[doh]'`")
 
 
 def parse_server(text: str) -> tuple[str, int]:
