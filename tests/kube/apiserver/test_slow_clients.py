@@ -130,9 +130,9 @@ async def test_a_list_that_is_not_read_gives_back_its_seats(
             await it.api.ok("POST", CONFIG_MAPS, made)
         _, writer = await it.connect()
         writer.write(head("GET", CONFIG_MAPS))
-        taken = [level.queues for level in it.api.server._fairness.levels]
-        await until(lambda: sum(queues.in_use for queues in taken) == 10)
-        await until(lambda: sum(queues.in_use for queues in taken) == 0)
+        levels = it.api.server._fairness.levels
+        await until(lambda: sum(level.in_use for level in levels) == 10)
+        await until(lambda: sum(level.in_use for level in levels) == 0)
         await until(lambda: not it.connections)
 
 

@@ -59,8 +59,34 @@ def make_registry(clock: Clock, extensions: Extensions = MappingProxyType({})) -
             *_roles(),
             *registration(clock),
             *workloads(),
-            _signing_request(clock),
-            _crd(extensions),
+            native_kind(
+                "certificates.k8s.io/v1",
+                "CertificateSigningRequest",
+                "certificatesigningrequests",
+                short_names=("csr",),
+                namespaced=False,
+                columns=kind_columns.SIGNING_REQUEST,
+                status_subresource=True,
+                subresources=(Subresource(name="approval", shape=partial(signing_requests.approve, clock)),),
+                selectable_fields=("spec.signerName",),
+                strategy=signing_requests.strategy(clock),
+            ),
+            native_kind(
+                "apiextensions.k8s.io/v1",
+                "CustomResourceDefinition",
+                "customresourcedefinitions",
+                short_names=("crd", "crds"),
+                categories=("api-extensions",),
+                namespaced=False,
+                schema=crd.DefinitionSchema(extensions),
+                columns=columns.CUSTOM_RESOURCE_DEFINITION,
+                status_subresource=True,
+                has_generation=True,
+                unconditional_update=False,
+                strategy=crd.STRATEGY,
+                stored_version="v1beta1",  # as Kubernetes announces
+                is_crd=True,
+            ),
         )
     )
     return registry
@@ -285,40 +311,6 @@ def _new_event() -> ResourceDefinition:
         body_out=lambda row: events.to_new(row.body),
         body_in=events.to_stored,
         strategy=strategies.NEW_EVENT,
-    )
-
-
-def _signing_request(clock: Clock) -> ResourceDefinition:
-    return native_kind(
-        "certificates.k8s.io/v1",
-        "CertificateSigningRequest",
-        "certificatesigningrequests",
-        short_names=("csr",),
-        namespaced=False,
-        columns=kind_columns.SIGNING_REQUEST,
-        status_subresource=True,
-        subresources=(Subresource(name="approval", shape=partial(signing_requests.approve, clock)),),
-        selectable_fields=("spec.signerName",),
-        strategy=signing_requests.strategy(clock),
-    )
-
-
-def _crd(extensions: Extensions) -> ResourceDefinition:
-    return native_kind(
-        "apiextensions.k8s.io/v1",
-        "CustomResourceDefinition",
-        "customresourcedefinitions",
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        namespaced=False,
-        schema=crd.DefinitionSchema(extensions),
-        columns=columns.CUSTOM_RESOURCE_DEFINITION,
-        status_subresource=True,
-        has_generation=True,
-        unconditional_update=False,
-        strategy=crd.STRATEGY,
-        stored_version="v1beta1",  # as Kubernetes announces
-        is_crd=True,
     )
 
 

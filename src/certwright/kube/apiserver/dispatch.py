@@ -88,7 +88,11 @@ async def unfit(call: Call, response: Response) -> Response | None:
     if response.status >= 300 or response.body.startswith(b'{"kind":"Status"'):
         return None
     if call.form.shape is Shape.TABLE:
-        return _without_table(call)
+        try:
+            reads.check_table(call)
+        except BadRequest as error:
+            return forms.failure(error, call.warnings)
+        return None
     plural, many = call.form.plural, call.verb in ("list", "deletecollection")
     if plural == many or (call.verb == "watch" and not plural):
         return None
@@ -97,14 +101,6 @@ async def unfit(call: Call, response: Response) -> Response | None:
         if call.verb == "watch":
             return Response(200, forms.headers(call), b"")
     return forms.failure(_wrong_number(call.definition, many=many), call.warnings)
-
-
-def _without_table(call: Call) -> Response | None:
-    try:
-        reads.check_table(call)
-    except BadRequest as error:
-        return forms.failure(error, call.warnings)
-    return None
 
 
 def _wrong_number(definition: ResourceDefinition, *, many: bool) -> ApiError:

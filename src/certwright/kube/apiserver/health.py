@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import NamedTuple
 from urllib.parse import parse_qs
 
 from certwright.kube.store.contract import Key, Limited, Store, StoreError
@@ -28,13 +27,6 @@ _CHECKS: Mapping[str, Sequence[str]] = {
     "readyz": (*_ALIVE, "etcd-readiness", "informer-sync", "shutdown"),
 }
 _PROBE_KEY = Key("healthz", "", "healthz")
-
-
-class _Form(NamedTuple):
-    """What a response shows: a line for each check, and the reasons of those that fail."""
-
-    is_verbose: bool
-    gives_reasons: bool
 
 
 class Health:
@@ -61,12 +53,8 @@ class Health:
             problem = await self._problem(check)
             return _text(500, f"internal server error: {problem}\n") if problem else _text(200, "ok")
         asked = parse_qs(query, keep_blank_values=True)
-        form = _Form(is_verbose="verbose" in asked, gives_reasons="verbose" in asked and gives_reasons)
-        return await self._report(root, checks, asked.get("exclude", []), form)
-
-    async def _report(
-        self, root: str, checks: Sequence[str], excluded: Sequence[str], form: _Form
-    ) -> Response:
+        is_verbose, excluded = "verbose" in asked, asked.get("exclude", [])
+        gives_reasons = gives_reasons and is_verbose
         lines: list[str] = []
         failed = False
         # Concurrently, so that one slow check does not use up a probe's time for the others.
@@ -79,12 +67,12 @@ class Health:
                 failed = True
                 _log.warning("%s check %s failed: %s", root, check, problem)
                 # Kubernetes withholds the reason here; `/readyz/CHECK` gives it to the same readers.
-                lines.append(f"[-]{check} failed: {problem if form.gives_reasons else 'reason withheld'}\n")
+                lines.append(f"[-]{check} failed: {problem if gives_reasons else 'reason withheld'}\n")
             else:
                 lines.append(f"[+]{check} ok\n")
         if unknown := ", ".join(f'"{name}"' for name in sorted(set(excluded) - set(checks))):
             lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}\n")
-        if form.gives_reasons:
+        if gives_reasons:
             lines += [f"warn: {row}\n" for row in self._store.damage]
             if isinstance(self._store, Limited) and (usage := self._store.usage) and usage.warning:
                 lines.append(f"warn: {usage.warning}\n")
@@ -92,7 +80,7 @@ class Health:
                 lines.append(f"warn: {rotation.warning}\n")
         if failed:
             return _text(500, f"{''.join(lines)}{root} check failed\n")
-        return _text(200, f"{''.join(lines)}{root} check passed\n" if form.is_verbose else "ok")
+        return _text(200, f"{''.join(lines)}{root} check passed\n" if is_verbose else "ok")
 
     async def _problem(self, check: str) -> str:
         """The problem; empty when the check passes."""

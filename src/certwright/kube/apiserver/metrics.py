@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from certwright.kube.apiserver.http.fairness import Level
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.store.contract import Limited, Store, Usage
+from certwright.kube.store.contract import Limited, Store
 from certwright.kube.util.http_messages import Response
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class Metrics:
         registry = self._registry
         if registry is None:
             registry = prometheus_client.CollectorRegistry(auto_describe=False)
-            registry.register(_Collector(self))
+            registry.register(self)
             prometheus_client.ProcessCollector(registry=registry)
             prometheus_client.PlatformCollector(registry=registry)
             prometheus_client.GCCollector(registry=registry)
@@ -169,7 +169,7 @@ class Metrics:
         own = prometheus_client.generate_latest(registry)
         return prometheus_client.CONTENT_TYPE_LATEST, b"".join((own, *(write() for write in writers)))
 
-    def families(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric]:
         """All numbers as metric families."""
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily  # see `_render`
 
@@ -184,7 +184,13 @@ class Metrics:
         inflight.add_metric(["mutating"], self._inflight[False])
         inflight.add_metric(["readOnly"], self._inflight[True])
         yield inflight
-        yield _long_running(self._watches())
+        watches = GaugeMetricFamily(
+            "apiserver_longrunning_requests", "Watches that are open.", labels=["verb", *_ABOUT]
+        )
+        for definition, count in self._watches().items():
+            scope = "namespace" if definition.namespaced else "cluster"
+            watches.add_metric(["WATCH", *_about(definition, "", scope)], count)
+        yield watches
         yield from _flow_control(self._levels)
         yield CounterMetricFamily(
             "certwright_generate_name_retries",
@@ -194,49 +200,25 @@ class Metrics:
         yield GaugeMetricFamily(
             "certwright_store_revision", "The last committed revision.", value=self._store.revision
         )
-        yield _damaged(self._store)
-        if isinstance(self._store, Limited) and self._store.usage is not None:
-            yield from _usage(self._store.usage)
+        damaged = GaugeMetricFamily(
+            "certwright_store_damaged_rows",
+            "Stored rows that cannot be read and are left out of lists.",
+            labels=["resource", "namespace", "name"],
+        )
+        for row in list(self._store.damage)[:_MOST_NAMED]:
+            damaged.add_metric([row.key.bucket, row.key.namespace, row.key.name], 1)
+        yield damaged
+        if isinstance(self._store, Limited) and (usage := self._store.usage) is not None:
+            for name, help_text, size in (
+                ("apiserver_storage_size_bytes", "Size of the database of etcd.", usage.size),
+                ("certwright_etcd_in_use_bytes", "The part of etcd's database that is in use.", usage.in_use),
+                ("certwright_etcd_quota_bytes", "The size at which etcd refuses writes.", usage.quota),
+            ):
+                yield GaugeMetricFamily(name, help_text, value=size)
         if isinstance(self._store, _CountsCommits):
             yield CounterMetricFamily(
                 "certwright_store_commits", "Commits of the store.", value=self._store.commits
             )
-
-
-def _usage(usage: Usage) -> Iterator[Metric]:
-    from prometheus_client.metrics_core import GaugeMetricFamily  # see `_render`
-
-    yield GaugeMetricFamily("apiserver_storage_size_bytes", "Size of the database of etcd.", value=usage.size)
-    yield GaugeMetricFamily(
-        "certwright_etcd_in_use_bytes", "The part of etcd's database that is in use.", value=usage.in_use
-    )
-    yield GaugeMetricFamily(
-        "certwright_etcd_quota_bytes", "The size at which etcd refuses writes.", value=usage.quota
-    )
-
-
-def _damaged(store: Store) -> Metric:
-    from prometheus_client.metrics_core import GaugeMetricFamily  # see `_render`
-
-    gauge = GaugeMetricFamily(
-        "certwright_store_damaged_rows",
-        "Stored rows that cannot be read and are left out of lists.",
-        labels=["resource", "namespace", "name"],
-    )
-    for row in list(store.damage)[:_MOST_NAMED]:
-        gauge.add_metric([row.key.bucket, row.key.namespace, row.key.name], 1)
-    return gauge
-
-
-class _Collector:
-    """Passes the counters to Prometheus' registry."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> Iterator[Metric]:
-        """All metric families."""
-        return self._metrics.families()
 
 
 def _requests(series: list[_Series]) -> Iterator[Metric]:
@@ -303,15 +285,3 @@ def _new_series(method: str, call: Call | None, code: int) -> _Series:
 
 def _about(definition: ResourceDefinition, subresource: str, scope: str) -> tuple[str, ...]:
     return (definition.group, definition.version, definition.plural, subresource, scope, "apiserver")
-
-
-def _long_running(watches: Mapping[ResourceDefinition, int]) -> Metric:
-    from prometheus_client.metrics_core import GaugeMetricFamily  # see `_render`
-
-    gauge = GaugeMetricFamily(
-        "apiserver_longrunning_requests", "Watches that are open.", labels=["verb", *_ABOUT]
-    )
-    for definition, count in watches.items():
-        scope = "namespace" if definition.namespaced else "cluster"
-        gauge.add_metric(["WATCH", *_about(definition, "", scope)], count)
-    return gauge

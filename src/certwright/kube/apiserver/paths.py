@@ -21,7 +21,7 @@ from certwright.kube.apiserver.openapi.documents import OpenApi
 from certwright.kube.apiserver.representations import discovery
 from certwright.kube.apiserver.representations.encodings import convert_plain
 from certwright.kube.store.contract import Shared, Store, StoreError
-from certwright.kube.store.key_rotation import Rotation, Sealed
+from certwright.kube.store.key_rotation import Sealed
 from certwright.kube.util.http_messages import Identity, Request, Response
 
 PATH = "/certwright/encryption"
@@ -29,7 +29,7 @@ ROTATE, REWRAP, DECRYPT = f"{PATH}/rotate", f"{PATH}/rewrap", f"{PATH}/decrypt"
 
 
 class Encryption:
-    """Handler for one store."""
+    """Handler of the state of envelope encryption of one store."""
 
     def __init__(self, store: Store) -> None:
         self._rotation = store.rotation if isinstance(store, Sealed) else None
@@ -44,27 +44,21 @@ class Encryption:
         if method != ("GET" if path == PATH else "POST"):
             raise MethodNotAllowed(f"{method} is not supported on {path}")
         try:
-            await self._do(self._rotation, path)
+            if path == ROTATE:
+                await self._rotation.rotate()
+            elif path == REWRAP:
+                if self._shared:
+                    raise BadRequest(
+                        "several servers may use this store: put a new key before the old one into the key "
+                        "file of each, and start them again one by one"
+                    )
+                await self._rotation.rewrap()
+            elif path == DECRYPT:
+                await self._rotation.decrypt()
             progress = await self._rotation.progress()
         except StoreError as error:
             raise Unavailable(str(error)) from error
         return Response(200, {"content-type": "application/json"}, encode_json(asdict(progress)))
-
-    async def _do(self, rotation: Rotation, path: str) -> None:
-        if path == ROTATE:
-            await rotation.rotate()
-        elif path == REWRAP:
-            await self._rewrap(rotation)
-        elif path == DECRYPT:
-            await rotation.decrypt()
-
-    async def _rewrap(self, rotation: Rotation) -> None:
-        if self._shared:
-            raise BadRequest(
-                "several servers may use this store: put a new key before the old one into the key file of"
-                " each, and start them again one by one"
-            )
-        await rotation.rewrap()
 
 
 _OPENID_PATHS = ("/.well-known/openid-configuration", JWKS_PATH)
@@ -103,14 +97,11 @@ class Paths:
         if (health := await self._health.respond(path, query, gives_reasons=user != ANONYMOUS)) is not None:
             return health
         if request.method in ("GET", "HEAD") and path.rstrip("/") in _OPENID_PATHS:
-            return self._openid(path)
+            # With these documents other programs verify ServiceAccount tokens.
+            is_keys = path.startswith(JWKS_PATH)
+            kind = "application/jwk-set+json" if is_keys else "application/json"
+            body = encode_json(self._tokens.key_set() if is_keys else self._tokens.discovery())
+            return Response(200, {"content-type": kind, "cache-control": "public, max-age=3600"}, body)
         if (sealing := await self._encryption.respond(request.method, path)) is not None:
             return sealing
         return dispatch.nowhere()
-
-    def _openid(self, path: str) -> Response:
-        """The OpenID documents with which other programs verify ServiceAccount tokens."""
-        is_keys = path.startswith(JWKS_PATH)
-        kind = "application/jwk-set+json" if is_keys else "application/json"
-        body = encode_json(self._tokens.key_set() if is_keys else self._tokens.discovery())
-        return Response(200, {"content-type": kind, "cache-control": "public, max-age=3600"}, body)

@@ -17,6 +17,7 @@ from certwright.kube.apiserver.base.json_values import Json, decode_as_go
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
+from certwright.kube.apiserver.verbs.access_reviews import user_info
 from certwright.kube.apiserver.webhooks.config import Hook
 from certwright.kube.util.decoders import json_decoder
 
@@ -96,7 +97,7 @@ def attributes(
     request |= {"namespace": namespace} if namespace else {}
     request |= {
         "operation": operation,
-        "userInfo": _user_info(call),
+        "userInfo": user_info(call.user),
         "object": new if part else _in_version(new, definition),
         "oldObject": old if part else _in_version(old, definition),
         "dryRun": call.dry_run,
@@ -130,18 +131,6 @@ def _in_version(obj: Json | None, definition: ResourceDefinition) -> Json | None
     if obj is None or obj.get("apiVersion") == definition.api_version:
         return obj
     return {**obj, "apiVersion": definition.api_version, "kind": definition.kind}
-
-
-def _user_info(call: Call) -> Json:
-    user = call.user
-    info: Json = {"username": user.name}
-    if user.uid:
-        info["uid"] = user.uid
-    if user.groups:
-        info["groups"] = list(user.groups)
-    if user.extra:
-        info["extra"] = {name: list(values) for name, values in user.extra.items()}
-    return info
 
 
 def _options(call: Call, operation: str) -> Json:

@@ -12,11 +12,10 @@ from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
+from certwright.kube.apiserver.requests.selectors import Requirement, labels_match, selector_of
 from certwright.kube.store.contract import Key, Row
 
 BUCKET = "rbac.authorization.k8s.io/clusterroles"
-_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 
 Selector = tuple[Requirement, ...]
 
@@ -67,10 +66,9 @@ class Aggregation:
             self._labels[name] = labels
         self._selectors.pop(name, None)
         if b'"aggregationRule"' in row.body:
-            given = (objects.to_object(definition, row).get("aggregationRule") or {}).get(
-                "clusterRoleSelectors"
-            ) or ()
-            self._selectors[name] = Selectors(_requirements(selector) for selector in given)
+            rule = objects.to_object(definition, row).get("aggregationRule") or {}
+            given = rule.get("clusterRoleSelectors") or ()
+            self._selectors[name] = Selectors(map(selector_of, given))
             self.worker.add(name)
         self._touch(name)
 
@@ -117,17 +115,3 @@ class Aggregation:
             for rule in (objects.to_object(definition, row).get("rules") or ()) if row is not None else ():
                 rules.setdefault(objects.encode_json(rule), rule)
         return list(rules.values())
-
-
-def _requirements(selector: Json) -> Selector:
-    exact = [
-        Requirement(key, "in", frozenset({value}))
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    terms = [
-        Requirement(
-            term["key"], _OPERATORS.get(term["operator"], "exists"), frozenset(term.get("values") or ())
-        )
-        for term in selector.get("matchExpressions") or ()
-    ]
-    return (*exact, *terms)

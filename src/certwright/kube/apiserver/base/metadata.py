@@ -215,7 +215,10 @@ def clean(definition: KindFacts, obj: Json) -> list[str]:
             raise _unreadable(definition, metadata)
         unknown += unknown_members
     if not all(metadata.values()):
-        _drop_empty(metadata)
+        # Empty texts, lists and maps count as missing: ObjectMeta's members are "omitempty".
+        for name in [name for name, value in metadata.items() if not value]:
+            if name != "deletionGracePeriodSeconds":
+                del metadata[name]
     if metadata.get("ownerReferences"):
         unknown += _clean_owners(metadata["ownerReferences"])
     return unknown
@@ -230,13 +233,6 @@ def _drop_unknown(metadata: Json) -> list[str]:
             unknown.append(f"metadata.{name}")
         del metadata[name]
     return unknown
-
-
-def _drop_empty(metadata: Json) -> None:
-    # Empty texts, lists and maps count as missing: ObjectMeta's members are "omitempty".
-    for name in [name for name, value in metadata.items() if not value]:
-        if name != "deletionGracePeriodSeconds":
-            del metadata[name]
 
 
 def _clean_owners(owners: list[Json]) -> list[str]:

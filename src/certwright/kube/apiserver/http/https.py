@@ -13,9 +13,6 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-from msgspec.structs import replace
-
 from certwright.kube.apiserver.http.connections import Connection, ConnectionLimits, Connections
 from certwright.kube.apiserver.http.protocol import HttpProtocol, Open, Traffic
 from certwright.kube.apiserver.http.response_writer import MAX_UNREAD, WRITE_S, Unread
@@ -26,16 +23,11 @@ _log = logging.getLogger(__name__)
 
 _PER_TURN = 8
 """Sockets accepted in one turn of the event loop, because a TLS handshake takes about a millisecond of it."""
+_BACKLOG = 2048
+HANDSHAKE_S = 10.0
+"""Time limit of the TLS handshake, in seconds."""
 _PAUSE_S = 0.1
 """Seconds until the next attempt after the system has refused to accept."""
-
-
-class Tls(msgspec.Struct, frozen=True):
-    """TLS settings: the context, and the seconds that a handshake and an orderly close may take."""
-
-    context: ssl.SSLContext
-    handshake_s: float
-    shutdown_s: float
 
 
 class Listener:
@@ -44,25 +36,21 @@ class Listener:
     def __init__(
         self,
         bound: socket.socket,
-        backlog: int,
-        tls: Tls,
+        context: ssl.SSLContext,
         connections: Connections,
         make: Callable[[Connection], asyncio.BaseProtocol],
     ) -> None:
+        self.context = context
+        """The TLS context of new connections."""
         self._loop = asyncio.get_running_loop()
         self._socket = bound
-        self._tls = tls
         self._connections = connections
         self._make = make
-        self._handshakes: set[_Handshake] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._retry: asyncio.TimerHandle | None = None
         bound.setblocking(False)
-        bound.listen(backlog)
+        bound.listen(_BACKLOG)
         self._loop.add_reader(bound, self._accept)
-
-    def use(self, context: ssl.SSLContext) -> None:
-        """Use another TLS context for new connections."""
-        self._tls = replace(self._tls, context=context)
 
     def close(self) -> None:
         """Stop accepting, and cancel pending handshakes; idempotent."""
@@ -84,74 +72,52 @@ class Listener:
                 # No file descriptors or no memory: the socket stays readable, so each turn would try again.
                 _log.warning("cannot accept connections: %s; trying again", error)
                 self._loop.remove_reader(self._socket)
-                self._retry = self._loop.call_later(_PAUSE_S, self._resume)
+                self._retry = self._loop.call_later(
+                    _PAUSE_S, self._loop.add_reader, self._socket, self._accept
+                )
                 return
-            self._admit(accepted, address[0])
+            self._secure(accepted, address[0])
 
-    def _resume(self) -> None:
-        self._loop.add_reader(self._socket, self._accept)
+    def _secure(self, accepted: socket.socket, address: str) -> None:
+        """Count a connection, and start its TLS handshake; or close it, where there are too many."""
 
-    def _admit(self, accepted: socket.socket, address: str) -> None:
-        handshake = _Handshake(self._loop, accepted)
-        connection = self._connections.accept(address, handshake.cancel)
+        def close() -> None:
+            handshake.cancel()
+
+        connection = self._connections.accept(address, close)
         if connection is None:
             accepted.close()
             return
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        has_begun = has_succeeded = False
+
+        async def shake_hands() -> None:
+            nonlocal has_begun, has_succeeded
+            has_begun = True
+            try:
+                await self._loop.connect_accepted_socket(
+                    lambda: self._make(connection),
+                    accepted,
+                    ssl=self.context,
+                    ssl_handshake_timeout=HANDSHAKE_S,
+                    ssl_shutdown_timeout=WRITE_S,
+                )
+            except OSError as error:
+                _log.debug("a TLS handshake failed: %s", error)
+                return
+            has_succeeded = True
+
+        def end(handshake: asyncio.Task[None]) -> None:
+            self._handshakes.discard(handshake)
+            if not has_begun:
+                accepted.close()  # otherwise the socket belongs to a transport
+            if not has_succeeded:
+                connection.release()
+
+        handshake = self._loop.create_task(shake_hands())
+        handshake.add_done_callback(end)
         self._handshakes.add(handshake)
-        handshake.start(self._tls, lambda: self._make(connection), lambda: self._ended(handshake, connection))
-
-    def _ended(self, handshake: _Handshake, connection: Connection) -> None:
-        self._handshakes.discard(handshake)
-        if not handshake.has_succeeded:
-            connection.release()
-
-
-class _Handshake:
-    """A TLS handshake on an accepted socket."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, accepted: socket.socket) -> None:
-        self._loop = loop
-        self._accepted = accepted
-        self._task: asyncio.Task[None] | None = None
-        self._has_begun = False  # then the socket belongs to a transport
-        self.has_succeeded = False
-
-    def start(self, tls: Tls, make: Callable[[], asyncio.BaseProtocol], ended: Callable[[], None]) -> None:
-        """Start. `make`: the protocol; `ended` is called at the end, also after a failure."""
-        self._task = self._loop.create_task(self._secure(tls, make))
-        self._task.add_done_callback(lambda _: self._end(ended))
-
-    def cancel(self) -> None:
-        """Cancel it, and close the connection."""
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _secure(self, tls: Tls, make: Callable[[], asyncio.BaseProtocol]) -> None:
-        self._has_begun = True
-        try:
-            await self._loop.connect_accepted_socket(
-                make,
-                self._accepted,
-                ssl=tls.context,
-                ssl_handshake_timeout=tls.handshake_s,
-                ssl_shutdown_timeout=tls.shutdown_s,
-            )
-        except OSError as error:
-            _log.debug("a TLS handshake failed: %s", error)
-            return
-        self.has_succeeded = True
-
-    def _end(self, ended: Callable[[], None]) -> None:
-        if not self._has_begun:
-            self._accepted.close()
-        ended()
-
-
-HANDSHAKE_S = 10.0
-"""Time limit of the TLS handshake, in seconds."""
-_BACKLOG = 2048
 
 
 class HttpsFace:
@@ -185,7 +151,7 @@ class HttpsFace:
 
         Raises `OSError` and `ssl.SSLError`; nothing has changed then.
         """
-        self._listener.use(_context(certfile, keyfile, client_ca_file))
+        self._listener.context = _context(certfile, keyfile, client_ca_file)
 
     async def close(self, grace_s: float = 1.0) -> None:
         """Stop accepting requests, end all streams, give pending answers `grace_s`, then close."""
@@ -200,21 +166,6 @@ class HttpsFace:
             for connection in self.connections:
                 connection.abort()
             await self._traffic.wait_ended()
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises `OSError`: the address is in use, or not available."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    bound = socket.socket(family, kind, protocol)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except BaseException:
-        bound.close()
-        raise
-    return bound
 
 
 def _context(certfile: Path, keyfile: Path, client_ca_file: Path | None) -> ssl.SSLContext:
@@ -252,8 +203,16 @@ async def serve_https(
     """
     context = _context(certfile, keyfile, client_ca_file)
     traffic = Traffic(handler, clock or SystemClock(), is_fair=is_fair, max_unread=max_unread)
-    bound = _bind(host, port)
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
     accepted = Connections(limits or ConnectionLimits())
-    tls = Tls(context, handshake_s=HANDSHAKE_S, shutdown_s=WRITE_S)
-    listener = Listener(bound, _BACKLOG, tls, accepted, lambda connection: HttpProtocol(traffic, connection))
+    listener = Listener(bound, context, accepted, lambda connection: HttpProtocol(traffic, connection))
     return HttpsFace(listener, traffic, accepted, port=bound.getsockname()[1])

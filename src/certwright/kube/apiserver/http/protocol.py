@@ -389,7 +389,18 @@ class HttpProtocol(Sender):
 
     async def _serve(self, exchange: _Exchange) -> None:
         try:
-            is_last = await self._answer(exchange)
+            request = exchange.request
+            response = exchange.refusal or await self._traffic.handler(request)
+            response.headers = self._extra.added(request, response.headers)
+            is_last = exchange.refusal is not None or not exchange.keep_alive or self._is_last
+            if is_last:
+                response.headers["connection"] = "close"
+            if self._resumed is not None:
+                await self._resumed
+            if response.stream is None:
+                await self._send(await wire.encode_response(request, response))
+            else:
+                await self._send_stream(request, response, response.stream)
         except asyncio.CancelledError:
             self.transport.abort()
             raise
@@ -423,22 +434,6 @@ class HttpProtocol(Sender):
             return
         self._in_body, self._is_idle = False, True
         self._expect(LINGER_S)
-
-    async def _answer(self, exchange: _Exchange) -> bool:
-        """Answer a request and send the response. Whether the connection ends with it."""
-        request = exchange.request
-        response = exchange.refusal or await self._traffic.handler(request)
-        response.headers = self._extra.added(request, response.headers)
-        is_last = exchange.refusal is not None or not exchange.keep_alive or self._is_last
-        if is_last:
-            response.headers["connection"] = "close"
-        if self._resumed is not None:
-            await self._resumed
-        if response.stream is None:
-            await self._send(await wire.encode_response(request, response))
-        else:
-            await self._send_stream(request, response, response.stream)
-        return is_last
 
 
 def _too_large() -> TooLarge:

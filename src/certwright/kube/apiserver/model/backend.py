@@ -81,10 +81,6 @@ InVersion = Callable[[ResourceDefinition, Json], Json]
 (`crds.other_versions`)."""
 
 
-def _as_it_is(_: ResourceDefinition, obj: Json) -> Json:
-    return obj
-
-
 @dataclass(slots=True)
 class Backend:
     """The components that verbs work with.
@@ -104,7 +100,7 @@ class Backend:
     gates: FeatureGates = field(default_factory=FeatureGates)
     turns: FairSemaphore = field(default_factory=lambda: FairSemaphore(1))
     authorizer: Authorizer = field(init=False)
-    in_version: InVersion = _as_it_is
+    in_version: InVersion = lambda _, obj: obj
     fed: bool = False
     early: list[Event] | None = None
     _observers: list[Observer] = field(init=False, default_factory=list)

@@ -37,22 +37,6 @@ class Column(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
-def _nothing(_: Json) -> None:
-    return None
-
-
-def _nothing_on_update(_: Json, __: Json) -> None:
-    return None
-
-
-def _no_errors(_: Json, __: Json | None) -> list[FieldError]:
-    return []
-
-
-def _no_warnings(_: Json, __: Json | None) -> list[str]:
-    return []
-
-
 class WebhookTarget(msgspec.Struct, frozen=True):
     """The endpoint of a webhook: a URL, or a Service by namespace, name, port and path. `ca_pem` empty: the
     system's certificate authorities; `skip_verify`: any certificate is trusted."""
@@ -86,11 +70,11 @@ class Strategy(msgspec.Struct, frozen=True):
     stays until its contents are deleted.
     """
 
-    prepare_create: Callable[[Json], None] = _nothing
-    prepare_update: Callable[[Json, Json], None] = _nothing_on_update
-    prepare_status: Callable[[Json, Json], None] = _nothing_on_update
-    validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
-    warnings: Callable[[Json, Json | None], list[str]] = _no_warnings
+    prepare_create: Callable[[Json], None] = lambda _: None
+    prepare_update: Callable[[Json, Json], None] = lambda _new, _old: None
+    prepare_status: Callable[[Json, Json], None] = lambda _new, _old: None
+    validate: Callable[[Json, Json | None], list[FieldError]] = lambda _new, _old: []
+    warnings: Callable[[Json, Json | None], list[str]] = lambda _new, _old: []
     identify: Callable[[Json, Identity], None] | None = None
     mark_deleted: Callable[[Json], None] | None = None
 
@@ -114,10 +98,6 @@ STATUS = Subresource(name="status")
 """The status of an object. A definition has it by `status_subresource`, and not among its `subresources`."""
 
 
-def _no_change(_: Identity, __: Json, ___: Json | None) -> None:
-    return None
-
-
 class KindExtension(msgspec.Struct, frozen=True, kw_only=True):
     """Extension of a kind by the embedding program, beyond its schema.
 
@@ -130,9 +110,9 @@ class KindExtension(msgspec.Struct, frozen=True, kw_only=True):
     that `validate` enforces; CEL does not run them.
     """
 
-    mutate: Callable[[Identity, Json, Json | None], None] = _no_change
-    validate: Callable[[Json, Json | None], list[FieldError]] = _no_errors
-    warnings: Callable[[Json, Json | None], list[str]] = _no_warnings
+    mutate: Callable[[Identity, Json, Json | None], None] = lambda _user, _new, _old: None
+    validate: Callable[[Json, Json | None], list[FieldError]] = lambda _new, _old: []
+    warnings: Callable[[Json, Json | None], list[str]] = lambda _new, _old: []
     authorize: Callable[[Access, Identity, Json, Json | None], None] | None = None
     enforced_rules: frozenset[str] = frozenset()
 

@@ -141,20 +141,16 @@ def _not_acceptable(media_types: tuple[str, ...]) -> NotAcceptable:
 
 
 @lru_cache(maxsize=512)
-def plain_wire(accept: str) -> str:
-    """The media type of a document with only one shape. Raises `NotAcceptable`."""
+def plain_wire(accept: str, *, default: str = "") -> str:
+    """The media type of a document with only one shape. Ranges that ask for another shape do not count.
+
+    `default`: where no other is accepted. Raises `NotAcceptable` without one.
+    """
     wires = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
-    wire = next(wires, None)
-    if wire is None:
+    wire = next(wires, default)
+    if not wire:
         raise _not_acceptable(WIRES)
     return wire
-
-
-@lru_cache(maxsize=512)
-def failure_wire(accept: str) -> str:
-    """The media type of a failure's `Status`: ranges that ask for another shape do not count."""
-    wires = (form.wire for form in _forms(accept, custom=False) if form.shape is Shape.WHOLE)
-    return next(wires, JSON)
 
 
 def content_type(headers: Mapping[str, str]) -> str:

@@ -10,8 +10,8 @@ import msgspec
 
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.requests.selectors import Requirement
-from certwright.kube.apiserver.webhooks.config import Rule, rule_of, selector_of
+from certwright.kube.apiserver.requests.selectors import Requirement, selector_of
+from certwright.kube.apiserver.webhooks.config import Rule, rule_of
 
 
 class NamedRule(msgspec.Struct, frozen=True):

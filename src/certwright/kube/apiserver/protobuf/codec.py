@@ -48,36 +48,29 @@ def decode(body: bytes, *, api_version: str = "", kind: str = "") -> Json:
     if len(body) == len(MAGIC):
         raise Unreadable("empty body")
     try:
-        named, raw = _open(body[len(MAGIC) :])
+        envelope = body[len(MAGIC) :]
+        reading = Reading(envelope)
+        envelope_fields = reading.small(0, len(envelope))
+        raw, type_meta, named = envelope_fields.get(2, (0, 0)), envelope_fields.get(1), ("", "")
+        if isinstance(type_meta, tuple):
+            fields = reading.small(*type_meta)
+            named = _text(reading, fields.get(1)), _text(reading, fields.get(2))
+        if not isinstance(raw, tuple):
+            raise Malformed(0, "the envelope holds no object")
     except Malformed as error:
         raise Unreadable(f"the envelope is not a valid protobuf message: {error}") from None
-    return _decode(raw, named[0] or api_version, named[1] or kind)
-
-
-def _open(envelope: bytes) -> tuple[tuple[str, str], bytes]:
-    """The envelope's type (apiVersion, kind), and the object's message."""
-    reading = Reading(envelope)
-    envelope_fields = reading.small(0, len(envelope))
-    raw, type_meta, named = envelope_fields.get(2, (0, 0)), envelope_fields.get(1), ("", "")
-    if isinstance(type_meta, tuple):
-        fields = reading.small(*type_meta)
-        named = _text(reading, fields.get(1)), _text(reading, fields.get(2))
-    if not isinstance(raw, tuple):
-        raise Malformed(0, "the envelope holds no object")
-    return named, envelope[slice(*raw)]
-
-
-def _decode(raw: bytes, api_version: str, kind: str) -> Json:
-    fields = {"api_version": api_version, "kind": kind}
+    api_version, kind = named[0] or api_version, named[1] or kind
     name = protobuf_fields.message_of(api_version, kind)
     if name is None:
-        raise Unreadable(f'no kind "{kind}" is registered for version "{api_version}"', **fields)
+        text = f'no kind "{kind}" is registered for version "{api_version}"'
+        raise Unreadable(text, api_version=api_version, kind=kind)
     obj: Json = {"apiVersion": api_version, "kind": kind}
-    how = protobuf_decode.message(name)
+    message = envelope[slice(*raw)]
     try:
-        protobuf_decode.read_message(Reading(raw), 0, len(raw), how, obj, 0)
+        protobuf_decode.read_message(Reading(message), 0, len(message), protobuf_decode.message(name), obj, 0)
     except Malformed as error:
-        raise Unreadable(f"the object is not a valid protobuf message: {error}", **fields) from None
+        text = f"the object is not a valid protobuf message: {error}"
+        raise Unreadable(text, api_version=api_version, kind=kind) from None
     return obj
 
 

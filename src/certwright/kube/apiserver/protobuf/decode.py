@@ -45,21 +45,18 @@ class Message:
         self.doubles: dict[int, tuple[Field, TakeNumber]] = {}
         self.missing: list[tuple[str, Callable[[], Any]]] = []
         for field in fields:
-            self._add(field)
-
-    def _add(self, field: Field) -> None:
-        if field.type in _INTEGERS:
-            self.integers[field.number << 3 | VARINT] = (field, _number_taker(field))
-            if field.repeated:
-                self.pieces[field.number << 3 | DELIMITED] = (field, _packed_taker(field))
-        elif field.type == "float64":
-            self.doubles[field.number << 3 | FIXED64] = (field, _number_taker(field))
-        else:
-            self.pieces[field.number << 3 | DELIMITED] = (field, _piece_taker(field))
-        if field.inline:
-            self.missing += message(field.type).missing
-        elif not field.omits_zero and not field.wraps_list:
-            self.missing.append((field.name, _zero(field)))
+            if field.type in _INTEGERS:
+                self.integers[field.number << 3 | VARINT] = (field, _number_taker(field))
+                if field.repeated:
+                    self.pieces[field.number << 3 | DELIMITED] = (field, _packed_taker(field))
+            elif field.type == "float64":
+                self.doubles[field.number << 3 | FIXED64] = (field, _number_taker(field))
+            else:
+                self.pieces[field.number << 3 | DELIMITED] = (field, _piece_taker(field))
+            if field.inline:
+                self.missing += message(field.type).missing
+            elif not field.omits_zero and not field.wraps_list:
+                self.missing.append((field.name, _zero(field)))
 
 
 @cache
@@ -146,14 +143,10 @@ def _zero(field: Field) -> Callable[[], Any]:
     if not field.single or field.type in ("bytes", "Time", "MicroTime", "Raw"):
         return lambda: None
     if field.is_message:
-        return lambda: _empty(message(field.type))
+        return lambda: {name: make() for name, make in message(field.type).missing}
     values = {"string": "", "bool": False, "Quantity": "0", "Duration": "0s"}
     value = values.get(field.type, 0)
     return lambda: value
-
-
-def _empty(how: Message) -> Json:
-    return {name: make() for name, make in how.missing}
 
 
 def _same(value: float) -> float:
@@ -260,7 +253,11 @@ def _map_taker(field: Field) -> Take:
         if key_end:
             text = scalars.read_text(reading, pos + 2, key_end)
         else:
-            text, begin, stop = _odd_entry(reading, pos, end)
+            entry = reading.small(pos, end)
+            key, value = entry.get(1, (pos, pos)), entry.get(2, (pos, pos))
+            if not isinstance(key, tuple) or not isinstance(value, tuple):
+                raise Malformed(pos, "an entry must have texts or messages in it")
+            text, begin, stop = scalars.read_text(reading, *key), *value
         try:
             into.setdefault(name, {})[text] = read(reading, begin, stop, depth)
         except Malformed as error:
@@ -284,14 +281,6 @@ def _entry(reading: Reading, pos: int, end: int) -> tuple[int, int, int]:
     return (key_end, begin, end) if begin + size == end else (0, 0, 0)
 
 
-def _odd_entry(reading: Reading, pos: int, end: int) -> tuple[str, int, int]:
-    entry = reading.small(pos, end)
-    key, value = entry.get(1, (pos, pos)), entry.get(2, (pos, pos))
-    if not isinstance(key, tuple) or not isinstance(value, tuple):
-        raise Malformed(pos, "an entry must have texts or messages in it")
-    return scalars.read_text(reading, *key), *value
-
-
 def _wraps_list(type_name: str) -> bool:
     return any(field.wraps_list for field in fields_of(type_name))
 
@@ -313,7 +302,16 @@ def _reader(type_name: str) -> Read:
     if plain := _PLAIN.get(type_name):
         return plain
     if type_name in UNIONS:
-        return _union_reader(type_name)
+        boolean = type_name == "SchemaOrBool"
+
+        def read(reading: Reading, pos: int, end: int, depth: int) -> Any:
+            union = _nested(type_name, reading, pos, end, depth)
+            schema, other = union.get("schema"), union.get("other")
+            if boolean:
+                return other if schema is None else schema
+            return other or schema
+
+        return read
     if _wraps_list(type_name):
         return lambda *piece: _nested(type_name, *piece).get("", [])
     return lambda *piece: _nested(type_name, *piece)
@@ -323,16 +321,3 @@ def _nested(type_name: str, reading: Reading, pos: int, end: int, depth: int) ->
     into: Json = {}
     read_message(reading, pos, end, message(type_name), into, depth + 1)
     return into
-
-
-def _union_reader(type_name: str) -> Read:
-    boolean = type_name == "SchemaOrBool"
-
-    def read(reading: Reading, pos: int, end: int, depth: int) -> Any:
-        union = _nested(type_name, reading, pos, end, depth)
-        schema, other = union.get("schema"), union.get("other")
-        if boolean:
-            return other if schema is None else schema
-        return other or schema
-
-    return read

@@ -35,7 +35,10 @@ def _message_put(fields: Iterable[Field]) -> Put:
 
     def put(value: Json) -> bytes:
         if not steps and waiting:
-            steps.extend(_step(field) for field in waiting)
+            # The name in the object (None: the object itself), the default encoding, and the encoder.
+            steps.extend(
+                (None if field.inline else field.name, _absent(field), _field_put(field)) for field in waiting
+            )
         parts = []
         for name, absent, encode in steps:
             item = value if name is None else value.get(name)
@@ -43,11 +46,6 @@ def _message_put(fields: Iterable[Field]) -> Put:
         return b"".join(parts)
 
     return put
-
-
-def _step(field: Field) -> tuple[str | None, bytes, Put]:
-    """The name in the object (None: the object itself), the default encoding, and the encoder."""
-    return None if field.inline else field.name, _absent(field), _field_put(field)
 
 
 def _absent(field: Field) -> bytes:

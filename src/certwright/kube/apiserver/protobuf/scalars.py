@@ -124,10 +124,7 @@ def read_duration(reading: Reading, pos: int, end: int, _: int = 0) -> str:
     value = reading.small(pos, end).get(1, 0)
     if not isinstance(value, int):
         raise Malformed(pos, "a duration must be a number")
-    return _duration_text(signed(value, 64))
-
-
-def _duration_text(nanoseconds: int) -> str:
+    nanoseconds = signed(value, 64)
     if nanoseconds == 0:
         return "0s"
     sign, rest = ("-" if nanoseconds < 0 else ""), abs(nanoseconds)

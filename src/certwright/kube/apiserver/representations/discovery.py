@@ -50,7 +50,14 @@ def respond(
     if document is None:
         return None
     if not _of_custom_resources(registry, path):
-        _check(method, accept)
+        # Kubernetes' router checks method and form before its handlers do.
+        if method != "GET":
+            text = "the server does not allow this method on the requested resource"
+            raise MethodNotAllowed(text, details=Details())
+        media = {item.partition(";")[0].strip() for item in accept.split(",")}
+        if not media & {"", "*/*", *WIRES}:
+            text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(WIRES)}"
+            raise NotAcceptable(text, details=Details())
     body, etag = document
     if not form:
         plain_wire(accept)
@@ -69,17 +76,6 @@ def _of_custom_resources(registry: Registry, path: str) -> bool:
     name = path.removeprefix("/apis/").partition("/")[0]
     definitions = [definition for definition in registry.all() if definition.group == name]
     return bool(definitions) and all(definition.custom for definition in definitions)
-
-
-def _check(method: str, accept: str) -> None:
-    """Kubernetes' router checks method and form before its handlers do."""
-    if method != "GET":
-        text = "the server does not allow this method on the requested resource"
-        raise MethodNotAllowed(text, details=Details())
-    media = {item.partition(";")[0].strip() for item in accept.split(",")}
-    if not media & {"", "*/*", *WIRES}:
-        text = f"406: Not Acceptable\n\nAvailable representations: {', '.join(WIRES)}"
-        raise NotAcceptable(text, details=Details())
 
 
 def _document(registry: Registry, path: str, form: str) -> tuple[bytes, str] | None:
@@ -155,7 +151,17 @@ def _group(group: Group) -> Json:
 def _resource_list(registry: Registry, group: str, version: str) -> Json:
     resources: list[Json] = []
     for definition in registry.in_version(group, version):
-        resources.append(_resource(definition))
+        resources.append(
+            {
+                "name": definition.plural,
+                "singularName": definition.singular,
+                "namespaced": definition.namespaced,
+                "kind": definition.kind,
+                "verbs": definition.verbs,
+                **_optional_fields(definition),
+                **_storage_hash(definition),
+            }
+        )
         resources += [_part_resource(definition, part) for part in parts(definition)]
     group_version = f"{group}/{version}" if group else version
     return {
@@ -163,18 +169,6 @@ def _resource_list(registry: Registry, group: str, version: str) -> Json:
         "apiVersion": "v1",
         "groupVersion": group_version,
         "resources": resources,
-    }
-
-
-def _resource(definition: ResourceDefinition) -> Json:
-    return {
-        "name": definition.plural,
-        "singularName": definition.singular,
-        "namespaced": definition.namespaced,
-        "kind": definition.kind,
-        "verbs": definition.verbs,
-        **_optional_fields(definition),
-        **_storage_hash(definition),
     }
 
 

@@ -19,7 +19,7 @@ import msgspec
 from certwright.kube.api.errors import InternalError
 from certwright.kube.api.yaml_writer import write_yaml
 from certwright.kube.apiserver.model.backend import Call
-from certwright.kube.apiserver.model.negotiation import JSON, YAML, failure_wire, negotiate, plain_wire
+from certwright.kube.apiserver.model.negotiation import JSON, YAML, negotiate, plain_wire
 from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.protobuf import codec, encode
 from certwright.kube.apiserver.protobuf import fields as protobuf_fields
@@ -59,7 +59,7 @@ async def convert_failure(request: Request, response: Response) -> Response:
     """The `Status` of a failed request, in the form that the client accepts."""
     if not _may_want_other(request):
         return response
-    wire = failure_wire(request.headers.get("accept", ""))
+    wire = plain_wire(request.headers.get("accept", ""), default=JSON)
     return response if wire == JSON else await _convert_response(request, response, wire)
 
 
@@ -130,7 +130,12 @@ async def _encode(body: bytes) -> bytes:
     head = _head(body)
     if head.items is None:
         return codec.encode(decode_json(body))
-    item = _item_message(head)
+    # The message of a list's items.
+    name = protobuf_fields.message_of(head.api_version, head.kind)
+    fields = protobuf_fields.fields_of(name) if name else ()
+    if [field.name for field in fields] != ["metadata", "items"]:
+        raise codec.NoSuchForm("the kind is no list with a protobuf form")
+    item = fields[1].type
     parts = [put_piece(b"\x0a", encode.message("meta.v1.ListMeta")(head.metadata))]
     for start in range(0, len(head.items), _TOGETHER):
         if start:
@@ -138,15 +143,6 @@ async def _encode(body: bytes) -> bytes:
         some = head.items[start : start + _TOGETHER]
         parts += [put_piece(b"\x12", codec.encode_as(item, decode_json(raw))) for raw in some]
     return codec.envelope(head.api_version, head.kind, b"".join(parts))
-
-
-def _item_message(head: _Head) -> str:
-    """The message of a list's items. Raises `NoSuchForm`."""
-    name = protobuf_fields.message_of(head.api_version, head.kind)
-    fields = protobuf_fields.fields_of(name) if name else ()
-    if [field.name for field in fields] != ["metadata", "items"]:
-        raise codec.NoSuchForm("the kind is no list with a protobuf form")
-    return fields[1].type
 
 
 class Frames:

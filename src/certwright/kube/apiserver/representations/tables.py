@@ -141,7 +141,12 @@ def _path_cell(path: str, kind: str) -> Any:
 
 def _show(value: Any, kind: str, now: float) -> Any:
     if kind == "string":
-        return _text(value)
+        # A value as Go prints it.
+        if isinstance(value, str):
+            return value
+        if value is None:
+            return "<no value>"
+        return _go_float(value) if isinstance(value, float) else go_json(value)
     if value is None or (kind == "boolean") != isinstance(value, bool):
         return None
     if kind == "date":
@@ -152,15 +157,6 @@ def _show(value: Any, kind: str, now: float) -> Any:
         # What Go makes of a larger number depends on the processor; this is amd64.
         return int(value) if abs(value) < 2**63 else -(2**63)
     return value if isinstance(value, (int, float)) else None
-
-
-def _text(value: Any) -> str:
-    """A value as Go prints it."""
-    if isinstance(value, str):
-        return value
-    if value is None:
-        return "<no value>"
-    return _go_float(value) if isinstance(value, float) else go_json(value)
 
 
 def _go_float(value: float) -> str:

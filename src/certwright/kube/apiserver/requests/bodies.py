@@ -136,7 +136,13 @@ def read_object(call: Call) -> tuple[Json, list[str]]:
     except BadRequest as error:
         where = "couldn't get version/kind; " if media == JSON else ""
         raise unrecognized(call, f"{where}{error}") from None
-    _check_head(call, value)
+    if value is None:
+        shown = quotable(call, call.request.body.decode(errors="replace"))
+        raise unrecognized(call, f"Object 'Kind' is missing in '{shown}'")
+    if text := headless(value):
+        raise unrecognized(call, text)
+    if (value.get("apiVersion") or "").count("/") > 1:
+        raise unrecognized(call, f"unexpected GroupVersion string: {value['apiVersion']}")
     return value, repeats(call, value) if media == JSON else texts
 
 
@@ -168,17 +174,6 @@ def quotable(call: Call, text: str) -> str:
     """
     is_confidential = call.definition.resource in _CONFIDENTIAL or holds_private_key(text)
     return "<omitted: it may hold a secret>" if is_confidential else text
-
-
-def _check_head(call: Call, value: Any) -> None:
-    """Raise `BadRequest` unless the value is an object with a valid apiVersion and kind."""
-    if value is None:
-        shown = quotable(call, call.request.body.decode(errors="replace"))
-        raise unrecognized(call, f"Object 'Kind' is missing in '{shown}'")
-    if text := headless(value):
-        raise unrecognized(call, text)
-    if (value.get("apiVersion") or "").count("/") > 1:
-        raise unrecognized(call, f"unexpected GroupVersion string: {value['apiVersion']}")
 
 
 def headless(value: Any) -> str:

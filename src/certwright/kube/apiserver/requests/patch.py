@@ -111,9 +111,23 @@ def _apply(document: Any, operation: dict[str, Any], index: int, copies: _Copies
         case "remove":
             return _remove(document, path)[0]
         case "replace":
-            return _replace(document, path, value)
+            if not path:
+                return value
+            parent, token = _find(document, path[:-1]), path[-1]
+            if type(parent) is list:
+                parent[_index(parent, token, path, limit=len(parent) - 1)] = value
+            elif type(parent) is dict:
+                parent[token] = value
+            else:
+                raise PatchFailed(f"{_show(path)}: its parent is neither an object nor a list")
+            return document
         case "move":
-            return _move(document, _pointer(operation, "from", index), path)
+            # "The 'from' location MUST NOT be a proper prefix of the 'path' location" (RFC 6902 §4.4).
+            source = _pointer(operation, "from", index)
+            if source != path and path[: len(source)] == source:
+                raise PatchFailed(f"{_show(source)} cannot be moved into itself")
+            document, removed = _remove(document, source)
+            return _add(document, path, removed)
         case "copy":
             return _add(document, path, copies.make(_find(document, _pointer(operation, "from", index))))
         case "test":
@@ -180,27 +194,6 @@ def _remove(document: Any, path: list[str]) -> tuple[Any, Any]:
     else:
         del parent[token]
     return document, removed
-
-
-def _replace(document: Any, path: list[str], value: Any) -> Any:
-    if not path:
-        return value
-    parent, token = _find(document, path[:-1]), path[-1]
-    if type(parent) is list:
-        parent[_index(parent, token, path, limit=len(parent) - 1)] = value
-    elif type(parent) is dict:
-        parent[token] = value
-    else:
-        raise PatchFailed(f"{_show(path)}: its parent is neither an object nor a list")
-    return document
-
-
-def _move(document: Any, source: list[str], path: list[str]) -> Any:
-    """ "The 'from' location MUST NOT be a proper prefix of the 'path' location" (RFC 6902 §4.4)."""
-    if source != path and path[: len(source)] == source:
-        raise PatchFailed(f"{_show(source)} cannot be moved into itself")
-    document, removed = _remove(document, source)
-    return _add(document, path, removed)
 
 
 def _test(document: Any, path: list[str], value: Any) -> Any:

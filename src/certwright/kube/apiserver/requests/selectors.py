@@ -242,6 +242,26 @@ def _unescape(text: str) -> str:
     return re.sub(r"\\.|\\$|[,=]", meant, text, flags=re.DOTALL)
 
 
+_OBJECT_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
+
+
+def selector_of(selector: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    """The terms of a valid LabelSelector (API reference, LabelSelector v1 meta)."""
+    exact = [
+        Requirement(key, "in", frozenset({value}))
+        for key, value in (selector.get("matchLabels") or {}).items()
+    ]
+    terms = [
+        Requirement(
+            term["key"],
+            _OBJECT_OPERATORS.get(term["operator"], "exists"),
+            frozenset(term.get("values") or ()),
+        )
+        for term in selector.get("matchExpressions") or ()
+    ]
+    return (*exact, *terms)
+
+
 def selector_errors(selector: Mapping[str, Any], path: str) -> list[FieldError]:
     """The errors of a LabelSelector (API reference, LabelSelector v1 meta) of an object."""
     errors: list[FieldError] = []

@@ -100,8 +100,8 @@ def read_options(call: Call) -> DeleteOptions:
 
 def _options_of_query(call: Call) -> DeleteOptions:
     grace, uid, version = map(call.query.get, ("gracePeriodSeconds", "uid", "resourceVersion"))
-    if grace is not None:
-        _check_integer(grace)
+    if grace is not None and not (_INTEGER.fullmatch(grace) and -(2**63) <= int(grace) < 2**63):
+        raise BadRequest(f"gracePeriodSeconds: expected a whole number of seconds, got {quoted(grace)}")
     return DeleteOptions(
         propagation_policy=call.query.get("propagationPolicy"),
         orphan_dependents=is_true(call.query, _ORPHANS) if _ORPHANS in call.query else None,
@@ -110,12 +110,6 @@ def _options_of_query(call: Call) -> DeleteOptions:
         preconditions=Preconditions(uid, version),
         dry_run=values_of(call, "dryRun") if "dryRun" in call.query else None,
     )
-
-
-def _check_integer(text: str) -> None:
-    """Raise `BadRequest` unless the text is an integer of 64 bits."""
-    if not _INTEGER.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
-        raise BadRequest(f"gracePeriodSeconds: expected a whole number of seconds, got {quoted(text)}")
 
 
 def _check_options(options: DeleteOptions) -> list[FieldError]:
@@ -272,28 +266,21 @@ async def _delete_row(backend: Backend, call: Call, row: Row, options: DeleteOpt
     definition = call.definition
     await backend.admission.deleting(call, row)
     if options.dry_run:
-        return _as_if_deleted(backend, definition, row, options.policy)
+        meta = objects.to_metadata(row)
+        before = meta.get("finalizers", [])
+        finalizers = meta["finalizers"] = _finalizers(before, options.policy)
+        if not _is_blocked(definition, meta):
+            return row, True
+        if "deletionTimestamp" in meta and finalizers == before:
+            return row, False
+        obj = objects.to_object(definition, row)
+        _put_finalizers(obj, finalizers)
+        if "deletionTimestamp" not in meta:
+            _mark(backend, definition, obj)
+        encoded = objects.columns(obj)(row.revision)
+        return Row(row.key, row.revision, *encoded), False
     call.require_client()
     return await remove(backend, definition, row, options.policy)
-
-
-def _as_if_deleted(
-    backend: Backend, definition: ResourceDefinition, row: Row, policy: str
-) -> tuple[Row, bool]:
-    """The result of a dry run."""
-    meta = objects.to_metadata(row)
-    before = meta.get("finalizers", [])
-    finalizers = meta["finalizers"] = _finalizers(before, policy)
-    if not _is_blocked(definition, meta):
-        return row, True
-    if "deletionTimestamp" in meta and finalizers == before:
-        return row, False
-    obj = objects.to_object(definition, row)
-    _put_finalizers(obj, finalizers)
-    if "deletionTimestamp" not in meta:
-        _mark(backend, definition, obj)
-    encoded = objects.columns(obj)(row.revision)
-    return Row(row.key, row.revision, *encoded), False
 
 
 def _put_finalizers(obj: Json, finalizers: list[str]) -> None:

@@ -98,7 +98,11 @@ async def list_objects(backend: Backend, call: Call) -> Response:
         if options.limit:
             listing = await _collect(backend, call, options, matcher, enough_bytes=_LIMITED_BYTES)
             return _answer(backend, call, listing)
-        return await _everything(backend, call, options, matcher)
+        # All rows: in one body when they fit in a chunk, otherwise as a stream, so that memory stays flat.
+        page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
+        if page.more:
+            return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
+        return _answer(backend, call, _Listing(page.rows, page.revision))
     except Compacted:
         raise paging.expired(options) from None
     except FutureRevision:
@@ -272,14 +276,6 @@ class _Parts:
         if call.form.shape is Shape.TABLE:
             return self._rows(rows)[self._around : -len(b"]}")]
         return b",".join(forms.item(call.definition, call.form, row) for row in rows)
-
-
-async def _everything(backend: Backend, call: Call, options: ListOptions, matcher: Matcher) -> Response:
-    """All rows: in one body when they fit in a chunk, otherwise as a stream, so that memory stays flat."""
-    page = await _page(backend, call, matcher, limit=CHUNK, after=options.after, revision=options.exact)
-    if page.more:
-        return Response(200, forms.headers(call), stream=_stream(backend, call, page, matcher))
-    return _answer(backend, call, _Listing(page.rows, page.revision))
 
 
 async def _in_batches(parts: _Parts, rows: Iterable[Row]) -> AsyncIterator[bytes]:

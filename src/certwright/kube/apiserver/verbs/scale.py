@@ -134,15 +134,6 @@ def _keys(path: str) -> list[str]:
     return path.removeprefix(".").split(".")
 
 
-def _put(obj: Json, keys: list[str], value: Any) -> None:
-    # The nodes on the path are shared with the old object, so they are copied.
-    for key in keys[:-1]:
-        part = obj.get(key)
-        obj[key] = dict(part) if type(part) is dict else {}
-        obj = obj[key]
-    obj[keys[-1]] = value
-
-
 # --- verbs ------------------------------------------------------------------------------------------------
 
 
@@ -246,7 +237,13 @@ def _with_scale(backend: Backend, call: Call, inner: Call, new: Json, old: Json,
     if replicas == _UNSET:
         raise BadRequest(f'the spec replicas field "{path}" cannot be empty')
     changed = {**old, "metadata": dict(old["metadata"])}
-    _put(changed, _keys(path), replicas)
+    holder, keys = changed, _keys(path)
+    for key in keys[:-1]:
+        # The nodes on the path are shared with the old object, so they are copied.
+        part = holder.get(key)
+        holder[key] = dict(part) if type(part) is dict else {}
+        holder = holder[key]
+    holder[keys[-1]] = replicas
     for name in ("name", "namespace", "uid", "resourceVersion"):
         if meta.get(name):
             changed["metadata"][name] = meta[name]

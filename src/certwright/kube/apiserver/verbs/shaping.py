@@ -136,7 +136,10 @@ def check_preconditions(call: Call, new: Json, old: Json, row: Row) -> None:
         raise other_uid(call, meta["uid"], stored["uid"])
     version = meta.get("resourceVersion")
     if not version or version == "0":
-        _check_unconditional(call)
+        # Only some built-in kinds may be replaced without a resourceVersion.
+        if not call.definition.unconditional_update:
+            wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_object(call.definition.group, call.definition.plural, call.route.name, [wrong])
     elif version != str(row.revision):
         _check_revision(call, version)
         raise conflict(call.definition, name)
@@ -193,13 +196,6 @@ def check_address(call: Call, meta: Json) -> None:
         raise BadRequest(
             f"the name of the object ({name}) does not match the name on the URL ({call.route.name})"
         )
-
-
-def _check_unconditional(call: Call) -> None:
-    """Only some built-in kinds may be replaced without a resourceVersion."""
-    if not call.definition.unconditional_update:
-        wrong = invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise invalid_object(call.definition.group, call.definition.plural, call.route.name, [wrong])
 
 
 def process(call: Call, obj: Json) -> list[str]:
@@ -306,7 +302,11 @@ def shape_update(
         drop_duplicate_owners(call, new["metadata"], admitted=admitted)
     if call.route.subresource == "status":
         given = new["metadata"]
-        new = _only_status(new, old)
+        # The stored object with the status of the new one; its metadata is a copy: it gets a new revision.
+        restored = dict(old)
+        _restore(restored, new, "status")
+        _set_owners(restored, new["metadata"].get(MANAGED))
+        new = restored
         if definition.is_crd:
             # A write to the status of a definition may change its metadata too, to remove its finalizer.
             metadata.carry_over(given, meta)
@@ -339,14 +339,6 @@ def _shape_object(call: Call, new: Json, old: Json, track: Track | None, unknown
     if definition.has_generation and changed:
         new["metadata"]["generation"] = meta.get("generation", 0) + 1
     drop_nulls(call, new)
-
-
-def _only_status(new: Json, old: Json) -> Json:
-    """The stored object with the status of the new one; its metadata is a copy: it gets a new revision."""
-    restored = dict(old)
-    _restore(restored, new, "status")
-    _set_owners(restored, new["metadata"].get(MANAGED))
-    return restored
 
 
 def _set_owners(obj: Json, owners: object) -> None:

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -117,26 +116,23 @@ class Encoder:
             metadata["annotations"] = {_INITIAL_END: "true"}
         encoded = encode_json(metadata)
         if self._form.shape is Shape.TABLE:
-            body = self._bookmark_table(encoded, revision, end_of_initial=end_of_initial)
+            # A Table of one row: readers look for the annotation in the row's object, whatever it includes.
+            first, self._fresh_table = self._fresh_table, False
+            include = self._include or "Metadata"
+            body = tables.render(
+                self._call.definition,
+                (self._call.definition.prefix + encoded + b"}",),
+                now=self._now(),
+                include="Metadata" if end_of_initial and include == "None" else include,
+                metadata=encode_json({"resourceVersion": str(revision)}),
+                with_columns=first,
+                version=self._form.version,
+            )
         elif self._form.shape is Shape.PARTIAL:
             body = forms.partial_prefix(self._form) + encoded + b"}"
         else:
             body = self._call.definition.prefix + encoded + b"}"
         return b'{"type":"BOOKMARK","object":' + body + b"}\n"
-
-    def _bookmark_table(self, metadata: bytes, revision: int, *, end_of_initial: bool) -> bytes:
-        """A Table of one row: readers look for the annotation in the row's object, whatever it includes."""
-        first, self._fresh_table = self._fresh_table, False
-        include = self._include or "Metadata"
-        return tables.render(
-            self._call.definition,
-            (self._call.definition.prefix + metadata + b"}",),
-            now=self._now(),
-            include="Metadata" if end_of_initial and include == "None" else include,
-            metadata=encode_json({"resourceVersion": str(revision)}),
-            with_columns=first,
-            version=self._form.version,
-        )
 
 
 def error_line(error: ApiError) -> bytes:
@@ -211,20 +207,34 @@ def watch_options(query: Mapping[str, str]) -> WatchOptions:
 
 
 class WatchStream:
-    """The chunks of one watch. Closing it, also before its first chunk, closes the store's watch."""
+    """The chunks of one watch: initial events, then a chunk per batch of events, bookmarks in between.
+
+    An ERROR event ends a watch that must end early. Closing the stream, also before its first chunk, closes
+    the store's watch. `lines` encodes a batch; the result is empty where no event of the batch matches.
+    """
 
     def __init__(
         self,
-        chunks: AsyncGenerator[bytes, None],
+        call: Call,
+        backend: Backend,
         watch: Watch,
-        lines: Callable[[list[Event]], bytes],
-        forget: Callable[[WatchStream], None],
+        page: Page | None,
+        options: WatchOptions,
+        matcher: Matcher,
+        watches: Watches,
     ) -> None:
-        self._chunks = chunks
+        self._call = call
+        self._backend = backend
         self._watch = watch
-        self._forget = forget
-        self._lines = lines
+        self._options = options
+        self._matcher = matcher
+        self._watches = watches
+        self._encoder = Encoder(call, backend, watches.cache)
+        self._marked = 0  # the revision of the last bookmark
         self._is_reading = False
+        is_unfiltered = matcher.trivial and watch.position >= options.after
+        self._lines = self._encoder.lines if is_unfiltered else self._selected_lines
+        self._chunks = self._make_chunks(page)
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
@@ -261,7 +271,7 @@ class WatchStream:
     def end(self) -> None:
         """End the stream, also for a waiting consumer; queued chunks are dropped."""
         self._watch.close()
-        self._forget(self)
+        self._watches.forget(self)
 
     def finish(self) -> None:
         """End the stream after the queued chunks."""
@@ -273,14 +283,88 @@ class WatchStream:
         if not self._is_reading:
             await self._chunks.aclose()
 
+    async def _make_chunks(self, page: Page | None) -> AsyncGenerator[bytes, None]:
+        try:
+            if page is not None:
+                initial, page = self._initial(page), None
+                async for chunk in initial:
+                    yield chunk
+            async for chunk in self._events():
+                yield chunk
+        except (SlowWatcher, Compacted):
+            yield error_line(too_old(self._watch.position, self._backend.store.revision))
+
+    async def _initial(self, page: Page | None) -> AsyncIterator[bytes]:
+        """ADDED events of one revision; each page is read once the client has received the previous one."""
+        assert page is not None
+        revision = page.revision
+        while page is not None:
+            chunk = b"".join(
+                [self._encoder.first_line(row) for row in page.rows if self._matcher.matches_body(row)]
+            )
+            after = page.last if page.more else None
+            page = None  # the rows are not kept while the client reads
+            if chunk:
+                yield chunk
+            if after is not None:
+                await self._backend.turns.loop_turn()
+                page = await self._backend.store.list(
+                    self._call.definition.bucket,
+                    self._call.route.namespace or None,
+                    limit=CHUNK,
+                    after=after,
+                    revision=revision,
+                    max_bytes=PAGE_BYTES,
+                    keep=self._matcher.of_meta,
+                )
+        if self._options.mark_end_of_initial:
+            self._marked = revision
+            yield self._encoder.bookmark(revision, end_of_initial=True)
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        time = asyncio.get_running_loop().time
+        deadline = time() + self._options.timeout_s
+        every = self._watches.bookmark_every_s if self._options.bookmarks else None
+        bookmark_at = time() + every if every is not None else deadline
+        while (now := time()) < deadline:
+            batch = await self._watch.next(max(0.0, min(deadline, bookmark_at) - now))
+            if batch is None:
+                return
+            if batch and (lines := self._lines(batch)):
+                yield lines
+            if every is not None and time() >= bookmark_at:
+                bookmark_at = time() + every
+                # Also without events: it shows proxies on the path that the stream is alive.
+                if line := self._bookmark():
+                    yield line
+        if self._options.bookmarks and self._watch.position > self._marked and (line := self._bookmark()):
+            yield line
+
+    def _bookmark(self) -> bytes:
+        """The current revision; nothing while the watch waits for a revision that lies ahead."""
+        if self._watch.position < self._options.after:
+            return b""
+        self._marked = self._watch.position
+        return self._encoder.bookmark(self._marked)
+
+    def _selected_lines(self, batch: list[Event]) -> bytes:
+        after, matcher = self._options.after, self._matcher
+        lines = [
+            self._encoder.line(*change)
+            for event in batch
+            if event.revision > after
+            and (change := change_of(event) if matcher.trivial else selected_change_of(event, matcher))
+        ]
+        return lines[0] if len(lines) == 1 else b"".join(lines)
+
 
 class Watches:
     """All open watches of a server."""
 
     def __init__(self, backend: Backend, *, bookmark_every_s: float | None) -> None:
         self._backend = backend
-        self._bookmark_every_s = bookmark_every_s
-        self._cache = EventCache()
+        self.bookmark_every_s = bookmark_every_s
+        self.cache = EventCache()
         self._open: dict[WatchStream, str] = {}
 
     def __len__(self) -> int:
@@ -313,13 +397,12 @@ class Watches:
             watch = backend.store.watch(bucket, after=after, namespace=namespace)
         except Compacted as error:
             return _failed(call, too_old(after, error.oldest))
-        encoder = Encoder(call, backend, self._cache)
-        run = _Run(backend, call, options, matcher, watch, encoder, self._bookmark_every_s)
-        stream = WatchStream(run.chunks(page), watch, run.lines, self._forget)
+        stream = WatchStream(call, backend, watch, page, options, matcher, self)
         self._open[stream] = bucket
         return Response(200, forms.headers(call), stream=stream)
 
-    def _forget(self, stream: WatchStream) -> None:
+    def forget(self, stream: WatchStream) -> None:
+        """Remove a stream that has ended."""
         self._open.pop(stream, None)
 
     def close_soon(self, bucket: str) -> None:
@@ -348,100 +431,3 @@ def _failed(call: Call, error: ApiError) -> Response:
 def too_old(revision: int, oldest: int) -> Expired:
     """The 410 of a revision from which no watch can begin."""
     return Expired(f"too old resource version: {revision} ({oldest})")
-
-
-@dataclass(slots=True)
-class _Run:
-    """One running watch. `lines` encodes a batch; empty where no event of it matches."""
-
-    backend: Backend
-    call: Call
-    options: WatchOptions
-    matcher: Matcher
-    watch: Watch
-    encoder: Encoder
-    bookmark_every_s: float | None
-    marked: int = 0
-    lines: Callable[[list[Event]], bytes] = field(init=False)
-
-    def __post_init__(self) -> None:
-        is_unfiltered = self.matcher.trivial and self.watch.position >= self.options.after
-        self.lines = self.encoder.lines if is_unfiltered else self._selected_lines
-
-    async def chunks(self, page: Page | None) -> AsyncGenerator[bytes, None]:
-        """Initial events, then a chunk per batch, bookmarks in between, an ERROR when it must end early."""
-        try:
-            if page is not None:
-                initial, page = self._initial(page), None
-                async for chunk in initial:
-                    yield chunk
-            async for chunk in self._events():
-                yield chunk
-        except (SlowWatcher, Compacted):
-            yield error_line(too_old(self.watch.position, self.backend.store.revision))
-
-    async def _initial(self, page: Page | None) -> AsyncIterator[bytes]:
-        """ADDED events of one revision; each page is read once the client has received the previous one."""
-        assert page is not None
-        revision = page.revision
-        while page is not None:
-            chunk = b"".join(
-                [self.encoder.first_line(row) for row in page.rows if self.matcher.matches_body(row)]
-            )
-            after = page.last if page.more else None
-            page = None  # the rows are not kept while the client reads
-            if chunk:
-                yield chunk
-            if after is not None:
-                await self.backend.turns.loop_turn()
-                page = await self._page(after, revision)
-        if self.options.mark_end_of_initial:
-            self.marked = revision
-            yield self.encoder.bookmark(revision, end_of_initial=True)
-
-    async def _page(self, after: tuple[str, str], revision: int) -> Page:
-        return await self.backend.store.list(
-            self.call.definition.bucket,
-            self.call.route.namespace or None,
-            limit=CHUNK,
-            after=after,
-            revision=revision,
-            max_bytes=PAGE_BYTES,
-            keep=self.matcher.of_meta,
-        )
-
-    async def _events(self) -> AsyncIterator[bytes]:
-        time = asyncio.get_running_loop().time
-        deadline = time() + self.options.timeout_s
-        every = self.bookmark_every_s if self.options.bookmarks else None
-        bookmark_at = time() + every if every is not None else deadline
-        while (now := time()) < deadline:
-            batch = await self.watch.next(max(0.0, min(deadline, bookmark_at) - now))
-            if batch is None:
-                return
-            if batch and (lines := self.lines(batch)):
-                yield lines
-            if every is not None and time() >= bookmark_at:
-                bookmark_at = time() + every
-                # Also without events: it shows proxies on the path that the stream is alive.
-                if line := self._bookmark():
-                    yield line
-        if self.options.bookmarks and self.watch.position > self.marked and (line := self._bookmark()):
-            yield line
-
-    def _bookmark(self) -> bytes:
-        """The current revision; nothing while the watch waits for a revision that lies ahead."""
-        if self.watch.position < self.options.after:
-            return b""
-        self.marked = self.watch.position
-        return self.encoder.bookmark(self.marked)
-
-    def _selected_lines(self, batch: list[Event]) -> bytes:
-        after, matcher = self.options.after, self.matcher
-        lines = [
-            self.encoder.line(*change)
-            for event in batch
-            if event.revision > after
-            and (change := change_of(event) if matcher.trivial else selected_change_of(event, matcher))
-        ]
-        return lines[0] if len(lines) == 1 else b"".join(lines)

@@ -14,10 +14,9 @@ import msgspec
 
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, WebhookTarget
-from certwright.kube.apiserver.requests.selectors import Requirement
+from certwright.kube.apiserver.requests.selectors import Requirement, selector_of
 
 GROUP = "admissionregistration.k8s.io"
-_OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
 _DEFAULT_TIMEOUT_S = 10
 
 
@@ -126,15 +125,3 @@ def _pem(bundle: str) -> str:
         return base64.b64decode(bundle).decode("ascii", "replace")
     except (binascii.Error, ValueError):
         return ""
-
-
-def selector_of(selector: Json) -> tuple[Requirement, ...]:
-    """The terms of a LabelSelector (API reference, LabelSelector v1 meta)."""
-    requirements = [
-        Requirement(key, "in", frozenset({value}))
-        for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    for term in selector.get("matchExpressions") or ():
-        operator = _OPERATORS[term["operator"]]
-        requirements.append(Requirement(term["key"], operator, frozenset(term.get("values") or ())))
-    return tuple(requirements)
