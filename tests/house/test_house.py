@@ -109,7 +109,8 @@ def options_of(command: click.Command) -> set[str]:
 
 # Of kubectl, etcd and `make bench`; every command has --help.
 FLAGS_OF_OTHERS = {"--help", "--server-side", "--quota-backend-bytes", "--max-request-bytes", "--only"}
-FLAGS_OF_OTHERS |= {"--auto-compaction-mode", "--cases", "--list", "--number", "--override"}  # etcd, `make bench`
+FLAGS_OF_OTHERS |= {"--auto-compaction-mode"}  # etcd
+FLAGS_OF_OTHERS |= {"--cases", "--list", "--number", "--override"}  # `make bench`
 FLAGS_OF_OTHERS |= {"--no-deps", "--no-build-isolation", "--set"}  # pip, Helm
 FLAGS_OF_OTHERS |= {"--debug"}  # of `certwright` itself
 

@@ -24,25 +24,6 @@ def run(script: str) -> None:
     assert ended.returncode == 0, ended.stderr[-2000:]
 
 
-def test_threads_may_convert_to_a_class_created_at_run_time() -> None:
-    """Without the lock, two or three of three such processes end with SIGSEGV."""
-    run("""
-        import sys, threading
-        import msgspec
-        from certwright.kube.util.decoders import Converter
-
-        sys.setswitchinterval(1e-6)
-        for _ in range(500):
-            leaf = msgspec.defstruct("Leaf", [("a", int, 0), ("b", list[str], [])])
-            branch = msgspec.defstruct("Branch", [("leaf", leaf), ("leaves", list[leaf], [])])
-            tree = Converter(msgspec.defstruct("Tree", [("one", branch), ("more", dict[str, branch], {})]))
-            leaves = {"leaf": {"a": 1}, "leaves": [{"a": 2}]}
-            work = lambda: tree.convert({"one": leaves, "more": {"x": leaves}})
-            threads = [threading.Thread(target=work) for _ in range(3)]
-            [one.start() for one in threads], [one.join() for one in threads]
-    """)
-
-
 FIRST_USES = {
     "convert": "convert({name: {}}, one)",
     "JSON": "json_decoder(one).decode(json.encode({name: {}}))",

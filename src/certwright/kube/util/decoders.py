@@ -30,7 +30,7 @@ def json_decoder(type_: type[T]) -> msgspec.json.Decoder[T]: ...
 @overload
 def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]: ...
 def json_decoder(type_: Any) -> msgspec.json.Decoder[Any]:
-    """The decoder of JSON to `type_`, created on first use and kept. Not for classes created at run time."""
+    """The decoder of JSON to `type_`, created on first use and kept."""
     decoder = _json.get(type_)
     if decoder is None:
         with _lock:
@@ -61,21 +61,7 @@ def decoded_or_none(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.R
 
 
 def convert(value: Any, type_: type[T]) -> T:
-    """JSON values as a `type_`. Raises `msgspec.ValidationError`. Not for classes created at run time."""
+    """JSON values as a `type_`. Raises `msgspec.ValidationError`."""
     if type_ not in _json:
         json_decoder(type_)
     return msgspec.convert(value, type_)
-
-
-class Converter:
-    """Converts JSON values to one type. For classes created at run time: nothing keeps the class alive but
-    the converter."""
-
-    def __init__(self, type_: Any) -> None:
-        with _lock:
-            msgspec.json.Decoder(type_)
-        self._type = type_
-
-    def convert(self, value: Any) -> Any:
-        """`value` as the type. Raises `msgspec.ValidationError`."""
-        return msgspec.convert(value, self._type)

@@ -21,7 +21,6 @@ from certwright.kube.apiserver.cel import rules as cel_rules
 from certwright.kube.apiserver.cel.rules import Node
 from certwright.kube.apiserver.schemas.check import compile_check
 from certwright.kube.apiserver.schemas.embedded import Malformed
-from certwright.kube.apiserver.schemas.quick import FastCheck, compile_fast_check
 from certwright.kube.apiserver.schemas.scalars import Check
 from certwright.kube.apiserver.schemas.walk import Walk, compile_walk
 from certwright.kube.util.caches import lazy_attribute
@@ -38,8 +37,6 @@ _BLOCKING = frozenset(
 """After one of these no rule runs, because rules rely on the types."""
 _LARGE, _LARGE_TO_COMPILE = 64 * 1024, 8 * 1024
 """Bytes of a schema that takes tens of milliseconds of processor time: to check an object, and to compile."""
-_USES_BEFORE_FAST_CHECK = 16
-"""The number of uses after which the fast check is compiled."""
 Also = Callable[[dict[str, Any], dict[str, Any] | None], list[FieldError]]
 _NO_TYPE: dict[str, Any] = {"type": "object"}
 _UNCHECKED_RULES = (
@@ -71,7 +68,6 @@ class Schema:
         self._also = also
         self._named = named
         self._encoded = msgspec.json.encode(openapi or _NO_TYPE)
-        self._uses = 0
         self._is_cheap = False
 
     @property
@@ -113,8 +109,6 @@ class Schema:
         Paths read like `spec.keystores.jks.x` or `spec.list[0].x`. Values of a wrong type are left alone;
         `validate` finds them. Raises `NotOfKind` where the head of an embedded object cannot be read.
         """
-        if self.is_accepted(obj):
-            return []
         unknown: list[str] = []
         try:
             self._walk(obj, None, unknown)
@@ -122,17 +116,6 @@ class Schema:
             kind, version = self._named
             raise NotOfKind(kind, version, str(error)) from None
         return sorted(unknown)
-
-    def is_accepted(self, value: Any, part: str = "") -> bool:
-        """Whether the fast check accepts an object, or its status: nothing to do and no errors.
-
-        False is not a verdict: then `process` and `judge` decide.
-        """
-        if self._uses < _USES_BEFORE_FAST_CHECK:
-            self._uses += 1
-            return False
-        fast_check = self._fast_status_check if part else self._fast_check
-        return fast_check is not None and fast_check(value)
 
     def complete(self, obj: dict[str, Any]) -> None:
         """Default the status of an object that has none.
@@ -159,20 +142,18 @@ class Schema:
         return self.judge(obj, old, [])
 
     def judge(
-        self,
-        obj: dict[str, Any],
-        old: dict[str, Any] | None,
-        kept: list[FieldError],
-        part: str = "",
-        *,
-        is_accepted: bool = False,
+        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError], part: str = ""
     ) -> list[FieldError]:
         """The same; rule violations in unchanged parts go into `kept`.
 
-        `part`: the one property that is new, `status` or any (empty). `is_accepted`: the fast check has
-        accepted the new part, and only what it does not cover remains.
+        `part`: the one property that is new, `status` or any (empty).
         """
-        errors = [] if is_accepted else self._find_errors(obj, part)
+        errors: list[FieldError] = []
+        if part == "status":
+            if "status" in obj:
+                self._check_status({"status": obj["status"]}, None, errors)
+        else:
+            self._check(obj, None, errors)
         if errors and old is not None:
             errors = self._still_wrong(obj, old)
         if self._also is not None:
@@ -182,15 +163,8 @@ class Schema:
             return errors
         if any(error.reason in _BLOCKING for error in errors):
             return [*errors, invalid("<nil>", None, _UNCHECKED_RULES)]
-        return errors + self._break_rules(obj, old, kept)
-
-    def _find_errors(self, obj: dict[str, Any], part: str) -> list[FieldError]:
-        errors: list[FieldError] = []
-        if part == "status":
-            if "status" in obj and not self.is_accepted(obj["status"], part):
-                self._check_status({"status": obj["status"]}, None, errors)
-        elif not self.is_accepted(obj):
-            self._check(obj, None, errors)
+        if self._rules is not None:
+            errors += cel_rules.run_rules(self._rules, obj, old, kept)
         return errors
 
     @lazy_attribute
@@ -210,13 +184,6 @@ class Schema:
             for error in ratchet.run(check, obj, old)
             if not (had_repeated and error.reason == "FieldValueDuplicate")
         ]
-
-    def _break_rules(
-        self, obj: dict[str, Any], old: dict[str, Any] | None, kept: list[FieldError]
-    ) -> list[FieldError]:
-        if self._rules is None:
-            return []
-        return cel_rules.run_rules(self._rules, obj, old, kept)
 
     @lazy_attribute
     def _rules(self) -> Node | None:
@@ -238,20 +205,6 @@ class Schema:
     @lazy_attribute
     def _prune(self) -> Walk:
         return compile_walk(self.openapi, root=True, defaults=False)
-
-    @lazy_attribute
-    def _fast_check(self) -> FastCheck | None:
-        if len(self._encoded) > _LARGE:
-            return None
-        # Objects that the fast check accepts never need the checks: without it every write would stay
-        # expensive.
-        _ = self._check
-        return compile_fast_check(self.openapi, root=True)
-
-    @lazy_attribute
-    def _fast_status_check(self) -> FastCheck | None:
-        status = (self.openapi.get("properties") or {}).get("status")
-        return compile_fast_check(status) if status is not None and len(self._encoded) <= _LARGE else None
 
     @lazy_attribute
     def _check(self) -> Check:

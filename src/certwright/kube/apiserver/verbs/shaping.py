@@ -238,20 +238,16 @@ def _find_nulls(value: Any, nulls: list[tuple[Json, str]]) -> None:
             _find_nulls(item, nulls)
 
 
-def read_fields(
-    call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = (), *, is_accepted: bool = False
-) -> list[str]:
+def read_fields(call: Call, obj: Json, refuse: Refuse, strict: Sequence[str] = ()) -> list[str]:
     """Decode metadata and fields of the request body, with Kubernetes' defaults.
 
-    `strict`: errors so far of strict field validation. `is_accepted`: the object has passed its schema.
-    Returns the paths of unknown fields. Raises the error that `refuse` makes for a value of a wrong type, and
-    for unknown or duplicate fields under strict field validation.
+    `strict`: errors so far of strict field validation. Returns the paths of unknown fields. Raises the error
+    that `refuse` makes for a value of a wrong type, and for unknown or duplicate fields under strict field
+    validation.
     """
     definition = call.definition
     try:
-        unknown = metadata.clean(definition, obj)
-        if not is_accepted:
-            unknown += process(call, obj)
+        unknown = metadata.clean(definition, obj) + process(call, obj)
     except NotOfKind as error:
         raise refuse(call, error.detail) from None
     if _is_apply(call):
@@ -283,14 +279,13 @@ def shape_update(
     track: Track | None = None,
     *,
     is_read: bool = False,
-    is_accepted: bool = False,
     admitted: bool = False,
 ) -> Json:
     """`new` as it would be stored: known fields, defaults, and what this verb may not change as it was.
 
     `track` updates the managed fields, once the client's change is decoded and before anything that the
-    client cannot change is restored. `is_read`: `read_fields` has run on it. `is_accepted`: it has passed its
-    schema. `admitted`: a webhook has changed it since it was shaped.
+    client cannot change is restored. `is_read`: `read_fields` has run on it. `admitted`: a webhook has
+    changed it since it was shaped.
     """
     definition, meta = call.definition, old["metadata"]
     unknown = [] if is_read else read_fields(call, new, refuse)
@@ -311,7 +306,7 @@ def shape_update(
             # A write to the status of a definition may change its metadata too, to remove its finalizer.
             metadata.carry_over(given, meta)
             new["metadata"] = given
-        check_shape(definition, new, old, part="status", warnings=call.warnings, is_accepted=is_accepted)
+        check_shape(definition, new, old, part="status", warnings=call.warnings)
         definition.strategy.prepare_status(new, old)
     elif (part := definition.subresource(call.route.subresource)) is not None and part.shape is not None:
         owners = new["metadata"].get(MANAGED)
@@ -387,13 +382,11 @@ def check_shape(
     *,
     part: str = "",
     warnings: list[str] | None = None,
-    is_accepted: bool = False,
 ) -> None:
     """Raise `Invalid` with every field that metadata's rules or the kind's schema forbid.
 
     Later steps may rely on the types of the schema. `part`: only `status` was written. `warnings` receives
-    errors that existed before and have not changed. `is_accepted`: the schema has accepted the changes
-    (`Schema.is_accepted`).
+    errors that existed before and have not changed.
     """
     meta = new["metadata"]
     errors: list[FieldError] = []
@@ -406,10 +399,7 @@ def check_shape(
         )
     kept: list[FieldError] = []
     schema = definition.schema
-    if definition.custom:
-        schema_errors = schema.judge(new, old, kept, part, is_accepted=is_accepted)
-    else:
-        schema_errors = schema.validate(new, old)
+    schema_errors = schema.judge(new, old, kept, part) if definition.custom else schema.validate(new, old)
     if warnings is not None:
         warnings += [text for text in map(str, kept) if text not in warnings]
     errors += map(_as_of_status, schema_errors) if part == "status" else schema_errors

@@ -69,8 +69,7 @@ class Update(msgspec.Struct, frozen=True):
 
     `applied` is the configuration of a server-side apply, which also creates. `owned`: the change itself
     updates the managed fields. `is_read`: its fields have been read, as with `read_fields`. `strict`: the
-    errors of strict field validation in the patch itself. `shares`: the change leaves the stored object as it
-    is, and its result contains parts of it.
+    errors of strict field validation in the patch itself.
     """
 
     change: Change
@@ -80,7 +79,6 @@ class Update(msgspec.Struct, frozen=True):
     owned: bool = False
     is_read: bool = False
     strict: Sequence[str] = ()
-    shares: bool = False
 
 
 async def update(backend: Backend, call: Call) -> Response:
@@ -171,8 +169,6 @@ def _read_merge_patch(call: Call, media: str) -> Update:
         _names_revision(document),
         refuse_patch,
         strict=bodies.repeats(call, document),
-        # Objects of a built-in kind are changed in place.
-        shares=definition.custom and not strategic,
     )
 
 
@@ -273,15 +269,8 @@ async def modify(backend: Backend, call: Call, update: Update) -> Response:
 def _changed(backend: Backend, call: Call, update: Update, row: Row) -> tuple[Json, Json]:
     """The stored object, and the changed one, shaped."""
     definition = call.definition
-    old, is_accepted = objects.to_object(definition, row), False
-    if update.shares:
-        # Parts of `old` may be in the result where nothing but its metadata is going to be changed in place.
-        new = update.change(old)
-        is_accepted = type(new.get("metadata")) is dict and definition.schema.is_accepted(new)
-    if is_accepted:
-        new["metadata"] = dict(new["metadata"])
-    else:
-        new = update.change(objects.to_object(definition, row))
+    old = objects.to_object(definition, row)
+    new = update.change(objects.to_object(definition, row))
     check_preconditions(call, new, old, row)
     if update.applied is not None or update.owned:
         return old, shape_update(call, new, old, update.refuse)
@@ -293,8 +282,8 @@ def _changed(backend: Backend, call: Call, update: Update, row: Row) -> tuple[Js
         # Shaping changes the patch's result, which the message shows, so the patch is applied again.
         return refuse_patched(call, update.change(objects.to_object(definition, row)), text)
 
-    read_fields(call, new, refuse, update.strict, is_accepted=is_accepted)
-    return old, shape_update(call, new, old, refuse, track, is_read=True, is_accepted=is_accepted)
+    read_fields(call, new, refuse, update.strict)
+    return old, shape_update(call, new, old, refuse, track, is_read=True)
 
 
 async def _create_absent(backend: Backend, call: Call, update: Update) -> Response:
