@@ -213,7 +213,7 @@ def test_providers_of_lexicon() -> None:
 
 
 def test_lexicon_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("certwright.acme.solvers.dns01.installed.find_spec", lambda _name: None)
+    monkeypatch.setattr("certwright.acme.solvers.dns01.child.plugin.find_spec", lambda _name: None)
     message = refusal("--dns01-lexicon", "hetzner")
     assert message == "dns-lexicon is not installed; run `pip install 'certwright[lexicon]'`"
 

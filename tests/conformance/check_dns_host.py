@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from certwright.acme.solvers.contract import Task
-from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.acme.solvers.dns01.hosts.solver import HostedSolver
+from certwright.acme.solvers.dns01.hosts.session import HostedSolver, HostSession
 from certwright.acme.solvers.names import LookupFailed, NameServers
 from conformance.check_solver import check_solver
 

@@ -36,7 +36,7 @@ PARSE = "linear in the bytes, of which there are at most as many as in an object
 LIMITS = {
     ("acme/protocol/messages.py", "load_verify_locations"): PARSE,
     ("acme/solvers/tlsalpn01.py", "load_cert_chain"): OWN,
-    ("acme/solvers/tlsalpn01_check.py", "load_der_x509_certificate"): "at most 100 kB (OpenSSL); " + PARSE,
+    ("acme/solvers/checks.py", "load_der_x509_certificate"): "at most 100 kB (OpenSSL); " + PARSE,
     ("app/tls_identity.py", "verify_directly_issued_by"): OWN,
     ("controllers/cache/transforms.py", "load_der_x509_certificate"): PARSE,
     ("controllers/cache/transforms.py", "load_der_x509_csr"): PARSE,

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from certwright.acme.solvers.client_hello import ClientHelloReader, NotTls
 from certwright.acme.solvers.datagrams import parse_response
 from certwright.acme.solvers.http01 import Responder
+from certwright.acme.solvers.tlsalpn01 import ClientHelloReader, NotTls
 from certwright.kube.api.errors import ApiError
 from certwright.kube.apiserver.admission.review import BadReview
 from certwright.kube.apiserver.admission.review import read_answer as read_review

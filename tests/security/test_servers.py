@@ -17,9 +17,9 @@ from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.protocol.https import HttpTransport
 from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import Action, Request, TlsOptions
+from certwright.acme.solvers.checks import HttpCheck
 from certwright.acme.solvers.contract import NotYet, SolverError, Task
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136
-from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers
 from certwright.controllers.acme.webhook_calls import call_webhook
 from certwright.kit.outgoing import ServerRules

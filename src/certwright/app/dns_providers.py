@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from certwright.acme.solvers.dns01 import installed
+from certwright.acme.solvers.dns01.child import plugin
 from certwright.resources.lexicon import FORBIDDEN_PROVIDERS
 
 
@@ -11,7 +11,7 @@ def lexicon_problem(names: tuple[str, ...]) -> str:
     for name in names:
         if name in FORBIDDEN_PROVIDERS:
             return f"`{name}` cannot be used: {FORBIDDEN_PROVIDERS[name]}"
-    known = installed.lexicon_providers()
+    known = plugin.lexicon_providers()
     if not known:
         return "dns-lexicon is not installed; run `pip install 'certwright[lexicon]'`"
     unknown = [name for name in names if name not in known]
@@ -20,7 +20,7 @@ def lexicon_problem(names: tuple[str, ...]) -> str:
 
 def plugin_problem(names: tuple[str, ...]) -> str:
     """Why these plug-ins cannot be allowed; empty: they can."""
-    known = installed.plugins()
+    known = plugin.plugins()
     unknown = [name for name in names if name not in known]
     if not unknown:
         return ""

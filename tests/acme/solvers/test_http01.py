@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 
 from certwright.acme.protocol.challenges import WELL_KNOWN
-from certwright.acme.solvers import http01_check
+from certwright.acme.solvers import checks
+from certwright.acme.solvers.checks import HttpCheck
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.acme.solvers.http01 import Responder
-from certwright.acme.solvers.http01_check import HttpCheck
 from certwright.acme.solvers.names import NameServers
 from certwright.kube.util.encoding import in_brackets
 from conformance.check_solver import See, check_solver
@@ -29,7 +29,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine, or its name servers, may take longer than somebody who looks has time."""
-    monkeypatch.setattr(http01_check, "_TIMEOUT_S", 120.0)
+    monkeypatch.setattr(checks, "_TIMEOUT_S", 120.0)
 
 
 @pytest.fixture

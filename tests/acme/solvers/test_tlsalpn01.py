@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from certwright.acme.protocol.challenges import ALPN_PROTOCOL
-from certwright.acme.solvers.client_hello import ClientHello, ClientHelloReader, NotTls
+from certwright.acme.solvers.checks import TlsCheck
 from certwright.acme.solvers.contract import NotYet, Ready, Task
-from certwright.acme.solvers.tlsalpn01 import Listener
-from certwright.acme.solvers.tlsalpn01_check import TlsCheck
+from certwright.acme.solvers.tlsalpn01 import ClientHello, ClientHelloReader, Listener, NotTls
 
 TASK = Task(type="tls-alpn-01", identifier="127.0.0.1", token="t", key="t.print", uid="u")
 NAMED = Task(type="tls-alpn-01", identifier="localhost", token="t", key="t.print", uid="u")

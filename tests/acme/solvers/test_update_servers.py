@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from certwright.acme.solvers import names
+from certwright.acme.solvers.checks import DnsCheck
 from certwright.acme.solvers.contract import Ready, SolverError, Task
-from certwright.acme.solvers.dns01.check import DnsCheck
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136, TsigKey
 from certwright.acme.solvers.names import NameServers
 from certwright.kube.util.clock import SystemClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from certwright.acme.solvers import http01_check, names
+from certwright.acme.solvers import checks, names
 from controllers.acme.dead_names import When, measure
 
 
@@ -17,5 +17,5 @@ async def test_a_live_name_is_done_while_the_dead_ones_have_not_even_been_looked
 async def test_a_live_name_is_done_while_the_dead_ones_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     # By then a look takes up to two minutes, and there are more who look than can.
     monkeypatch.setattr(names, "_TIMEOUT_S", 120.0)
-    monkeypatch.setattr(http01_check, "_TIMEOUT_S", 120.0)
+    monkeypatch.setattr(checks, "_TIMEOUT_S", 120.0)
     assert (await measure(60, looks=20)).done_s < 60

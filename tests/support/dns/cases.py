@@ -11,13 +11,11 @@ from typing import Any
 from certwright.acme.solvers.dns01.hosts.acmedns import Account, AcmeDnsSettings
 from certwright.acme.solvers.dns01.hosts.akamai import AkamaiSettings
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
-from certwright.acme.solvers.dns01.hosts.azure import AzureSettings
-from certwright.acme.solvers.dns01.hosts.azure_login import ServicePrincipal
-from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings
+from certwright.acme.solvers.dns01.hosts.azure import AzureSettings, ServicePrincipal
+from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings, ServiceAccountKey
 from certwright.acme.solvers.dns01.hosts.cloudflare import CloudflareSettings
 from certwright.acme.solvers.dns01.hosts.contract import HostSettings
 from certwright.acme.solvers.dns01.hosts.digitalocean import DigitalOceanSettings
-from certwright.acme.solvers.dns01.hosts.google_login import ServiceAccountKey
 from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
 from certwright.acme.solvers.dns01.hosts.route53 import Route53Settings
 from certwright.kit.aws.credentials import StaticKeys

@@ -47,7 +47,6 @@ class HttpTransport:
         self._now = now
 
     async def send(self, request: Request) -> Response:
-        """See `Transport`."""
         headers = [("Content-Type", "application/jose+json")] if request.body else []
         if request.accept:
             headers.append(("Accept", request.accept))
@@ -64,5 +63,4 @@ class HttpTransport:
         return Response(answer.status, answer.headers, answer.body, request.url, self._now())
 
     async def close(self) -> None:
-        """See `Transport`."""
         await self._client.close()

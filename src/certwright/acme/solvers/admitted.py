@@ -93,7 +93,6 @@ class Admissions:
         oldest.close()
 
     def pass_on(self, connection: Admitted) -> bool:
-        """See `Admitted.pass_on`."""
         self.release(connection)
         if len(self._passed_on) >= self._limits().passed_on:
             return False
@@ -101,7 +100,6 @@ class Admissions:
         return True
 
     def release(self, connection: Admitted) -> None:
-        """See `Admitted.release`."""
         self._passed_on.discard(connection)
         there = self._pending.get(connection.address, {})
         if connection in there:

@@ -142,3 +142,13 @@ class Check(Protocol):
 
 MakeCheck = Callable[[CheckSettings], Check]
 """Makes the self-check of a challenge."""
+
+
+class Unpresented:
+    """Presents and removes nothing."""
+
+    async def present(self, task: Task) -> None:
+        """See `Solver`."""
+
+    async def clean_up(self, task: Task) -> None:
+        """See `Solver`."""

@@ -26,19 +26,15 @@ class Responder:
         self._listener = SideListener("http-01", self._serve, limit=_LONGEST_HEAD, admissions=admissions)
 
     async def listen(self, host: str, port: int) -> int:
-        """See `SideListener`."""
         return await self._listener.listen(host, port)
 
     async def close(self) -> None:
-        """See `SideListener`."""
         await self._listener.close()
 
     async def present(self, task: Task) -> None:
-        """See `Solver`."""
         self.shown.add(task.token, task.uid, task.key)
 
     async def clean_up(self, task: Task) -> None:
-        """See `Solver`."""
         self.shown.remove(task.token, task.uid)
 
     async def _serve(

@@ -1,4 +1,5 @@
-"""DNS lookups: by recursive name servers, and by the authoritative servers of a zone.
+"""DNS lookups: by recursive name servers, and by the authoritative servers of a zone; addresses of name
+servers, as users write them.
 
 Messages are dnspython's, sent with `datagrams`, or with `doh` to servers of DNS over HTTPS.
 """
@@ -10,6 +11,7 @@ import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import NamedTuple, TypeVar
 
 import dns.asyncresolver
@@ -22,25 +24,66 @@ import dns.rdatatype
 import dns.rrset
 import msgspec
 
-from certwright.acme.solvers.addresses import (
-    DNS_PORT,
-    check_recursive_server,
-    is_over_https,
-    parse_server,
-)
 from certwright.acme.solvers.caa import Record
-from certwright.acme.solvers.contract import NotYet, Ready
+from certwright.acme.solvers.contract import NotYet, Ready, SolverError, Task
 from certwright.acme.solvers.datagrams import exchange
 from certwright.acme.solvers.doh import DohFailed, DohServer
+from certwright.kit.outgoing import HTTPS_ONLY, NotAllowed
 from certwright.kube.util.caches import Recent
 from certwright.kube.util.encoding import in_brackets
 
+DNS_PORT = 53
+_HTTPS = "https://"
 T = TypeVar("T")
-
 _TIMEOUT_S = 5.0
 # Zones and their servers rarely change, and many certificates of one zone arrive together.
 _REMEMBERED_S = 30.0
 _MOST_ALIASES = 16
+
+
+def is_over_https(text: str) -> bool:
+    """Whether the text is meant as the URL of a server of DNS over HTTPS."""
+    return text.strip().lower().startswith(_HTTPS)
+
+
+def check_recursive_server(text: str) -> None:
+    """Check a name server of the operator's: see `parse_server`, or a URL of DNS over HTTPS. Raises
+    `ValueError` with a sentence."""
+    if not is_over_https(text):
+        parse_server(text)
+        return
+    if not text.isascii():
+        raise ValueError(f'"{text}" is not a usable URL; write its host and path in ASCII')
+    try:
+        HTTPS_ONLY.check(text.strip())
+    except NotAllowed as error:
+        raise ValueError(str(error)) from error
+    if find_spec("httpx2") is None or find_spec("h2") is None:
+        raise ValueError(f"{text.strip()} needs DNS over HTTPS; run `pip install 'certwright[doh]'`")
+
+
+def parse_server(text: str) -> tuple[str, int]:
+    """Parse host and port of `host`, `host:port`, `v6` or `[v6]:port`; the default port is 53.
+
+    Raises `ValueError` with a sentence.
+    """
+    plain = text.strip()
+    if is_over_https(text):
+        raise ValueError(
+            f'"{text}" is a URL of DNS over HTTPS, which only --dns01-recursive-nameservers may name; write '
+            "192.0.2.1:53"
+        )
+    if plain.startswith("["):
+        host, _, tail = plain[1:].partition("]")
+    elif plain.count(":") == 1:
+        host, _, number = plain.partition(":")
+        tail = f":{number}"
+    else:
+        host, tail = plain, ""
+    port = tail.removeprefix(":") if tail else str(DNS_PORT)
+    if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise ValueError(f'"{text}" is not a name server; write it as 192.0.2.1:53 or [2001:db8::1]:53')
+    return host, int(port)
 
 
 class LookupFailed(Exception):
@@ -73,7 +116,6 @@ class PlainServer(NamedTuple):
         return f"{self.host}:{self.port}"
 
     async def exchange(self, message: dns.message.Message, timeout_s: float) -> dns.message.Message:
-        """See `datagrams.exchange`."""
         return await exchange(message, await _address(self.host), self.port, timeout_s)
 
 
@@ -321,3 +363,22 @@ async def _or_none(asked: Awaitable[T]) -> T | None:
         return await asked
     except LookupFailed:
         return None
+
+
+async def resolved_record(task: Task, names: NameServers, *, follow: bool) -> str:
+    """The name of the task's record; with `follow` the end of its chain of CNAME records, so that a zone can
+    be delegated. Raises `SolverError`."""
+    if not follow:
+        return task.record
+    try:
+        return await names.alias_of(task.record)
+    except LookupFailed as error:
+        raise SolverError(f"the CNAME record of {task.record} cannot be followed: {error}") from error
+
+
+async def zone_of(name: str, names: NameServers) -> str:
+    """The zone of a name. Raises `SolverError`."""
+    try:
+        return await names.zone_of(name)
+    except LookupFailed as error:
+        raise SolverError(f"the zone of {name} cannot be found: {error}") from error

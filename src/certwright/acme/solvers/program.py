@@ -47,11 +47,9 @@ class Program:
         self._timeout_s = timeout_s
 
     async def present(self, task: Task) -> None:
-        """See `Solver`."""
         await self._run("present", task)
 
     async def clean_up(self, task: Task) -> None:
-        """See `Solver`."""
         await self._run("cleanup", task)
 
     async def _run(self, verb: str, task: Task) -> None:
@@ -72,16 +70,6 @@ class Program:
             )
 
     def _start(self, verb: str, task: Task) -> Popen[bytes]:
-        return Popen(
-            (*self._command, verb),
-            env={"PATH": _PATH, **self._operators, **self._environment(task)},
-            stdin=DEVNULL,
-            stdout=DEVNULL,
-            stderr=PIPE,
-            process_group=0,
-        )
-
-    def _environment(self, task: Task) -> dict[str, str]:
         variables = {
             "ACME_TYPE": task.type,
             "ACME_NAME": task.identifier,
@@ -92,4 +80,11 @@ class Program:
         }
         if task.type in (DNS_01, DNS_ACCOUNT_01):
             variables["ACME_RECORD"] = task.record
-        return variables
+        return Popen(
+            (*self._command, verb),
+            env={"PATH": _PATH, **self._operators, **variables},
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=PIPE,
+            process_group=0,
+        )

@@ -49,11 +49,9 @@ class WebRoot:
         self._shared = shared or WebRoots()
 
     async def present(self, task: Task) -> None:
-        """See `Solver`."""
         await self._do(lambda: self._write(task), task, "write")
 
     async def clean_up(self, task: Task) -> None:
-        """See `Solver`."""
         await self._do(lambda: self._delete(task), task, "delete")
 
     async def _do(self, work: Callable[[], None], task: Task, verb: str) -> None:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from certwright.acme.protocol import challenges
-from certwright.acme.solvers.addresses import parse_server
-from certwright.acme.solvers.checking import make_check
+from certwright.acme.solvers.checks import make_check
 from certwright.acme.solvers.contract import (
     Check,
     CheckSettings,
@@ -24,15 +23,14 @@ from certwright.acme.solvers.contract import (
     Solver,
     SolverError,
     SolverNotAllowed,
+    Unpresented,
     Updating,
 )
-from certwright.acme.solvers.dns01.hosts.session import HostSessions
-from certwright.acme.solvers.dns01.hosts.solver import AfterChange, HostedSolver
+from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostedSolver, HostSessions
 from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
-from certwright.acme.solvers.names import NameServers
+from certwright.acme.solvers.names import NameServers, parse_server
 from certwright.acme.solvers.program import Program
-from certwright.acme.solvers.unpresented import Unpresented
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
 from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
 from certwright.controllers.acme.dns_hosts.values import HostValues

@@ -46,7 +46,6 @@ class LoginCall:
     fields: tuple[tuple[str, str], ...] = field(repr=False)
 
     async def call(self, servers: ServerTools, now: datetime) -> LoginCall:  # noqa: ARG002
-        """See `Method`."""
         return self
 
 
@@ -59,7 +58,6 @@ class ServiceAccountLogin(msgspec.Struct, frozen=True):
     audiences: tuple[str, ...]
 
     async def call(self, servers: ServerTools, now: datetime) -> LoginCall:  # noqa: ARG002
-        """See `Method`."""
         try:
             jwt = await servers.get_token(self.account, self.audiences)
         except (ApiError, Unreachable) as error:

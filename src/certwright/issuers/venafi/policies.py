@@ -36,7 +36,6 @@ class OneOf(Allowed):
     values: frozenset[str]
 
     def permits(self, value: str) -> bool:
-        """See `Allowed`."""
         return value in self.values
 
 
@@ -48,7 +47,6 @@ class Domains(Allowed):
     wildcards: bool
 
     def permits(self, value: str) -> bool:
-        """See `Allowed`."""
         if "*" in value and not self.wildcards:
             return False
         name = value.lower()
@@ -64,7 +62,6 @@ class Patterns(Allowed):
     patterns: tuple[str, ...]
 
     def permits(self, value: str) -> bool:
-        """See `Allowed`."""
         return any(_matches(pattern, value) for pattern in self.patterns)
 
 

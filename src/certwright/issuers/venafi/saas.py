@@ -79,11 +79,9 @@ class SaasClient:
             await self._get("v1/useraccounts", token)
 
     async def check_reachable(self) -> None:
-        """See `ProductClient`."""
         await self._calls.is_reachable(f"{self._server}/v1/useraccounts")
 
     async def read_zone(self, token: str) -> ZonePolicy:
-        """See `ProductClient`."""
         if self._is_ngts:
             return _policy(await self._template(token), "")
         application, _, alias = self._zone.partition("\\")
@@ -103,7 +101,6 @@ class SaasClient:
         return ""
 
     async def place(self, token: str, order: CertificateOrder, zone: ZonePolicy) -> str:
-        """See `ProductClient`."""
         body: dict[str, Any] = {
             "certificateSigningRequest": order.csr_pem,
             "certificateIssuingTemplateId": zone.template_id,
@@ -121,7 +118,6 @@ class SaasClient:
         return request_id
 
     async def fetch(self, token: str, pickup_id: str) -> str | None:
-        """See `ProductClient`."""
         if not _ID.fullmatch(pickup_id):
             raise Refused("the pickup ID is not the ID of a request", 404)
         request = (await self._get(f"{_REQUESTS}/{pickup_id}", token)).data

@@ -91,15 +91,12 @@ class TppClient:
         return self._token(answer.data)
 
     async def check_credentials(self, token: str) -> None:
-        """See `ProductClient`."""
         await self._calls.get(f"{self._server}/vedauth/authorize/verify", _bearer(token))
 
     async def check_reachable(self) -> None:
-        """See `ProductClient`."""
         await self._calls.is_reachable(f"{self._server}/vedauth/authorize/verify")
 
     async def read_zone(self, token: str) -> ZonePolicy:
-        """See `ProductClient`."""
         answer = await self._calls.post(
             f"{self._server}/vedsdk/certificates/checkpolicy", {"PolicyDN": self._zone}, _bearer(token)
         )
@@ -113,7 +110,6 @@ class TppClient:
         return f"{self._zone}\\{_object_name(csr)}"
 
     async def place(self, token: str, order: CertificateOrder, zone: ZonePolicy) -> str:
-        """See `ProductClient`."""
         del zone
         await self._reset(token, self.pickup_id(order.csr))
         answer = await self._calls.post(
@@ -125,7 +121,6 @@ class TppClient:
         return certificate_dn
 
     async def fetch(self, token: str, pickup_id: str) -> str | None:
-        """See `ProductClient`."""
         body = {
             "CertificateDN": pickup_id,
             "Format": "base64",

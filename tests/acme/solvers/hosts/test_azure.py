@@ -9,8 +9,7 @@ import pytest
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
-from certwright.acme.solvers.dns01.hosts.azure import AzureSettings
-from certwright.acme.solvers.dns01.hosts.azure_login import ManagedIdentity, ServicePrincipal
+from certwright.acme.solvers.dns01.hosts.azure import AzureSettings, ManagedIdentity, ServicePrincipal
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.kit.outgoing import ServerRules

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.hosts.acmedns import Account, AcmeDnsSettings
 from certwright.acme.solvers.dns01.hosts.akamai import AkamaiSettings
-from certwright.acme.solvers.dns01.hosts.api import Endpoint
+from certwright.acme.solvers.dns01.hosts.api import AccessToken, Endpoint
 from certwright.acme.solvers.dns01.hosts.azure import AzureSettings
 from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings
 from certwright.acme.solvers.dns01.hosts.cloudflare import CloudflareSettings
@@ -31,7 +31,6 @@ from certwright.acme.solvers.dns01.hosts.digitalocean import DigitalOceanSetting
 from certwright.acme.solvers.dns01.hosts.powerdns import PowerDnsSettings
 from certwright.acme.solvers.dns01.hosts.route53 import Route53Settings
 from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.acme.solvers.dns01.hosts.tokens import AccessToken
 from certwright.kit.aws.credentials import StaticKeys
 from certwright.kit.aws.service import AwsEndpoint
 from certwright.kit.https import HttpsClient

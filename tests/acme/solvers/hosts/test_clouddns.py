@@ -13,11 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError
 from certwright.acme.solvers.dns01.hosts.api import Endpoint
-from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings
+from certwright.acme.solvers.dns01.hosts.clouddns import CloudDnsSettings, MetadataServer, ServiceAccountKey
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected, HostedZone, Outside
-from certwright.acme.solvers.dns01.hosts.google_login import MetadataServer, ServiceAccountKey
-from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.acme.solvers.dns01.hosts.solver import AfterChange
+from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostSession
 from certwright.kit.outgoing import ServerRules
 from conformance.check_dns_host import OF_OTHERS, SHARED, ZONE, check_dns_host, solver_of, task
 from support.dns.clouddns import EMAIL, KEY_ID, PROJECT, FakeCloudDns

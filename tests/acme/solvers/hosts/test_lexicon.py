@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.acme.solvers.dns01 import installed
+from certwright.acme.solvers.dns01.child import plugin
 from certwright.acme.solvers.dns01.child.messages import Provider
 from certwright.acme.solvers.dns01.hosts.contract import (
     CredentialsRejected,
@@ -209,4 +209,4 @@ async def test_unknown_and_forbidden_providers_are_refused_at_start() -> None:
     assert lexicon_problem(("nope",)) == "dns-lexicon has no provider `nope`; `lexicon --help` lists them"
     assert "it edits files" in lexicon_problem(("powerdns", "localzone"))
     assert "it chooses a provider" in lexicon_problem(("auto",))
-    assert len(installed.lexicon_providers()) > 80
+    assert len(plugin.lexicon_providers()) > 80

@@ -17,8 +17,14 @@ import pytest
 
 from certwright.acme.solvers.contract import SolverError
 from certwright.acme.solvers.dns01.child.messages import Provider, Request
-from certwright.acme.solvers.dns01.hosts.children import Children
-from certwright.acme.solvers.dns01.hosts.contract import DEFAULT_PAUSE, Edit, HostedZone, Outside, Throttled
+from certwright.acme.solvers.dns01.hosts.contract import (
+    DEFAULT_PAUSE,
+    Children,
+    Edit,
+    HostedZone,
+    Outside,
+    Throttled,
+)
 from certwright.acme.solvers.dns01.hosts.in_child import ChildHost, settings_of
 from certwright.acme.solvers.dns01.hosts.session import HostSession
 from certwright.app.dns_providers import plugin_problem

@@ -18,8 +18,7 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Throttled,
 )
 from certwright.acme.solvers.dns01.hosts.route53 import Route53Settings, endpoint_in
-from certwright.acme.solvers.dns01.hosts.session import HostSession
-from certwright.acme.solvers.dns01.hosts.solver import AfterChange
+from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostSession
 from certwright.kit.aws.credentials import StaticKeys
 from certwright.kit.aws.service import AwsEndpoint
 from certwright.kit.aws.signature import AwsCredentials

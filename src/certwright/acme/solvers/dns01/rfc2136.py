@@ -19,8 +19,7 @@ import dns.update
 
 from certwright.acme.solvers.contract import SolverError, Task, Updating
 from certwright.acme.solvers.datagrams import exchange, exchange_tcp
-from certwright.acme.solvers.dns01.record import resolved_record, zone_of
-from certwright.acme.solvers.names import NameServers
+from certwright.acme.solvers.names import NameServers, resolved_record, zone_of
 
 _TTL_S = 60
 _ABSENT = "certwright-permission-check"
@@ -85,13 +84,11 @@ class Rfc2136:
         self._timeout_s = timeout_s
 
     async def present(self, task: Task) -> None:
-        """See `Solver`."""
         name, update = await self._update(task)
         update.add(name, _TTL_S, _txt(task.key))
         await self._send(update, f"add the TXT record {name.to_text(omit_final_dot=True)}")
 
     async def clean_up(self, task: Task) -> None:
-        """See `Solver`."""
         name, update = await self._update(task)
         update.delete(name, _txt(task.key))
         await self._send(update, f"delete the TXT record {name.to_text(omit_final_dot=True)}")

@@ -9,8 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from certwright.acme.solvers.contract import SolverError, Task
-from certwright.acme.solvers.dns01.record import resolved_record, zone_of
-from certwright.acme.solvers.names import NameServers
+from certwright.acme.solvers.names import NameServers, resolved_record, zone_of
 from certwright.kit.outgoing import quote
 
 _VERSION = "webhook.acme.cert-manager.io/v1alpha1"
@@ -41,11 +40,9 @@ class Webhook:
         self._follow = follow
 
     async def present(self, task: Task) -> None:
-        """See `Solver`."""
         await self._send("Present", task)
 
     async def clean_up(self, task: Task) -> None:
-        """See `Solver`."""
         await self._send("CleanUp", task)
 
     async def _send(self, action: str, task: Task) -> None:

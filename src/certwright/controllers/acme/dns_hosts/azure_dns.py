@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.acme.solvers.dns01.hosts import azure, azure_login
-from certwright.acme.solvers.dns01.hosts.api import Endpoint
+from certwright.acme.solvers.dns01.hosts import azure
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, Login
 from certwright.acme.solvers.dns01.hosts.contract import HostedZone
 from certwright.controllers.acme.dns_hosts.values import HostValues
 from certwright.resources.solver import AzureDNS, AzureManagedIdentity
@@ -47,14 +47,14 @@ async def settings(spec: AzureDNS, values: HostValues) -> azure.AzureSettings:
     )
 
 
-async def _login(spec: AzureDNS, cloud: _Cloud, values: HostValues) -> azure_login.AzureLogin:
+async def _login(spec: AzureDNS, cloud: _Cloud, values: HostValues) -> Login:
     # A manager elsewhere means credentials elsewhere, too, unless the operator names their place.
     elsewhere = values.endpoints.get("azureDNS", "")
     authority = values.endpoint(
         "azureDNS-login", values.replaced(elsewhere, Endpoint(cloud.authority)), "AZURE_AUTHORITY_HOST"
     )
     if spec.client_secret_secret_ref is not None:
-        return azure_login.ServicePrincipal(
+        return azure.ServicePrincipal(
             authority=authority,
             tenant=spec.tenant_id,
             client_id=spec.client_id,
@@ -64,7 +64,7 @@ async def _login(spec: AzureDNS, cloud: _Cloud, values: HostValues) -> azure_log
     values.require_ambient("clientID, clientSecretSecretRef and tenantID")
     identity = spec.managed_identity or AzureManagedIdentity()
     if path := values.environment.get("AZURE_FEDERATED_TOKEN_FILE"):
-        return azure_login.ServicePrincipal(
+        return azure.ServicePrincipal(
             authority=authority,
             tenant=identity.tenant_id or values.environment.get("AZURE_TENANT_ID", ""),
             client_id=identity.client_id or values.environment.get("AZURE_CLIENT_ID", ""),
@@ -73,10 +73,10 @@ async def _login(spec: AzureDNS, cloud: _Cloud, values: HostValues) -> azure_log
         )
     metadata = values.endpoint(
         "azureDNS-metadata",
-        values.replaced(elsewhere, azure_login.METADATA),
+        values.replaced(elsewhere, azure.METADATA),
         "AZURE_POD_IDENTITY_AUTHORITY_HOST",
     )
-    return azure_login.ManagedIdentity(
+    return azure.ManagedIdentity(
         resource=f"{cloud.manager}/",
         client_id=identity.client_id,
         resource_id=identity.resource_id,

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.acme.solvers.dns01.hosts import clouddns, google_login
-from certwright.acme.solvers.dns01.hosts.api import Endpoint
+from certwright.acme.solvers.dns01.hosts import clouddns
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, Login
 from certwright.acme.solvers.dns01.hosts.contract import HostedZone
 from certwright.controllers.acme.dns_hosts.values import HostValues
 from certwright.kube.util.decoders import json_decoder
@@ -37,11 +37,11 @@ async def settings(spec: CloudDNS, values: HostValues) -> clouddns.CloudDnsSetti
     )
 
 
-async def _login(spec: CloudDNS, values: HostValues) -> google_login.GoogleLogin:
+async def _login(spec: CloudDNS, values: HostValues) -> Login:
     # An API elsewhere means credentials elsewhere, too, unless the operator names their place.
     elsewhere = values.endpoints.get("cloudDNS", "").rstrip("/")
     tokens = values.endpoint(
-        "cloudDNS-token", values.replaced(elsewhere and f"{elsewhere}/token", google_login.TOKENS)
+        "cloudDNS-token", values.replaced(elsewhere and f"{elsewhere}/token", clouddns.TOKENS)
     )
     if spec.service_account_secret_ref is not None:
         content = await values.secret(spec.service_account_secret_ref, "serviceAccountSecretRef")
@@ -56,11 +56,11 @@ async def _login(spec: CloudDNS, values: HostValues) -> google_login.GoogleLogin
             ) from error
         return _key(content, "GOOGLE_APPLICATION_CREDENTIALS", tokens)
     host = values.environment.get("GCE_METADATA_HOST", "")
-    metadata = values.replaced(elsewhere or (host and f"http://{host}"), google_login.METADATA)
-    return google_login.MetadataServer(metadata=values.endpoint("cloudDNS-metadata", metadata))
+    metadata = values.replaced(elsewhere or (host and f"http://{host}"), clouddns.METADATA)
+    return clouddns.MetadataServer(metadata=values.endpoint("cloudDNS-metadata", metadata))
 
 
-def _key(content: bytes, where: str, tokens: Endpoint) -> google_login.ServiceAccountKey:
+def _key(content: bytes, where: str, tokens: Endpoint) -> clouddns.ServiceAccountKey:
     try:
         key_file = json_decoder(_KeyFile).decode(content)
     except msgspec.DecodeError:
@@ -68,7 +68,7 @@ def _key(content: bytes, where: str, tokens: Endpoint) -> google_login.ServiceAc
         key_file = None
     if key_file is None or key_file.type != "service_account":
         raise SolverError(f"{where}: the content is not the key file (JSON) of a service account")
-    return google_login.ServiceAccountKey(
+    return clouddns.ServiceAccountKey(
         email=key_file.client_email,
         key_id=key_file.private_key_id,
         key_pem=key_file.private_key,

@@ -9,9 +9,9 @@ import sys
 import msgspec
 
 from certwright.acme.solvers.dns01.child import messages, plugin
-from certwright.acme.solvers.dns01.child.contract import Busy, Failed, Provider, Rejected
 from certwright.acme.solvers.dns01.child.lexicon import Lexicon
-from certwright.acme.solvers.dns01.child.messages import Answer, Request
+from certwright.acme.solvers.dns01.child.messages import Answer, Busy, Failed, Rejected, Request
+from certwright.acme.solvers.dns01.child.messages import ProviderContract as Provider
 from certwright.kube.util.decoders import json_decoder
 
 

@@ -13,8 +13,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from certwright.acme.solvers.dns01.child import confine
-from certwright.acme.solvers.dns01.child.contract import Busy, Failed, Rejected
-from certwright.acme.solvers.dns01.child.messages import Provider
+from certwright.acme.solvers.dns01.child.messages import Busy, Failed, Provider, Rejected
 
 # What thirty providers raise as the text of their AuthenticationError; dns-lexicon has no type for it.
 _NO_ZONE = "No domain found"
@@ -81,11 +80,9 @@ class Lexicon:
         confine.confine(request.servers)
 
     def verify(self) -> None:
-        """See `Provider`."""
         self._make_provider("example.invalid")
 
     def has_zone(self, name: str) -> bool:
-        """See `Provider`."""
         try:
             self._zone(name)
         except Exception as error:
@@ -95,11 +92,9 @@ class Lexicon:
         return True
 
     def add(self, zone: str, name: str, value: str) -> None:
-        """See `Provider`."""
         _Value(self._zone(zone), name, value).add()
 
     def remove(self, zone: str, name: str, value: str) -> None:
-        """See `Provider`."""
         _Value(self._zone(zone), name, value).remove()
 
     def explain(self, error: Exception) -> Failed:
@@ -130,7 +125,9 @@ class Lexicon:
         options = {key: value for key, value in self._options.items() if key != _TTL} | {"domain": zone}
         settings: dict[str, object] = {"provider_name": self._name, "domain": zone, self._name: options}
         if ttl := self._options.get(_TTL):
-            settings[_TTL] = _number(ttl)
+            if not (ttl.isascii() and ttl.isdigit()):
+                raise Failed(f"options.ttl: `{ttl}` is not a number of seconds; write e.g. 300")
+            settings[_TTL] = int(ttl)
         return self._make(self._resolver().with_dict(settings))
 
     def _is_missing(self, error: Exception) -> bool:
@@ -147,12 +144,6 @@ def _status_of(error: Exception) -> int:
 
 def _missing(provider: str, error: Exception) -> str:
     return f"{error}; install what it needs beside certwright: pip install 'dns-lexicon[{provider}]'"
-
-
-def _number(ttl: str) -> int:
-    if not (ttl.isascii() and ttl.isdigit()):
-        raise Failed(f"options.ttl: `{ttl}` is not a number of seconds; write e.g. 300")
-    return int(ttl)
 
 
 def _of_status(status: int, headers: Mapping[str, str]) -> Failed:

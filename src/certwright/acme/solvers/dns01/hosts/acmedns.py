@@ -55,7 +55,6 @@ class AcmeDnsSettings:
     zone: HostedZone | None = _NO_ZONE
 
     def connect(self, outside: Outside) -> AcmeDns:
-        """See `HostSettings`."""
         return AcmeDns(self, outside)
 
 
@@ -80,11 +79,9 @@ class AcmeDns(DnsHost):
         await self._api.call("GET", "/health", what="report its health", allowed=(404,))
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        """See `DnsHost`."""
         return HostedZone(name, "") if _PREFIX + name in self._accounts else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         del zone
         for edit in edits:
             account = self._account_of(edit.name)
@@ -95,7 +92,6 @@ class AcmeDns(DnsHost):
         return ""
 
     def check_name(self, name: str) -> None:
-        """See `DnsHost`."""
         self._account_of(name)
 
     def _account_of(self, name: str) -> Account:

@@ -55,13 +55,10 @@ class AkamaiSettings:
     zone: HostedZone | None = None
 
     def connect(self, outside: Outside) -> Akamai:
-        """See `HostSettings`."""
         return Akamai(self, outside)
 
 
 class Akamai(DnsHost):
-    """See `DnsHost`."""
-
     edits_together = EditsTogether(_MOST_EDITS, of_one_name=True)
 
     def __init__(self, settings: AkamaiSettings, outside: Outside) -> None:
@@ -71,17 +68,14 @@ class Akamai(DnsHost):
         self._now = outside.now
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
         await self._call("GET", "/zones?page=1&pageSize=1&showAll=false", "list the zones")
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        """See `DnsHost`."""
         path = f"/zones/{quote(name, safe='')}"
         answer = await self._call("GET", path, f"find the zone {name}", allowed=(404,))
         return HostedZone(name, name) if answer.status != 404 else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         name = edits[0].name
         what = f"change the TXT record {name}"
         path = f"/zones/{quote(zone.id, safe='')}/names/{quote(name, safe='')}/types/TXT"
@@ -112,25 +106,27 @@ class Akamai(DnsHost):
         self, method: str, path: str, what: str, *, body: bytes = b"", allowed: Sequence[int] = ()
     ) -> HttpAnswer:
         path = f"/config-dns/v2{path}"
-        headers = [("authorization", self._signed(method, path, body))]
+        settings = self._settings
+        url = settings.endpoint.url.rstrip("/") + path
+        headers = [
+            (
+                "authorization",
+                edgegrid_header(
+                    method,
+                    url,
+                    body,
+                    client_token=settings.client_token,
+                    access_token=settings.access_token,
+                    client_secret=settings.client_secret,
+                    now=self._now(),
+                    nonce=str(uuid.uuid4()),
+                ),
+            )
+        ]
         if body:
             headers.append(("content-type", "application/json"))
         return await self._api.call(
             method, path, what=what, body=body, headers=tuple(headers), allowed=allowed
-        )
-
-    def _signed(self, method: str, path: str, body: bytes) -> str:
-        settings = self._settings
-        url = settings.endpoint.url.rstrip("/") + path
-        return edgegrid_header(
-            method,
-            url,
-            body,
-            client_token=settings.client_token,
-            access_token=settings.access_token,
-            client_secret=settings.client_secret,
-            now=self._now(),
-            nonce=str(uuid.uuid4()),
         )
 
 

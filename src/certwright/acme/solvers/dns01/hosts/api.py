@@ -1,10 +1,15 @@
-"""Requests to a DNS host's API, and the failures that all of them have in common."""
+"""Requests to a DNS host's API, the failures that all of them have in common, and access tokens.
+
+Source: RFC 6749 §4.4 and §5 (tokens of Google and Azure).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Final, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final, Protocol, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -26,6 +31,8 @@ T = TypeVar("T")
 Headers = tuple[tuple[str, str], ...]
 JSON: Final[Headers] = (("content-type", "application/json"), ("accept", "application/json"))
 _PAUSE_STATUSES: Final = (429, 503)
+# A token with less left may expire on its way.
+_LEAST_LEFT: Final = timedelta(minutes=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,50 @@ class Endpoint:
 
     url: str
     rules: ServerRules = HTTPS_ONLY
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A token, and when it expires."""
+
+    value: str = field(repr=False)
+    expires_at: datetime
+
+
+class Login(Protocol):
+    """A way to get a token. A frozen dataclass; see `HostSettings`."""
+
+    async def fetch(self, outside: Outside) -> AccessToken:
+        """Request a token. Raises `SolverError`."""
+
+    def __hash__(self) -> int: ...
+
+
+class _Token(msgspec.Struct):
+    access_token: str
+    # Azure's metadata service writes the number as a string.
+    expires_in: int | str = 3600
+
+
+class _Failure(msgspec.Struct):
+    error: str = ""
+    error_description: str = ""
+
+
+def oauth_reason(answer: HttpAnswer) -> str:
+    """The reason in an answer of OAuth 2.0 that is not a success."""
+    failure = failure_in(answer, _Failure)
+    # The lines after the first are trace IDs of Azure.
+    described = failure.error_description.splitlines()[:1]
+    return ": ".join([failure.error, *described])
+
+
+def failure_in(answer: HttpAnswer, shape: type[T]) -> T:
+    """The body of an answer that is not a success in this shape, which has only defaults for another one."""
+    try:
+        return json_decoder(shape).decode(answer.body)
+    except UNDECODABLE:
+        return shape()
 
 
 class HostApi:
@@ -103,6 +154,27 @@ class HostApi:
             return NotPermitted(f"{shown}; check the permissions of the credentials")
         return SolverError(shown)
 
+    async def log_in(self, path: str, form: Mapping[str, str], *, who: str, fix: str) -> AccessToken:
+        """The token for a form of OAuth 2.0. Raises `CredentialsRejected` with `fix` if it is refused."""
+        what = f"log in {who}"
+        answer = await self.call(
+            "POST",
+            path,
+            what=what,
+            body=urlencode(form).encode(),
+            headers=(("content-type", "application/x-www-form-urlencoded"),),
+            allowed=(400, 401),
+        )
+        if answer.status >= 400:
+            raise CredentialsRejected(f"{self.failure(answer, what)}; {fix}")
+        return self.token(answer, what)
+
+    def token(self, answer: HttpAnswer, what: str) -> AccessToken:
+        """The token in an answer of OAuth 2.0. Raises `SolverError`."""
+        token = self.parse(answer, _Token, what)
+        seconds = int(token.expires_in) if str(token.expires_in).isdigit() else 0
+        return AccessToken(token.access_token, self._now() + timedelta(seconds=seconds))
+
     def parse(self, answer: HttpAnswer, shape: type[T], what: str) -> T:
         """The JSON of an answer in this shape. Raises `SolverError`."""
         try:
@@ -111,3 +183,32 @@ class HostApi:
             raise SolverError(
                 f"{self.provider} did not answer as documented when asked to {what}: {quote(str(error), 200)}"
             ) from error
+
+
+class TokenCache:
+    """The current token. `fetch` requests another one, and raises `SolverError`."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[AccessToken]], now: Callable[[], datetime]) -> None:
+        self._fetch = fetch
+        self._now = now
+        self._token: AccessToken | None = None
+        self._token_lock = asyncio.Lock()
+
+    async def use(self, call: Callable[[str], Awaitable[T]]) -> T:
+        """The result of a call with a token. A cached token that the API rejects is replaced once."""
+        cached = self._token
+        token = await self._current()
+        try:
+            return await call(token.value)
+        except CredentialsRejected:
+            if token is not cached:
+                raise
+            if self._token is token:
+                self._token = None
+            return await call((await self._current()).value)
+
+    async def _current(self) -> AccessToken:
+        async with self._token_lock:
+            if self._token is None or self._token.expires_at - self._now() < _LEAST_LEFT:
+                self._token = await self._fetch()
+            return self._token

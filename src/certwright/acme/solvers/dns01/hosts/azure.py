@@ -1,20 +1,29 @@
 """Azure DNS, public and private zones: all values of a name are one record set, with an ETag.
 
-Source: REST API reference of "Azure DNS" (2018-05-01) and "Private DNS" (2020-06-01).
+Source: REST API reference of "Azure DNS" (2018-05-01) and "Private DNS" (2020-06-01); for tokens
+"OAuth 2.0 client credentials flow" of the Microsoft identity platform, "How managed identities work".
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
-from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
-from certwright.acme.solvers.dns01.hosts.azure_login import AzureLogin
+from certwright.acme.solvers.dns01.hosts.api import (
+    AccessToken,
+    Endpoint,
+    HostApi,
+    Login,
+    TokenCache,
+    failure_in,
+    oauth_reason,
+)
 from certwright.acme.solvers.dns01.hosts.contract import (
+    CredentialsRejected,
     DnsHost,
     Edit,
     EditsConflict,
@@ -23,14 +32,79 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Outside,
     ZoneGone,
 )
-from certwright.acme.solvers.dns01.hosts.tokens import TokenCache
-from certwright.kit.outgoing import HttpAnswer
-from certwright.kube.util.decoders import UNDECODABLE, json_decoder
+from certwright.kit.outgoing import HttpAnswer, ServerRules
 
+METADATA: Final = Endpoint("http://169.254.169.254", ServerRules(allow_http=True))
+"""The instance metadata service, a link-local address of each machine in Azure."""
+_ASSERTION: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _TTL_S: Final = 60
 # Azure's limit of records in a set.
 _MOST_EDITS: Final = 20
 _JUDGED: Final = (404, 409, 412)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServicePrincipal:
+    """A client with a `secret`, or with the `assertion` of a federated identity (a ServiceAccount's token).
+
+    `authority` is the identity service of the cloud, `resource` the URL of its resource manager.
+    """
+
+    authority: Endpoint
+    tenant: str
+    client_id: str
+    resource: str
+    secret: str = field(default="", repr=False)
+    assertion: str = field(default="", repr=False)
+
+    async def fetch(self, outside: Outside) -> AccessToken:
+        if self.assertion:
+            proof = {"client_assertion_type": _ASSERTION, "client_assertion": self.assertion}
+        else:
+            proof = {"client_secret": self.secret}
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": self.client_id,
+            "scope": f"{self.resource.rstrip('/')}/.default",
+            **proof,
+        }
+        api = HostApi("Azure's identity service", self.authority, outside, explain=oauth_reason)
+        path = f"/{quote(self.tenant, safe='')}/oauth2/v2.0/token"
+        fix = "correct clientID, tenantID or the client secret"
+        return await api.log_in(path, form, who=f"the client {self.client_id}", fix=fix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedIdentity:
+    """The identity of the machine or pod: the one with this client or resource ID, or the only one."""
+
+    resource: str
+    client_id: str = ""
+    resource_id: str = ""
+    metadata: Endpoint = METADATA
+
+    async def fetch(self, outside: Outside) -> AccessToken:
+        query = {"api-version": "2018-02-01", "resource": self.resource}
+        if self.client_id:
+            query["client_id"] = self.client_id
+        if self.resource_id:
+            query["msi_res_id"] = self.resource_id
+        api = HostApi("Azure's metadata service", self.metadata, outside, explain=oauth_reason)
+        what = "get a token of the managed identity"
+        answer = await api.call(
+            "GET",
+            "/metadata/identity/oauth2/token",
+            what=what,
+            query=query,
+            headers=(("metadata", "true"),),
+            allowed=(400,),
+        )
+        if answer.status == 400:
+            raise CredentialsRejected(
+                f"{api.failure(answer, what)}; assign the identity to this machine, or correct "
+                "managedIdentity"
+            )
+        return api.token(answer, what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +143,16 @@ class AzureSettings:
 
     subscription: str
     resource_group: str
-    login: AzureLogin
+    login: Login
     endpoint: Endpoint
     is_private: bool = False
     zone: HostedZone | None = None
 
     def connect(self, outside: Outside) -> Azure:
-        """See `HostSettings`."""
         return Azure(self, outside)
 
 
 class Azure(DnsHost):
-    """See `DnsHost`."""
-
     edits_together = EditsTogether(_MOST_EDITS, of_one_name=True)
 
     def __init__(self, settings: AzureSettings, outside: Outside) -> None:
@@ -95,11 +166,9 @@ class Azure(DnsHost):
         )
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
         await self._call("GET", f"/{self._kind.zones}", "list the zones", query={"$top": "1"})
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        """See `DnsHost`."""
         path = f"/{self._kind.zones}/{quote(name, safe='')}"
         answer = await self._call("GET", path, f"find the zone {name}", allowed=(404,))
         if answer.status != 404:
@@ -109,7 +178,6 @@ class Azure(DnsHost):
         return None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         name = edits[0].name
         what = f"change the TXT record {name}"
         relative = name.removesuffix(f".{zone.name}") if name != zone.name else "@"
@@ -173,10 +241,7 @@ class Azure(DnsHost):
 
 
 def _answer(answer: HttpAnswer) -> _Failure:
-    try:
-        body = json_decoder(_Answer).decode(answer.body)
-    except UNDECODABLE:
-        return _Failure()
+    body = failure_in(answer, _Answer)
     return body.error if body.error.code else _Failure(body.code, body.message)
 
 

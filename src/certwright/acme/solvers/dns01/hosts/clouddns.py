@@ -3,19 +3,33 @@
 Most names have no other values. So a batch is sent as if the record sets were ours alone, and only after a
 conflict the sets are read.
 
-Source: API reference of Cloud DNS, version 1: `managedZones`, `resourceRecordSets`, `changes`.
+Source: API reference of Cloud DNS, version 1: `managedZones`, `resourceRecordSets`, `changes`; for tokens
+"Using OAuth 2.0 for Server to Server Applications", RFC 7523 (JWT bearer), "About VM metadata".
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
+from certwright.acme.solvers.contract import SolverError
+from certwright.acme.solvers.dns01.hosts.api import (
+    AccessToken,
+    Endpoint,
+    HostApi,
+    Login,
+    TokenCache,
+    failure_in,
+    oauth_reason,
+)
 from certwright.acme.solvers.dns01.hosts.contract import (
     DnsHost,
     Edit,
@@ -25,16 +39,82 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     Outside,
     ZoneGone,
 )
-from certwright.acme.solvers.dns01.hosts.google_login import GoogleLogin
-from certwright.acme.solvers.dns01.hosts.tokens import TokenCache
-from certwright.kit.outgoing import HttpAnswer
-from certwright.kube.util.decoders import UNDECODABLE, json_decoder
+from certwright.kit.outgoing import HttpAnswer, ServerRules
+from certwright.pki.errors import BadKey
+from certwright.pki.keys import load_private_key
 
+TOKENS: Final = Endpoint("https://oauth2.googleapis.com/token")
+"""Where keys are exchanged for tokens, whatever a key file says: its `token_uri` is a tenant's text."""
+METADATA: Final = Endpoint("http://metadata.google.internal", ServerRules(allow_http=True))
+_SCOPE: Final = "https://www.googleapis.com/auth/ndev.clouddns.readwrite"
+_GRANT: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+_LIFETIME: Final = timedelta(hours=1)
 ENDPOINT: Final = Endpoint("https://dns.googleapis.com")
 _TTL_S: Final = 60
 # Cloud DNS takes 1000 record sets in a change; reading each after a conflict should not take minutes.
 _MOST_EDITS: Final = 100
 _CONFLICTS: Final = (404, 409, 412)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceAccountKey:
+    """The key of a service account, in PEM. `audience` is what the token request is for: Google's token URL,
+    also where `tokens` replaces it."""
+
+    email: str
+    key_id: str
+    key_pem: str = field(repr=False)
+    tokens: Endpoint = TOKENS
+
+    async def fetch(self, outside: Outside) -> AccessToken:
+        now = int(outside.now().timestamp())
+        header = {"alg": "RS256", "typ": "JWT", "kid": self.key_id}
+        claims = {
+            "iss": self.email,
+            "scope": _SCOPE,
+            "aud": TOKENS.url,
+            "iat": now,
+            "exp": now + int(_LIFETIME.total_seconds()),
+        }
+        signed = f"{_encoded(msgspec.json.encode(header))}.{_encoded(msgspec.json.encode(claims))}"
+        signature = self._key().sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
+        form = {"grant_type": _GRANT, "assertion": f"{signed}.{_encoded(signature)}"}
+        api = HostApi("Google's token service", self.tokens, outside, explain=oauth_reason)
+        fix = "put a valid key of the service account into the Secret"
+        return await api.log_in("", form, who=self.email, fix=fix)
+
+    def _key(self) -> rsa.RSAPrivateKey:
+        what = "the private_key in the service account's key file"
+        try:
+            key = load_private_key(self.key_pem.encode())
+        except BadKey as error:
+            raise SolverError(f"{what} cannot be used: {error}") from error
+        if not isinstance(key, rsa.RSAPrivateKey):
+            raise SolverError(f"{what} is not an RSA key")
+        return key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataServer:
+    """The service account of the machine or pod (also by workload identity on GKE)."""
+
+    metadata: Endpoint = METADATA
+
+    async def fetch(self, outside: Outside) -> AccessToken:
+        api = HostApi("Google's metadata server", self.metadata, outside, explain=oauth_reason)
+        what = "get a token of the service account"
+        answer = await api.call(
+            "GET",
+            "/computeMetadata/v1/instance/service-accounts/default/token",
+            what=what,
+            query={"scopes": _SCOPE},
+            headers=(("metadata-flavor", "Google"),),
+        )
+        return api.token(answer, what)
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 class _Zone(msgspec.Struct, rename="camel"):
@@ -76,18 +156,15 @@ class CloudDnsSettings:
     """`zone` has the name of the managed zone as its ID."""
 
     project: str
-    login: GoogleLogin
+    login: Login
     endpoint: Endpoint = ENDPOINT
     zone: HostedZone | None = None
 
     def connect(self, outside: Outside) -> CloudDns:
-        """See `HostSettings`."""
         return CloudDns(self, outside)
 
 
 class CloudDns(DnsHost):
-    """See `DnsHost`."""
-
     edits_together = EditsTogether(_MOST_EDITS)
 
     def __init__(self, settings: CloudDnsSettings, outside: Outside) -> None:
@@ -96,7 +173,6 @@ class CloudDns(DnsHost):
         self._zones = f"/dns/v1/projects/{quote(settings.project, safe='')}/managedZones"
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
         await self._call("GET", "", "list the managed zones", query={"maxResults": "1"})
 
     async def find_zone(self, name: str) -> HostedZone | None:
@@ -108,7 +184,6 @@ class CloudDns(DnsHost):
         return HostedZone(name, public[0].name) if public else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         additions, removals = _alone(edits)
         change = await self._send(zone, additions, removals)
         if change is None:
@@ -121,7 +196,6 @@ class CloudDns(DnsHost):
         return "" if change.status == "done" else f"{zone.id}/{change.id}"
 
     async def is_pending(self, change: str) -> bool:
-        """See `DnsHost`."""
         zone, _, number = change.rpartition("/")
         what = "report the state of a change"
         answer = await self._call("GET", f"/{quote(zone, safe='')}/changes/{quote(number, safe='')}", what)
@@ -148,7 +222,17 @@ class CloudDns(DnsHost):
         """Additions and removals for the record sets as they are now."""
         additions, removals = [], []
         for name in dict.fromkeys(edit.name for edit in edits):
-            there = await self._record_set(zone, name)
+            what = f"read the TXT record {name}"
+            path = f"/{quote(zone.id, safe='')}/rrsets"
+            answer = await self._call(
+                "GET", path, what, query={"name": f"{name}.", "type": "TXT"}, allowed=(404,)
+            )
+            if answer.status == 404:
+                raise ZoneGone(str(self._api.failure(answer, what)))
+            record_sets = self._api.parse(answer, _RecordSets, what).rrsets
+            there = next(
+                (record for record in record_sets if record.type == "TXT" and record.name == f"{name}."), None
+            )
             before = there.rrdatas if there is not None else []
             values = dict.fromkeys(before)
             for edit in edits:
@@ -164,19 +248,6 @@ class CloudDns(DnsHost):
                 ttl = there.ttl if there is not None else _TTL_S
                 additions.append(_RecordSet(f"{name}.", ttl=ttl, rrdatas=list(values)))
         return additions, removals
-
-    async def _record_set(self, zone: HostedZone, name: str) -> _RecordSet | None:
-        what = f"read the TXT record {name}"
-        path = f"/{quote(zone.id, safe='')}/rrsets"
-        answer = await self._call(
-            "GET", path, what, query={"name": f"{name}.", "type": "TXT"}, allowed=(404,)
-        )
-        if answer.status == 404:
-            raise ZoneGone(str(self._api.failure(answer, what)))
-        record_sets = self._api.parse(answer, _RecordSets, what).rrsets
-        return next(
-            (record for record in record_sets if record.type == "TXT" and record.name == f"{name}."), None
-        )
 
     async def _call(
         self,
@@ -221,7 +292,4 @@ def _quoted(value: str) -> str:
 
 
 def _reason(answer: HttpAnswer) -> str:
-    try:
-        return json_decoder(_Failure).decode(answer.body).error.message
-    except UNDECODABLE:
-        return ""
+    return failure_in(answer, _Failure).error.message

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from certwright.acme.solvers.dns01.hosts.api import Endpoint, Headers, HostApi
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, Headers, HostApi, failure_in
 from certwright.acme.solvers.dns01.hosts.contract import (
     CredentialsRejected,
     DnsHost,
@@ -24,7 +24,6 @@ from certwright.acme.solvers.dns01.hosts.contract import (
 )
 from certwright.kit.outgoing import HttpAnswer
 from certwright.kube.util.caches import Lru
-from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 ENDPOINT: Final = Endpoint("https://api.cloudflare.com/client/v4")
 _TTL_S: Final = 60
@@ -88,13 +87,10 @@ class CloudflareSettings:
     zone: HostedZone | None = None
 
     def connect(self, outside: Outside) -> Cloudflare:
-        """See `HostSettings`."""
         return Cloudflare(self, outside)
 
 
 class Cloudflare(DnsHost):
-    """See `DnsHost`."""
-
     edits_together = EditsTogether(_PAGE, of_one_name=True)
 
     def __init__(self, settings: CloudflareSettings, outside: Outside) -> None:
@@ -108,19 +104,21 @@ class Cloudflare(DnsHost):
         self._ids: Lru[tuple[str, str, str], str] = Lru(_IDS_KEPT)
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
         await self._zones({"per_page": "5"}, "list the zones")
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        """See `DnsHost`."""
         zones = await self._zones({"name": name}, f"find the zone {name}")
         return next((HostedZone(name, zone.id) for zone in zones if zone.name.lower() == name), None)
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         for edit in edits:
             if edit.adds:
-                await self._add(zone, edit)
+                what = f"add the TXT record {edit.name}"
+                record = {"type": "TXT", "name": edit.name, "content": f'"{edit.value}"', "ttl": _TTL_S}
+                answer = await self._call("POST", _records(zone), what, body=record, expected=_EXISTS)
+                if answer.status < 300:
+                    made = self._api.parse(answer, _Made, what).result
+                    self._ids.put((zone.id, edit.name, edit.value), made.id)
             else:
                 await self._remove(zone, edit)
         return ""
@@ -128,14 +126,6 @@ class Cloudflare(DnsHost):
     async def _zones(self, query: dict[str, str], what: str) -> list[_Zone]:
         answer = await self._call("GET", "/zones", what, query=query)
         return self._api.parse(answer, _Zones, what).result
-
-    async def _add(self, zone: HostedZone, edit: Edit) -> None:
-        what = f"add the TXT record {edit.name}"
-        record = {"type": "TXT", "name": edit.name, "content": f'"{edit.value}"', "ttl": _TTL_S}
-        answer = await self._call("POST", _records(zone), what, body=record, expected=_EXISTS)
-        if answer.status < 300:
-            made = self._api.parse(answer, _Made, what).result
-            self._ids.put((zone.id, edit.name, edit.value), made.id)
 
     async def _remove(self, zone: HostedZone, edit: Edit) -> None:
         what = f"remove the TXT record {edit.name}"
@@ -186,10 +176,7 @@ def _records(zone: HostedZone) -> str:
 
 
 def _errors(answer: HttpAnswer) -> list[_Error]:
-    try:
-        return json_decoder(_Failure).decode(answer.body).errors
-    except UNDECODABLE:
-        return []
+    return failure_in(answer, _Failure).errors
 
 
 def _reason(answer: HttpAnswer) -> str:

@@ -6,15 +6,49 @@ concurrent challenges together, and keeps the pauses that the API asks for; a ho
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from asyncio import Semaphore
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import Field, dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
 from certwright.acme.solvers.contract import SolverError
-from certwright.acme.solvers.dns01.hosts.children import Children
 from certwright.kit.outgoing import HttpClient, ServerRules
+
+_TIMEOUT_S: Final = 60.0
+# At 40 MB each.
+_MOST: Final = 8
+DEFAULT_PAUSE = timedelta(seconds=30)
+"""Pause after a rate limit for which the API names no time."""
+
+
+class Children:
+    """At most `most` concurrent children of each provider, so that one which blocks delays no other; each is
+    killed after `timeout_s`."""
+
+    def __init__(self, most: int = _MOST, timeout_s: float = _TIMEOUT_S) -> None:
+        self.timeout_s = timeout_s
+        self._most = most
+        self._free: dict[str, Semaphore] = {}
+
+    @asynccontextmanager
+    async def slot(self, provider: str) -> AsyncIterator[None]:
+        """Wait for a slot of that provider. Raises `SolverError` if none is free within the timeout."""
+        free = self._free.setdefault(provider, Semaphore(self._most))
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await free.acquire()
+        except TimeoutError:
+            raise SolverError(
+                f"{provider}: {self._most} earlier calls have not ended within {self.timeout_s:g} s"
+            ) from None
+        try:
+            yield
+        finally:
+            free.release()
 
 
 class Throttled(SolverError):
@@ -128,7 +162,3 @@ class HostSettings(Protocol):
 
     def connect(self, outside: Outside) -> DnsHost:
         """The host. Raises `SolverError` for settings that cannot work."""
-
-
-DEFAULT_PAUSE = timedelta(seconds=30)
-"""Pause after a rate limit for which the API names no time."""

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import msgspec
 
-from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi
+from certwright.acme.solvers.dns01.hosts.api import Endpoint, HostApi, failure_in
 from certwright.acme.solvers.dns01.hosts.contract import (
     DnsHost,
     Edit,
@@ -22,7 +22,6 @@ from certwright.acme.solvers.dns01.hosts.contract import (
     ZoneGone,
 )
 from certwright.kit.outgoing import HttpAnswer
-from certwright.kube.util.decoders import UNDECODABLE, json_decoder
 
 ENDPOINT: Final = Endpoint("https://api.digitalocean.com/v2")
 _TTL_S: Final = 30
@@ -61,13 +60,10 @@ class DigitalOceanSettings:
     zone: HostedZone | None = None
 
     def connect(self, outside: Outside) -> DigitalOcean:
-        """See `HostSettings`."""
         return DigitalOcean(self, outside)
 
 
 class DigitalOcean(DnsHost):
-    """See `DnsHost`."""
-
     edits_together = EditsTogether(_PAGE, of_one_name=True)
 
     def __init__(self, settings: DigitalOceanSettings, outside: Outside) -> None:
@@ -75,18 +71,15 @@ class DigitalOcean(DnsHost):
         self._headers = (("authorization", f"Bearer {settings.token}"),)
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
         await self._call("GET", "/domains", "list the domains", query={"per_page": "1"})
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        """See `DnsHost`."""
         answer = await self._call(
             "GET", f"/domains/{quote(name, safe='')}", f"find the domain {name}", allowed=(404,)
         )
         return HostedZone(name, name) if answer.status != 404 else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         name = edits[0].name
         there = await self._list(zone, name)
         for edit in edits:
@@ -143,7 +136,4 @@ def _records(zone: HostedZone) -> str:
 
 
 def _reason(answer: HttpAnswer) -> str:
-    try:
-        return json_decoder(_Failure).decode(answer.body).message
-    except UNDECODABLE:
-        return ""
+    return failure_in(answer, _Failure).message

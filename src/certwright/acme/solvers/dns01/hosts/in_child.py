@@ -78,7 +78,6 @@ class ChildSettings:
         return f"{'dns-lexicon provider' if self.kind == 'lexicon' else 'plug-in'} {self.name}"
 
     def connect(self, outside: Outside) -> ChildHost:
-        """See `HostSettings`."""
         return ChildHost(self, outside)
 
 
@@ -115,12 +114,10 @@ class ChildHost(DnsHost):
         await self._call("verify", "be loaded")
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        """See `DnsHost`."""
         answer = await self._call("find_zone", f"find the zone {name}", zone=name)
         return HostedZone(name, name) if answer.found else None
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         first = edits[0]
         verb = "add" if first.adds else "remove"
         what = f"{verb} the TXT record {first.name}" if len(edits) == 1 else f"change {len(edits)} records"
@@ -157,7 +154,14 @@ class ChildHost(DnsHost):
 
     async def _run(self, request: bytes, failed: str, timeout_s: float, *, alone: bool) -> Answer:
         try:
-            process = _start(_environment(os.environ, self._settings.kind))
+            kept = {
+                name: value
+                for name, value in os.environ.items()
+                if name.lower() in _VARIABLES
+                or (self._settings.kind == "plugin" and name.startswith(_OF_PLUGINS))
+            }
+            modules = os.pathsep.join(path for path in sys.path if os.path.isabs(path))
+            process = _start({**kept, "PYTHONPATH": modules, "PYTHONIOENCODING": "utf-8"})
         except OSError as error:
             raise SolverError(f"{failed}: no process can be started: {error.strerror}") from error
         assert process.stdin is not None
@@ -203,13 +207,3 @@ def _start(environment: Mapping[str, str]) -> Popen[bytes]:
         stderr=DEVNULL,
         process_group=0,
     )
-
-
-def _environment(own: Mapping[str, str], kind: str) -> dict[str, str]:
-    kept = {
-        name: value
-        for name, value in own.items()
-        if name.lower() in _VARIABLES or (kind == "plugin" and name.startswith(_OF_PLUGINS))
-    }
-    modules = os.pathsep.join(path for path in sys.path if os.path.isabs(path))
-    return {**kept, "PYTHONPATH": modules, "PYTHONIOENCODING": "utf-8"}

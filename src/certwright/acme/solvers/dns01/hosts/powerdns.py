@@ -63,13 +63,10 @@ class PowerDnsSettings:
     zone: HostedZone | None = None
 
     def connect(self, outside: Outside) -> PowerDns:
-        """See `HostSettings`."""
         return PowerDns(self, outside)
 
 
 class PowerDns(DnsHost):
-    """See `DnsHost`."""
-
     edits_together = EditsTogether(_MOST_EDITS)
 
     def __init__(self, settings: PowerDnsSettings, outside: Outside) -> None:
@@ -80,11 +77,9 @@ class PowerDns(DnsHost):
         self._extends: bool | None = None
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
         await self._can_extend()
 
     async def find_zone(self, name: str) -> HostedZone | None:
-        """See `DnsHost`."""
         what = f"find the zone {name}"
         # A record set that cannot exist: without it the answer contains the whole zone.
         query = {"rrset_name": f"_.{name}.", "rrset_type": "TXT"}
@@ -101,7 +96,6 @@ class PowerDns(DnsHost):
         return HostedZone(name, self._api.parse(answer, _Zone, what).id)
 
     async def apply(self, zone: HostedZone, edits: Sequence[Edit]) -> str:
-        """See `DnsHost`."""
         if await self._can_extend():
             sets = [
                 _change(edit.name, "EXTEND" if edit.adds else "PRUNE", [_Record(_quoted(edit.value))])

@@ -57,7 +57,6 @@ class Route53Settings:
     zone: HostedZone | None = None
 
     def connect(self, outside: Outside) -> Route53:
-        """See `HostSettings`."""
         return Route53(self, outside)
 
 
@@ -94,8 +93,6 @@ class _Change:
 
 
 class Route53(DnsHost):
-    """See `DnsHost`."""
-
     edits_together = EditsTogether(_MOST_EDITS)
 
     def __init__(self, settings: Route53Settings, outside: Outside) -> None:
@@ -107,7 +104,6 @@ class Route53(DnsHost):
         self._pause = _FIRST_PAUSE
 
     async def verify(self) -> None:
-        """See `DnsHost`."""
         # With the permission that is needed next.
         what, path = "list the hosted zones", "/hostedzonesbyname"
         if self._zone is not None:
@@ -154,7 +150,6 @@ class Route53(DnsHost):
             raise EditsConflict(str(error)) from error
 
     async def is_pending(self, change: str) -> bool:
-        """See `DnsHost`."""
         for change_id in change.split(","):
             path, what = f"/change/{quote(change_id, safe='')}", "report the state of a change"
             answer = await self._get(path, {}, what, allowed=("NoSuchChange",))
