@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from certwright.kube.apiserver.base import object_names
 from certwright.kube.apiserver.crds import definitions
-from certwright.kube.apiserver.crds import kind as crd
+from certwright.kube.apiserver.crds import rules as crd
 from certwright.kube.apiserver.kinds import core_columns as columns
 from certwright.kube.apiserver.kinds import (
     core_services,

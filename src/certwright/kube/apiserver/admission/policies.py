@@ -26,15 +26,16 @@ from certwright.kube.apiserver.model import objects, offload
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
-from certwright.kube.apiserver.policies.config import (
+from certwright.kube.apiserver.policies.evaluation import (
     Binding,
+    Evaluator,
     Match,
     ParamRef,
     Policy,
+    Violation,
     compile_binding,
     compile_policy,
 )
-from certwright.kube.apiserver.policies.evaluation import Evaluator, Violation
 from certwright.kube.apiserver.requests.selectors import Requirement, labels_match
 from certwright.kube.apiserver.webhooks.config import GROUP
 from certwright.kube.apiserver.webhooks.match_conditions import decide

@@ -21,7 +21,7 @@ from certwright.kube.apiserver.background.gc import stored_resources
 from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.crds import controllers
 from certwright.kube.apiserver.crds import status as crd_status
-from certwright.kube.apiserver.crds.kind import CLEANUP_FINALIZER
+from certwright.kube.apiserver.crds.rules import CLEANUP_FINALIZER
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import NAMESPACES, Backend, is_terminating
 from certwright.kube.apiserver.model.definitions import ResourceDefinition

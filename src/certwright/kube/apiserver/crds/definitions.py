@@ -6,12 +6,13 @@ CustomResourceDefinitions".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
+from certwright.kube.api.errors import BadRequest
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.crds import reading, status
+from certwright.kube.apiserver.crds import status
 from certwright.kube.apiserver.crds.status import is_true
 from certwright.kube.apiserver.model.definitions import (
     Conversion,
@@ -19,12 +20,63 @@ from certwright.kube.apiserver.model.definitions import (
     KindExtension,
     ResourceDefinition,
 )
+from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.registry import version_rank
 from certwright.kube.apiserver.representations.tables import printer_columns
 from certwright.kube.apiserver.schemas.structural import Schema
 from certwright.kube.apiserver.verbs import scale
 from certwright.kube.apiserver.webhooks.config import target_of
+from certwright.kube.store.contract import Row
 from certwright.kube.util.jsonpath import simple_keys
+
+ReadBody = Callable[[Row], bytes]
+"""The body of a row in the requested version."""
+WriteBody = Callable[[bytes], bytes]
+"""The stored body of an object in that version."""
+STORED_VERSION = "x-stored-version"
+"""The member of a stored body that contains its version, where a webhook converts (see `conversion`)."""
+
+
+def readers(
+    crd: Json, schemas: Mapping[str, Schema], requested: str
+) -> tuple[ReadBody | None, WriteBody | None]:
+    """How rows are read and written in the version `requested`; None where it equals the stored form."""
+    versions = crd["spec"]["versions"]
+    stored = next(version["name"] for version in versions if version["storage"])
+    if all(schema.is_same_as(schemas[stored]) for schema in schemas.values()):
+        if crd["metadata"].get("generation", 1) == 1:
+            return None, None
+        return _unless_newer(schemas[stored], int(crd["metadata"].get("resourceVersion") or 0)), None
+    if requested == stored:
+        return _through(schemas[stored], None), None
+    return _through(schemas[stored], schemas[requested]), lambda body: _pruned(body, schemas[stored])
+
+
+def _unless_newer(stored: Schema, since: int) -> ReadBody:
+    read = _through(stored, None)
+    return lambda row: row.body if row.revision > since else read(row)
+
+
+def _through(stored: Schema, target: Schema | None) -> ReadBody:
+    def read(row: Row) -> bytes:
+        content: Json = decode_json(b"{" + row.body + b"}")
+        content.pop(STORED_VERSION, None)
+        try:
+            stored.process(content)
+            if target is not None:
+                target.prune(content)
+        except BadRequest:
+            # It was valid when it was written, under a less strict schema.
+            return row.body
+        return encode_json(content)[1:-1]
+
+    return read
+
+
+def _pruned(body: bytes, stored: Schema) -> bytes:
+    content: Json = decode_json(b"{" + body + b"}")
+    stored.prune(content)
+    return encode_json(content)[1:-1]
 
 
 def make_definitions(
@@ -82,7 +134,7 @@ def _definition(
     unserved: tuple[ResourceDefinition, ...] = (),
 ) -> ResourceDefinition:
     names, paths = _names(crd), _scale_paths(version)
-    read, write = (None, None) if conversion else reading.readers(crd, schemas, version["name"])
+    read, write = (None, None) if conversion else readers(crd, schemas, version["name"])
     return ResourceDefinition(
         group=crd["spec"]["group"],
         version=version["name"],

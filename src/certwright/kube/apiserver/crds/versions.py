@@ -9,7 +9,7 @@ Source: Kubernetes API reference, CustomResourceDefinitionVersion v1; apiextensi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,7 +18,6 @@ from certwright.kube.api.errors import FieldError, duplicate, invalid, required,
 from certwright.kube.apiserver.base import object_names as name_rules
 from certwright.kube.apiserver.base import schema_common
 from certwright.kube.apiserver.base.json_values import Json
-from certwright.kube.apiserver.crds.sizes import MAX_COLUMNS, size_errors
 from certwright.kube.apiserver.crds.structural import structural_errors
 from certwright.kube.apiserver.crds.validations import rule_errors
 
@@ -237,3 +236,45 @@ def _selectable_problems(
         )
         errors.append(invalid(where, value, text))
     return errors
+
+
+Schema = Mapping[str, Any]
+
+MAX_PARTS = 20_000
+"""Schemas in the schema of one version (fields, items, branches), and the names that they require. Schemas of
+whole Pods have some 2,000."""
+MAX_COLUMNS = 100
+"""Printer columns of one version: each is computed for every row of a Table."""
+_SINGLE = ("items", "additionalProperties", "not")
+_MANY = ("allOf", "anyOf", "oneOf")
+_DEFAULT = 3  # weight: a field with a default is in every object, and all of its schema is used
+_NAMES = ("required", "x-kubernetes-list-map-keys", "x-kubernetes-validations")
+
+
+def size_errors(path: str, schema: Schema) -> list[FieldError]:
+    """The errors of a schema with too many parts."""
+    parts = _count(schema)
+    if parts <= MAX_PARTS:
+        return []
+    detail = (
+        f"Too many: {parts}: must have at most {MAX_PARTS} fields, items, branches and required names; leave "
+        "parts of it open with x-kubernetes-preserve-unknown-fields"
+    )
+    return [FieldError(path, "FieldValueTooMany", detail)]
+
+
+def _count(schema: Schema) -> int:
+    count, waiting = 0, [schema]
+    while waiting:
+        part = waiting.pop()
+        count += 1 + sum(len(part.get(word) or ()) for word in _NAMES) + _DEFAULT * ("default" in part)
+        waiting += [child for child in _children(part) if isinstance(child, Mapping)]
+    return count
+
+
+def _children(schema: Schema) -> Iterator[Any]:
+    yield from (schema.get("properties") or {}).values()
+    for word in _SINGLE:
+        yield schema.get(word)
+    for word in _MANY:
+        yield from schema.get(word) or ()

@@ -6,16 +6,16 @@ apimachinery `pkg/util/managedfields`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
 
 from certwright.kube.api import manifests
-from certwright.kube.api.errors import ApiError, BadRequest, InternalError
+from certwright.kube.api.errors import ApiError, BadRequest, Cause, Conflict, Details, InternalError
 from certwright.kube.apiserver.base.json_values import Json, encode_sorted, same, wrong_type
 from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager import managed
-from certwright.kube.apiserver.fieldmanager.conflicts import Clash, conflict
 from certwright.kube.apiserver.fieldmanager.entries import (
     APPLY,
     UPDATE,
@@ -25,30 +25,75 @@ from certwright.kube.apiserver.fieldmanager.entries import (
     with_fields,
     write_entries,
 )
-from certwright.kube.apiserver.fieldmanager.fields_check import check_typed
-from certwright.kube.apiserver.fieldmanager.fields_merge import merge
-from certwright.kube.apiserver.fieldmanager.fields_set import (
+from certwright.kube.apiserver.fieldmanager.fieldpath import (
     FieldsError,
     Node,
     difference,
     intersection,
+    paths,
     reconciled,
     union,
     with_named_fields,
 )
-from certwright.kube.apiserver.fieldmanager.fields_type import Type, type_of
-from certwright.kube.apiserver.fieldmanager.fields_walk import applied_fields, compare_maps, without
-from certwright.kube.apiserver.fieldmanager.versions import (
+from certwright.kube.apiserver.fieldmanager.managed import (
     Change,
     NotConvertible,
     converted,
     in_version,
     type_in_version,
 )
+from certwright.kube.apiserver.fieldmanager.schema import Type, type_of
+from certwright.kube.apiserver.fieldmanager.typed import (
+    applied_fields,
+    check_typed,
+    compare_maps,
+    merge,
+    without,
+)
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.model.routes import is_true
 from certwright.kube.apiserver.requests import bodies
+
+
+class Clash(NamedTuple):
+    """Fields to which the configuration gives other values than their owners."""
+
+    owner: Entry
+    fields: Node
+
+
+def conflict(clashes: list[Clash]) -> Conflict:
+    """The 409 that names each field and its owner."""
+    ordered = sorted(clashes, key=lambda clash: clash.owner.identity)
+    single = [(owner, path) for owner, fields in ordered for path in paths(fields)]
+    causes = tuple(
+        Cause(reason="FieldManagerConflict", message=f"conflict with {_called(owner)}", field=path)
+        for owner, path in single
+    )
+    return Conflict(_sentence(ordered, single), details=Details(causes=causes))
+
+
+def _sentence(clashes: list[Clash], single: list[tuple[Entry, str]]) -> str:
+    if len(single) == 1:
+        owner, path = single[0]
+        return f"Apply failed with 1 conflict: conflict with {_called(owner)}: {path}"
+    return f"Apply failed with {len(single)} conflicts: " + "\n".join(_lines(clashes))
+
+
+def _lines(clashes: list[Clash]) -> Iterator[str]:
+    for owner, fields in clashes:
+        yield f"conflicts with {_called(owner)}:"
+        for path in paths(fields):
+            yield f"- {path}"
+
+
+def _called(owner: Entry) -> str:
+    text = encode_json(owner.manager).decode()
+    if owner.subresource:
+        text += f" with subresource {encode_json(owner.subresource).decode()}"
+    return f"{text} using {owner.api_version}" if owner.operation == UPDATE else text
+
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_FIRST_APPLY = "before-first-apply"

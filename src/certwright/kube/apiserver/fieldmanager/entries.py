@@ -14,7 +14,7 @@ import msgspec
 from certwright.kube.api.errors import FieldError, invalid_object, too_long
 from certwright.kube.apiserver.base.json_values import Json, encode_sorted
 from certwright.kube.apiserver.base.metadata import MANAGED
-from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError, read, union_of
+from certwright.kube.apiserver.fieldmanager.fieldpath import FieldsError, read, union_of
 from certwright.kube.apiserver.model.backend import Call
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 from certwright.kube.apiserver.requests.bodies import check_manager

@@ -9,6 +9,7 @@ Source: Kubernetes documentation, "Server-Side Apply"; apimachinery `pkg/util/ma
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -30,15 +31,104 @@ from certwright.kube.apiserver.fieldmanager.entries import (
     with_fields,
     write_entries,
 )
-from certwright.kube.apiserver.fieldmanager.fields_check import check_typed
-from certwright.kube.apiserver.fieldmanager.fields_set import FieldsError
-from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, OBJECT_META, type_of
-from certwright.kube.apiserver.fieldmanager.fields_walk import Comparison, compare_maps
-from certwright.kube.apiserver.fieldmanager.member_sets import extended, members_of, reduced
-from certwright.kube.apiserver.fieldmanager.versions import Change, type_in_version
+from certwright.kube.apiserver.fieldmanager.fieldpath import FieldsError, Node, difference, reconciled, union
+from certwright.kube.apiserver.fieldmanager.schema import ATOMIC, OBJECT_META, Type, type_of
+from certwright.kube.apiserver.fieldmanager.typed import Comparison, check_typed, compare_maps
 from certwright.kube.apiserver.model.backend import Backend, Call
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
+from certwright.kube.apiserver.model.objects import decode_json
 from certwright.kube.apiserver.requests.bodies import check_manager
+from certwright.kube.util.decoders import json_decoder
+
+Compare = Callable[[ResourceDefinition, Json, Json], Comparison]
+"""Compares two objects of the version of a definition."""
+
+
+class NotConvertible(FieldsError):
+    """An object has fields that another version of its kind, in which a manager owns fields, lacks."""
+
+
+def in_version(
+    backend: Backend, definition: ResourceDefinition, api_version: str
+) -> ResourceDefinition | None:
+    """The kind in an entry's version; None when a built-in kind no longer has that version.
+
+    Raises `NotConvertible` for a version that a custom resource does not have at all.
+    """
+    if api_version == definition.api_version:
+        return definition
+    group, _, version = api_version.rpartition("/")
+    other = backend.registry.find(group, version, definition.plural)
+    if other is None or other.bucket != definition.bucket:
+        other = next((there for there in definition.unserved if there.api_version == api_version), None)
+    if other is None and definition.custom:
+        raise NotConvertible(f"request to convert CR to an invalid group/version: {api_version}")
+    return other
+
+
+def type_in_version(backend: Backend, definition: ResourceDefinition, api_version: str) -> Type | None:
+    """The kind's type in that version; None when it no longer exists. Raises `NotConvertible`."""
+    version_definition = in_version(backend, definition, api_version)
+    return type_of(version_definition) if version_definition is not None else None
+
+
+def converted(
+    backend: Backend, there: ResourceDefinition, here: ResourceDefinition, obj: Json, what: str = ""
+) -> Json:
+    """An object in the version of `there`; `here` is that of the request.
+
+    Without a conversion webhook the content is the same in all versions. Raises `NotConvertible` where it
+    does not have the form of the other, with `what` before the reason.
+    """
+    if there is here and obj.get("apiVersion") == here.api_version:
+        return obj
+    try:
+        converted_object = backend.in_version(there, obj)
+        meta = {name: value for name, value in converted_object["metadata"].items() if name != MANAGED}
+        check_typed(type_of(there), {**converted_object, "metadata": meta})
+    except FieldsError as error:
+        raise NotConvertible(f"{what}{error}") from None
+    return converted_object
+
+
+class Change:
+    """A change of an object, compared once for each version."""
+
+    def __init__(
+        self, backend: Backend, definition: ResourceDefinition, old: Json, new: Json, compare: Compare
+    ) -> None:
+        self._backend = backend
+        self._definition = definition
+        self._old = old
+        self._new = new
+        self._compare = compare
+        self._comparisons: dict[str, Comparison | None] = {}
+
+    def check_old(self, api_versions: Iterable[str]) -> None:
+        """Raise `NotConvertible` where the old object does not have the form of one of these versions."""
+        for api_version in set(api_versions) - {self._definition.api_version}:
+            there = in_version(self._backend, self._definition, api_version)
+            if there is not None:
+                converted(self._backend, there, self._definition, self._old)
+
+    def seen_in(self, api_version: str) -> Comparison | None:
+        """The changed fields in a version; None when that no longer exists.
+
+        Raises `NotConvertible`.
+        """
+        if api_version not in self._comparisons:
+            self._comparisons[api_version] = self._load(api_version)
+        return self._comparisons[api_version]
+
+    def _load(self, api_version: str) -> Comparison | None:
+        there = in_version(self._backend, self._definition, api_version)
+        if there is None:
+            return None
+        here = self._definition
+        old = converted(self._backend, there, here, self._old, "failed to convert old object: ")
+        new = converted(self._backend, there, here, self._new, "failed to convert new object: ")
+        return self._compare(there, old, new)
+
 
 MAX_MANAGER_LENGTH: Final = 128
 
@@ -242,3 +332,66 @@ def new_entry(call: Call, manager: str, operation: str, fields: bytes, time: str
     """An entry of this call's manager."""
     version, subresource = call.definition.api_version, call.route.subresource
     return Entry(manager, operation, version, time, "FieldsV1", msgspec.Raw(fields), subresource)
+
+
+_KEPT = 4096  # cached results: as a rule about 1 KB each
+_LONGEST = 8 * 1024  # bytes of an input
+
+Members = Mapping[str, bytes]
+"""The nodes of an object's top-level members (`f:metadata`, `f:spec`, …), separately: the metadata's set
+differs from object to object, the rest is the same for many."""
+_read_members = json_decoder(dict[str, msgspec.Raw]).decode
+
+
+def members_of(fields: Node) -> Members:
+    """A set, split by members."""
+    return {name: encode_sorted(node) for name, node in fields.items()}
+
+
+def reduced(kind: Type, fields: bytes, touched: Members, removed: Members) -> bytes:
+    """The fields that were neither touched nor removed."""
+    members: dict[str, msgspec.Raw] = {}
+    for name, part in _read_members(fields).items():
+        left = _member_less(kind, name, bytes(part), touched.get(name, b""), removed.get(name, b""))
+        if left is not None:
+            members[name] = left
+    return encode_sorted(members)
+
+
+def extended(kind: Type, fields: bytes, touched: Members, removed: Members) -> bytes:
+    """The fields that were not removed, and those that were touched."""
+    members = {name: msgspec.Raw(node) for name, node in touched.items()}
+    for name, part in _read_members(fields).items():
+        left = _member_less(kind, name, bytes(part), b"", removed.get(name, b""))
+        if left is not None:
+            members[name] = _member_more(name, bytes(left), touched[name]) if name in touched else left
+    return encode_sorted(members)
+
+
+def _member_less(kind: Type, name: str, part: bytes, touched: bytes, removed: bytes) -> msgspec.Raw | None:
+    """The difference of a member's set and the others; None: nothing."""
+    if len(part) + len(touched) + len(removed) > _LONGEST:
+        return _less(kind, name, part, touched, removed)
+    return _kept_less(kind, name, part, touched, removed)
+
+
+def _less(kind: Type, name: str, part: bytes, *others: bytes) -> msgspec.Raw | None:
+    left = reconciled({name: decode_json(part)}, kind)
+    for other in others:
+        if other:
+            left = difference(left, {name: decode_json(other)})
+    return msgspec.Raw(encode_sorted(left[name])) if name in left else None
+
+
+def _member_more(name: str, part: bytes, other: bytes) -> msgspec.Raw:
+    if len(part) + len(other) > _LONGEST:
+        return _more(name, part, other)
+    return _kept_more(name, part, other)
+
+
+def _more(name: str, part: bytes, other: bytes) -> msgspec.Raw:
+    both = union({name: decode_json(part)}, {name: decode_json(other)})
+    return msgspec.Raw(encode_sorted(both[name]))
+
+
+_kept_less, _kept_more = lru_cache(_KEPT)(_less), lru_cache(_KEPT)(_more)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from email.utils import formatdate
 from urllib.parse import parse_qs
 
@@ -24,7 +24,9 @@ from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.model import offload
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.model.registry import Registry
-from certwright.kube.apiserver.openapi import proto, v2, v3
+from certwright.kube.apiserver.openapi import proto
+from certwright.kube.apiserver.openapi import schemas as openapi_schemas
+from certwright.kube.apiserver.openapi.operations import Operation, Parameter, paths
 from certwright.kube.apiserver.representations.discovery import NO_CACHE
 from certwright.kube.util.http_messages import Response
 
@@ -76,7 +78,7 @@ class OpenApi:
     def _maker(self, path: str) -> tuple[Make, str] | None:
         """The function that builds the document, and the key of its state."""
         if path == _V2:
-            return (lambda: v2.document(self._registry)), self._hash_of_all()
+            return (lambda: document_v2(self._registry)), self._hash_of_all()
         return (self._index, self._hash_of_all()) if path == _PREFIX else self._group_version(path)
 
     def _hash_of_all(self) -> str:
@@ -122,7 +124,7 @@ class OpenApi:
         definitions = self._registry.in_version(group, version) if path.startswith(_PREFIX) else ()
         if not definitions:
             return None
-        return (lambda: v3.document(definitions)), self._hash(group, version)
+        return (lambda: document_v3(definitions)), self._hash(group, version)
 
 
 def _essence(definition: ResourceDefinition) -> tuple[object, ...]:
@@ -157,3 +159,110 @@ def _is_known(if_none_match: str, etag: str) -> bool:
     """Whether the client has this state (RFC 9110 §13.1.2: weak comparison)."""
     known = [item.strip().removeprefix("W/") for item in if_none_match.split(",")]
     return "*" in known or f'"{etag}"' in known
+
+
+# --- OpenAPI v3: the resources of one group and version ---------------------------------------------------
+
+
+def document_v3(definitions: Iterable[ResourceDefinition]) -> Json:
+    """The OpenAPI v3 document of these resources (OpenAPI 3.0.3; kube-openapi `pkg/builder3`)."""
+    plain = openapi_schemas.in_v3(_all_of)
+    path_items: Json = {}
+    schemas: Json = dict(openapi_schemas.shared(_all_of))
+    for definition in definitions:
+        for path in paths(definition):
+            methods = {operation.method: _operation_v3(operation) for operation in path.operations}
+            path_items[path.path] = {**methods, "parameters": list(map(_parameter_v3, path.parameters))}
+        schemas.update(openapi_schemas.of_kind(definition, _all_of, plain))
+    return {
+        "openapi": "3.0.0",
+        "info": {"title": "certwright", "version": __version__},
+        "paths": path_items,
+        "components": {"schemas": schemas},
+    }
+
+
+def _ref_v3(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _all_of(name: str) -> Json:
+    # In OpenAPI 3.0 nothing may stand beside a reference, such as a description.
+    return {"allOf": [_ref_v3(name)]}
+
+
+def _operation_v3(operation: Operation) -> Json:
+    content = {form: {"schema": _ref_v3(operation.gives)} for form in operation.gives_as}
+    made = _operation(operation, {"content": content})
+    if operation.parameters:
+        made["parameters"] = list(map(_parameter_v3, operation.parameters))
+    if operation.takes:
+        body: Json = {"content": {form: {"schema": _ref_v3(operation.takes)} for form in operation.takes_as}}
+        made["requestBody"] = {**body, "required": True} if operation.needs_body else body
+    return made
+
+
+def _operation(operation: Operation, answer: Json) -> Json:
+    """What both versions have. `answer`: the content of a successful response."""
+    answers = {code: {"description": description, **answer} for code, description in operation.codes}
+    return {
+        "tags": [operation.tag],
+        "description": operation.description,
+        "operationId": operation.id,
+        "responses": {**answers, "401": {"description": "Unauthorized"}},
+        "x-kubernetes-action": operation.action,
+        "x-kubernetes-group-version-kind": operation.kind,
+    }
+
+
+def _parameter_v3(parameter: Parameter) -> Json:
+    return _parameter(parameter, {"schema": {"type": parameter.type, "uniqueItems": True}})
+
+
+def _parameter(parameter: Parameter, form: Json) -> Json:
+    made = {"name": parameter.name, "in": parameter.where, "description": parameter.description, **form}
+    return {**made, "required": True} if parameter.where == "path" else made
+
+
+# --- OpenAPI v2: all kinds in one document, for old clients -----------------------------------------------
+
+
+def document_v2(registry: Registry) -> Json:
+    """The OpenAPI v2 document. `x-kubernetes-*` extensions stay, what v2 cannot express (`nullable`, `anyOf`,
+    `oneOf`, `not`) is left out (OpenAPI 2.0; Kubernetes documentation, "OpenAPI V2")."""
+    plain = openapi_schemas.in_v2(_ref_v2)
+    schemas = {name: plain(schema) for name, schema in openapi_schemas.shared(_ref_v2)}
+    path_items: Json = {}
+    for definition in registry.all():
+        schemas.update(openapi_schemas.of_kind(definition, _ref_v2, plain))
+        for path in paths(definition):
+            methods = {operation.method: _operation_v2(operation) for operation in path.operations}
+            path_items[path.path] = {**methods, "parameters": list(map(_parameter_v2, path.parameters))}
+    return {
+        "swagger": "2.0",
+        "info": {"title": "certwright", "version": __version__},
+        "paths": path_items,
+        "definitions": schemas,
+    }
+
+
+def _ref_v2(name: str) -> Json:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _operation_v2(operation: Operation) -> Json:
+    parameters = list(map(_parameter_v2, operation.parameters))
+    if operation.takes:
+        body: Json = {"name": "body", "in": "body", "schema": _ref_v2(operation.takes)}
+        parameters.insert(0, {**body, "required": True} if operation.needs_body else body)
+    made = _operation(operation, {"schema": _ref_v2(operation.gives)})
+    made |= {
+        "consumes": list(operation.takes_as),
+        "produces": list(operation.gives_as),
+        "schemes": ["https"],
+    }
+    return {**made, "parameters": parameters} if parameters else made
+
+
+def _parameter_v2(parameter: Parameter) -> Json:
+    return _parameter(parameter, {"type": parameter.type, "uniqueItems": True})

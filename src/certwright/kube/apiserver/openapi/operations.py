@@ -14,17 +14,31 @@ import msgspec
 from msgspec.structs import replace
 
 from certwright.kube.apiserver.base.json_values import Json
+from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.native_openapi import component_name
 from certwright.kube.apiserver.model.definitions import ResourceDefinition, Subresource
-from certwright.kube.apiserver.openapi.names import (
-    DELETE_OPTIONS,
-    PATCH,
-    STATUS,
-    group_version_kind,
-    schema_name,
-)
 from certwright.kube.apiserver.protobuf import fields as protobuf_fields
 from certwright.kube.apiserver.representations.discovery import parts
+
+META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+OBJECT_META = f"{META}.ObjectMeta"
+LIST_META = f"{META}.ListMeta"
+DELETE_OPTIONS = f"{META}.DeleteOptions"
+STATUS = f"{META}.Status"
+PATCH = f"{META}.Patch"
+
+
+def schema_name(definition: ResourceDefinition, kind: str) -> str:
+    """`io.k8s.api.core.v1.Secret`; for custom resources the group backwards, `io.cert-manager.v1.Issuer`."""
+    if isinstance(definition.schema, NativeSchema):
+        return f"{component_name(definition.schema.message).rpartition('.')[0]}.{kind}"
+    return f"{'.'.join(reversed(definition.group.split('.')))}.{definition.version}.{kind}"
+
+
+def group_version_kind(definition: ResourceDefinition, kind: str = "") -> Json:
+    """The value of `x-kubernetes-group-version-kind`."""
+    return {"group": definition.group, "version": definition.version, "kind": kind or definition.kind}
+
 
 _PATCHES = ("application/json-patch+json", "application/merge-patch+json")
 _STRATEGIC, _APPLY = "application/strategic-merge-patch+json", "application/apply-patch+yaml"

@@ -12,14 +12,14 @@ from certwright.kube.apiserver.kinds.messages import META_MESSAGE
 from certwright.kube.apiserver.kinds.native import NativeSchema
 from certwright.kube.apiserver.kinds.native_openapi import component_name, components
 from certwright.kube.apiserver.model.definitions import ResourceDefinition
-from certwright.kube.apiserver.openapi.names import (
+from certwright.kube.apiserver.openapi.operations import (
     LIST_META,
     OBJECT_META,
     PATCH,
     group_version_kind,
+    message_of,
     schema_name,
 )
-from certwright.kube.apiserver.openapi.operations import message_of
 from certwright.kube.apiserver.representations.discovery import parts
 
 Refer = Callable[[str], Json]

@@ -11,9 +11,181 @@ from typing import Any
 
 import msgspec
 
+from certwright.kube.apiserver.base.json_values import Json
 from certwright.kube.apiserver.cel.meter import Meter
-from certwright.kube.apiserver.policies.config import Policy, Validation
+from certwright.kube.apiserver.model.definitions import ResourceDefinition
 from certwright.kube.apiserver.policies.expressions import Compiler, Evaluation, Failed
+from certwright.kube.apiserver.requests.selectors import Requirement, selector_of
+from certwright.kube.apiserver.webhooks.config import Rule, rule_of
+
+
+class NamedRule(msgspec.Struct, frozen=True):
+    """A rule that may be for some names only; empty: for all."""
+
+    rule: Rule
+    names: frozenset[str]
+
+    def allows_name(self, name: str) -> bool:
+        """Whether the rule is for objects of that name."""
+        return not self.names or name in self.names
+
+
+class Match(msgspec.Struct, frozen=True):
+    """Which requests are concerned; without rules: all."""
+
+    rules: tuple[NamedRule, ...]
+    excluded: tuple[NamedRule, ...]
+    equivalent: bool
+    namespace_labels: tuple[Requirement, ...]
+    object_labels: tuple[Requirement, ...]
+
+    def includes(
+        self, definition: ResourceDefinition, subresource: str, operation: str, name: str | None
+    ) -> bool:
+        """Whether a rule matches that request. `name` None: any name."""
+        return not self.rules or _match_any(self.rules, definition, subresource, operation, name)
+
+    def excludes(
+        self, definition: ResourceDefinition, subresource: str, operation: str, name: str | None
+    ) -> bool:
+        """Whether a rule excludes that request. `name` None: only rules for all names are asked."""
+        rules = self.excluded if name is not None else tuple(rule for rule in self.excluded if not rule.names)
+        return _match_any(rules, definition, subresource, operation, name)
+
+
+def _match_any(
+    rules: tuple[NamedRule, ...],
+    definition: ResourceDefinition,
+    subresource: str,
+    operation: str,
+    name: str | None,
+) -> bool:
+    return any(
+        entry.rule.matches(definition, subresource, operation) and (name is None or entry.allows_name(name))
+        for entry in rules
+    )
+
+
+class Validation(msgspec.Struct, frozen=True):
+    """One demand. `reason` is that of the refusal."""
+
+    expression: str
+    message: str
+    message_expression: str
+    reason: str
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """What is demanded of requests. `param_kind` is apiVersion and kind of its parameters; None: it has
+    none."""
+
+    name: str
+    match: Match
+    param_kind: tuple[str, str] | None
+    conditions: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...]
+    validations: tuple[Validation, ...]
+    audits: tuple[tuple[str, str], ...]
+    fails_closed: bool
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """All CEL expressions."""
+        validations = (
+            text
+            for validation in self.validations
+            for text in (validation.expression, validation.message_expression)
+            if text
+        )
+        named = (text for _, text in (*self.variables, *self.audits))
+        return (*self.conditions, *named, *validations)
+
+
+class ParamRef(msgspec.Struct, frozen=True):
+    """The parameters of a binding: that of a name, or those of a selector. `namespace` empty: that of the
+    request's object."""
+
+    name: str
+    namespace: str
+    labels: tuple[Requirement, ...]
+    denies_without: bool
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """Where a policy is enforced, with which parameters, and what follows a violation: `actions` are Deny,
+    Warn and Audit."""
+
+    name: str
+    policy: str
+    match: Match
+    params: ParamRef | None
+    actions: frozenset[str]
+
+
+def compile_policy(obj: Json) -> Policy:
+    """The policy. Its expressions are compiled when they are first evaluated."""
+    spec = obj["spec"]
+    kind = spec.get("paramKind")
+    return Policy(
+        name=obj["metadata"]["name"],
+        match=_match(spec.get("matchConstraints") or {}),
+        param_kind=(kind["apiVersion"], kind["kind"]) if kind else None,
+        conditions=tuple(condition["expression"] for condition in spec.get("matchConditions") or ()),
+        variables=tuple(
+            (variable["name"], variable["expression"]) for variable in spec.get("variables") or ()
+        ),
+        validations=tuple(_validation(validation) for validation in spec.get("validations") or ()),
+        audits=tuple(
+            (audit["key"], audit["valueExpression"]) for audit in spec.get("auditAnnotations") or ()
+        ),
+        fails_closed=spec.get("failurePolicy", "Fail") == "Fail",
+    )
+
+
+def compile_binding(obj: Json) -> Binding:
+    """The binding."""
+    spec = obj["spec"]
+    ref = spec.get("paramRef")
+    return Binding(
+        name=obj["metadata"]["name"],
+        policy=spec["policyName"],
+        match=_match(spec.get("matchResources") or {}),
+        params=_param_ref(ref) if ref else None,
+        actions=frozenset(spec.get("validationActions") or ()),
+    )
+
+
+def _validation(validation: Json) -> Validation:
+    return Validation(
+        validation["expression"],
+        (validation.get("message") or "").strip(),
+        validation.get("messageExpression") or "",
+        validation.get("reason") or "Invalid",
+    )
+
+
+def _param_ref(ref: Json) -> ParamRef:
+    return ParamRef(
+        ref.get("name") or "",
+        ref.get("namespace") or "",
+        selector_of(ref.get("selector") or {}),
+        ref.get("parameterNotFoundAction") == "Deny",
+    )
+
+
+def _match(match: Json) -> Match:
+    return Match(
+        _rules(match.get("resourceRules") or ()),
+        _rules(match.get("excludeResourceRules") or ()),
+        match.get("matchPolicy", "Equivalent") == "Equivalent",
+        selector_of(match.get("namespaceSelector") or {}),
+        selector_of(match.get("objectSelector") or {}),
+    )
+
+
+def _rules(rules: list[Json] | tuple[()]) -> tuple[NamedRule, ...]:
+    return tuple(NamedRule(rule_of(rule), frozenset(rule.get("resourceNames") or ())) for rule in rules)
+
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,8 @@ from certwright.kube.apiserver.base.json_values import NotOfKind, decode_as_go
 from certwright.kube.apiserver.base.schema_common import Ratchet
 from certwright.kube.apiserver.cel import rules as cel_rules
 from certwright.kube.apiserver.cel.rules import Node
-from certwright.kube.apiserver.schemas.check import compile_check
+from certwright.kube.apiserver.schemas.check import Check, compile_check
 from certwright.kube.apiserver.schemas.embedded import Malformed
-from certwright.kube.apiserver.schemas.scalars import Check
 from certwright.kube.apiserver.schemas.walk import Walk, compile_walk
 from certwright.kube.util.caches import lazy_attribute
 

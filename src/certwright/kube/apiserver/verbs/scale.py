@@ -30,7 +30,7 @@ from certwright.kube.apiserver.base.json_values import Json, NotOfKind, encode_s
 from certwright.kube.apiserver.base.metadata import MANAGED
 from certwright.kube.apiserver.fieldmanager import entries, managed
 from certwright.kube.apiserver.fieldmanager.entries import Entry
-from certwright.kube.apiserver.fieldmanager.fields_set import Node, difference
+from certwright.kube.apiserver.fieldmanager.fieldpath import Node, difference
 from certwright.kube.apiserver.kinds.native_kind import native_kind
 from certwright.kube.apiserver.model import objects
 from certwright.kube.apiserver.model.backend import Backend, Call, not_found

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from certwright.kube.apiserver.fieldmanager.fields_type import Type
+from certwright.kube.apiserver.fieldmanager.schema import Type
 from certwright.kube.apiserver.model.objects import decode_json, encode_json
 
 Node = dict[str, Any]

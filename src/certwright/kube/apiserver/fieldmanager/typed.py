@@ -5,20 +5,22 @@ Source: structured-merge-diff `typed` (compare, remove, tofieldset); KEP-555.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Container, Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from certwright.kube.apiserver.base.json_values import same
-from certwright.kube.apiserver.fieldmanager.fields_set import (
+from certwright.kube.apiserver.base.json_values import same, wrong_type
+from certwright.kube.apiserver.fieldmanager.fieldpath import (
     SELF,
     FieldsError,
     Node,
     is_member,
     key_element,
+    paths,
     value_element,
 )
-from certwright.kube.apiserver.fieldmanager.fields_type import ATOMIC, Type
+from certwright.kube.apiserver.fieldmanager.schema import ATOMIC, Type
 
 _CONTAINERS = (dict, list)
 _LONGEST_KEPT = 256  # characters
@@ -274,3 +276,130 @@ def _list_without(kind: Type, value: list[Any], fields: Node) -> Any:
         elif not is_member(node):
             left.append(without(_item(kind), item, node))
     return left or None
+
+
+_SCALAR_NAMES = {"string": "a string", "numeric": "a number", "boolean": "a boolean"}
+_SCALAR_TYPES: dict[str, tuple[type, ...]] = {"string": (str,), "numeric": (int, float), "boolean": (bool,)}
+
+
+def check_typed(kind: Type, value: Any) -> None:
+    """Raise `FieldsError`, whose text names every part of a value that does not have its type's form."""
+    errors: list[str] = []
+    _check(kind, value, "", errors)
+    if len(errors) == 1:
+        raise FieldsError(errors[0])
+    if errors:
+        raise FieldsError("\n  ".join(["errors:", *errors]))
+
+
+def _check(kind: Type, value: Any, path: str, errors: list[str]) -> None:
+    if value is None:
+        return
+    if type(value) is dict and kind.maps:
+        _check_map(kind, value, path, errors)
+    elif type(value) is list and kind.lists:
+        _check_list(kind, value, path, errors)
+    elif not _is_scalar(kind, value):
+        errors.append(wrong_type(path, _form(kind), value))
+
+
+def _check_map(kind: Type, value: dict[str, Any], path: str, errors: list[str]) -> None:
+    for name, item in value.items():
+        child = kind.child(name)
+        if child is None:
+            # Kubernetes checks such a map no further.
+            errors.append(f"{path}.{name}: field not declared in schema")
+            return
+        # Most are texts.
+        if type(item) is not str or child.scalar != "string":
+            _check(child, item, f"{path}.{name}", errors)
+
+
+def _check_list(kind: Type, value: list[Any], path: str, errors: list[str]) -> None:
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        place = f"[{index}]"
+        if kind.lists != "atomic":
+            try:
+                element = element_of(kind, item)
+            except FieldsError as error:
+                errors.append(f"{path}: element {index}: {error}")
+                return
+            place = next(paths({element: {}}))
+            if element in seen:
+                errors.append(f"{path}: duplicate entries for key {place}")
+            seen.add(element)
+        _check(kind.item or ATOMIC, item, path + place, errors)
+
+
+def _is_scalar(kind: Type, value: Any) -> bool:
+    if kind.scalar == "untyped":
+        return type(value) not in (dict, list)
+    return type(value) in _SCALAR_TYPES.get(kind.scalar, ())
+
+
+def _form(kind: Type) -> str:
+    if kind.scalar:
+        return _SCALAR_NAMES.get(kind.scalar, "a scalar")
+    return "an object" if kind.maps else "a list"
+
+
+def merge(kind: Type, live: Any, config: Any) -> Any:
+    """`config` over `live`, both there. Parts of both are in the result; None where nothing is left."""
+    if type(config) is dict and kind.maps == "granular" and (live or config):
+        return _merge_maps(kind, live if type(live) is dict else {}, config)
+    if type(config) is list and kind.lists in ("set", "map") and (live or config):
+        return _merge_lists(kind, live if type(live) is list else [], config)
+    if config is None and live and type(live) in (dict, list) and kind.maps != "atomic" != kind.lists:
+        # A null does not affect the parts.
+        return live
+    return config
+
+
+def _merge_maps(kind: Type, live: dict[str, Any], config: dict[str, Any]) -> Any:
+    merged = dict(live)
+    for name, value in config.items():
+        merged[name] = merge(kind.child(name) or ATOMIC, live[name], value) if name in live else value
+    return merged
+
+
+def _merge_lists(kind: Type, live: list[Any], config: list[Any]) -> Any:
+    """Items of both: those of `config` in its order, the others of `live` where they stood between them."""
+    item = kind.item or ATOMIC
+    before = [(element_of(kind, value), value) for value in live]
+    after = {element_of(kind, value): value for value in config}
+    names = list(after)
+    known = dict(before)
+    twice = {name for name, count in Counter(name for name, _ in before).items() if count > 1}
+    shared = deque(name for name in names if name in known)
+    merged: list[Any] = []
+    done: set[str] = set()
+
+    def take(name: str) -> None:
+        done.add(name)
+        replaced = name not in known or name in twice
+        merged.append(after[name] if replaced else merge(item, known[name], after[name]))
+        if shared and shared[0] == name:
+            shared.popleft()
+
+    left, right = 0, 0
+    while left < len(before) or right < len(names):
+        if left < len(before):
+            name, value = before[left]
+            if right < len(names) and name == names[right]:
+                take(name)
+                left, right = left + 1, right + 1
+                continue
+            if name in after and right < len(names) and shared and shared[0] != name:
+                left += 1
+                continue
+            if name not in after:
+                merged.append(value)
+                left += 1
+                continue
+            if name in done:
+                left += 1
+        if right < len(names):
+            take(names[right])
+            right += 1
+    return merged or None
