@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.annotations import ShimOptions
 from support.world import make_world
 
 WAIT_FOR_SERVERS = {"certificaterequests", "issuers", "orders", "challenges"}

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from certwright.cli.commands import controllers
-from certwright.controllers import features as of_controllers
+from certwright.controllers import settings as of_controllers
 from certwright.kube.apiserver.base import features as of_server
 from deploy.files import CHART, Json, documents, helm, render
 from support.programs import tool
@@ -323,7 +323,7 @@ def test_the_gates_that_the_chart_passes_on_are_those_of_the_program() -> None:
     text = (CHART / "templates" / "_flags.tpl").read_text()
     table = text.partition('define "certwright.knownGates" -}}')[2].partition("{{- end")[0]
     passed_on = {name for name, kind in yaml.safe_load(table).items() if kind == "program"}
-    assert passed_on == {*of_controllers.DEFAULTS, *of_server.DEFAULTS, *of_server.ALIASES}
+    assert passed_on == {*of_controllers.FEATURE_GATES, *of_server.DEFAULTS, *of_server.ALIASES}
 
 
 def test_proxies_reach_the_pods_that_answer_challenges() -> None:

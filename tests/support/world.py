@@ -23,7 +23,7 @@ from certwright.admission.kinds import certificate_kinds
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.manager import Controllers
 from certwright.controllers.settings import Settings
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api import codec, conditions
 from certwright.kube.api.core import EVENTS, SECRETS, Event, Secret
 from certwright.kube.api.kinds import Kind

@@ -27,7 +27,7 @@ from certwright.app.users import ADMIN
 from certwright.controllers.acme.listeners import AcmeSettings
 from certwright.controllers.deliveries.options import DeliveryOptions, Root
 from certwright.controllers.replicas.cluster import ClusterSettings
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.apiserver.http.fairness import InFlight
 from certwright.kube.runtime.lease_terms import Terms

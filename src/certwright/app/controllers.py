@@ -16,12 +16,11 @@ from certwright.app.options import ControllerOptions, StartError
 from certwright.controllers.acme.listeners import CannotListen, Listeners, open_listeners
 from certwright.controllers.acme.responses import Responses, Scope
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.features import EXACT_PATHS, SECRETS_FILTERED_CACHING
 from certwright.controllers.manager import Controllers
 from certwright.controllers.replicas.cluster import USER_AGENT, ClusterSettings, beside_a_server
 from certwright.controllers.replicas.replica import Replica
 from certwright.controllers.replicas.shards import ShardedReplica
-from certwright.controllers.settings import Settings
+from certwright.controllers.settings import EXACT_PATHS, SECRETS_FILTERED_CACHING, Settings
 from certwright.kit import exposition
 from certwright.kit.probe_server import Page, Pages, serve_pages
 from certwright.kube.client.rest import Client

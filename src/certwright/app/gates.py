@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from certwright.app.options import ControllerOptions, StartError
-from certwright.controllers import features as of_controllers
+from certwright.controllers import settings as of_controllers
 from certwright.kube.apiserver.base import features
 from certwright.kube.apiserver.base import features as of_server
 from certwright.kube.apiserver.base.features import FeatureGates
@@ -20,7 +20,7 @@ def server_gates(text: str) -> FeatureGates:
 def controller_gates(text: str) -> dict[str, bool]:
     """All gates of the controllers. Raises `StartError` for a gate that neither side knows."""
     requested = _parse(text)
-    return {name: requested.get(name, default) for name, default in of_controllers.DEFAULTS.items()}
+    return {name: requested.get(name, default) for name, default in of_controllers.FEATURE_GATES.items()}
 
 
 def operator_policy(options: ControllerOptions) -> OperatorPolicy:
@@ -32,7 +32,7 @@ def operator_policy(options: ControllerOptions) -> OperatorPolicy:
 def _parse(text: str) -> dict[str, bool]:
     try:
         return features.parse(
-            text, of_server.DEFAULTS.keys() | of_controllers.DEFAULTS.keys(), of_server.ALIASES
+            text, of_server.DEFAULTS.keys() | of_controllers.FEATURE_GATES.keys(), of_server.ALIASES
         )
     except ValueError as error:
         raise StartError(f"--feature-gates: {error}") from error

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from certwright.app.options import ControllerOptions, StartError
-from certwright.controllers.notifications.options import Notifications
+from certwright.controllers.notifications.notifier import Notifications
 from certwright.kube.util.clock import SystemClock
 from certwright.notifications.destinations import destinations_of
 from certwright.notifications.messages import Digest, SendError

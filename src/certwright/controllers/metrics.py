@@ -16,8 +16,8 @@ from certwright.controllers.acme.client_metrics import Tally as RequestTally
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.circuit_breaker import State
 from certwright.controllers.issuer_gate import IssuerState
-from certwright.controllers.notifications import tallies
-from certwright.controllers.notifications.tallies import Tally
+from certwright.controllers.notifications import notifier
+from certwright.controllers.notifications.notifier import Tally
 from certwright.controllers.wiring import Wiring
 from certwright.kit.exposition import head, labels
 from certwright.kube.api import conditions
@@ -102,7 +102,7 @@ class ControllerMetrics:
                 _deliveries(deliveries),
                 _traffic(traffic),
                 _circuits(standings),
-                tallies.exposition(self._notifications),
+                notifier.exposition(self._notifications),
                 _ready_issuers("issuer", "Issuer", issuers),
                 _ready_issuers("clusterissuer", "ClusterIssuer", cluster_issuers),
             )

@@ -1,8 +1,11 @@
-"""Settings of the controllers of one process; names and meanings as cert-manager's flags."""
+"""Settings of the controllers of one process; names, meanings and feature gates are cert-manager's.
+
+Source: cert-manager `internal/controller/feature/features.go`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -11,10 +14,22 @@ from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.backoff import Limits
 from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR
 from certwright.controllers.deliveries.options import DeliveryOptions
-from certwright.controllers.notifications.options import Notifications
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.notifications.notifier import Notifications
+from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api.naming import random_suffix
 from certwright.resources.names import COPIED_ANNOTATION_PREFIXES
+
+SECRETS_FILTERED_CACHING = "SecretsFilteredCaching"
+"""Of Secrets without the label only those in use are cached (see `secrets.py`)."""
+
+POST_QUANTUM = "PostQuantum"
+"""Alpha, beyond cert-manager: private keys of ML-DSA (see `docs/post-quantum.md`)."""
+
+EXACT_PATHS = "ACMEHTTP01IngressPathTypeExact"
+"""Paths of HTTP-01 Ingresses have the type Exact; without it ImplementationSpecific."""
+
+FEATURE_GATES: Mapping[str, bool] = {SECRETS_FILTERED_CACHING: True, EXACT_PATHS: True, POST_QUANTUM: False}
+"""All feature gates, and whether each is on by default."""
 
 # Each worker mostly waits for the API server; the more writes are in progress, the more a store with group
 # commit can put into one commit.

@@ -55,7 +55,7 @@ from certwright.controllers.requests.signing import Signing
 from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
 from certwright.controllers.sets.status import SetReconciler
 from certwright.controllers.settings import Settings
-from certwright.controllers.shims import handlers as shim_handlers
+from certwright.controllers.shims import reconcile as shim_handlers
 from certwright.controllers.shims.reconcile import ShimReconciler
 from certwright.controllers.shims.sources import follow_sources
 from certwright.controllers.toolbox import Toolbox

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.cainjector.bundle import MOST_FORMER, merged
+from certwright.controllers.cainjector.sources import MOST_FORMER, merged
 from certwright.controllers.cainjector.targets import (
     API_SERVICES,
     DEFINITIONS,

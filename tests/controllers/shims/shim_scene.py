@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api.core import CUSTOM_RESOURCE_DEFINITIONS
 from certwright.kube.api.kinds import Kind
 from certwright.resources.ingress import EXPERIMENTAL_LISTENER_SETS, GATEWAYS, LISTENER_SETS

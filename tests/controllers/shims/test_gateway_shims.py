@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.annotations import ShimOptions
 from certwright.kube.api.kinds import Kind
 from certwright.resources.ingress import EXPERIMENTAL_LISTENER_SETS, GATEWAYS, LISTENER_SETS
 from controllers.shims.shim_scene import GATEWAY_KINDS, ShimScene, listener, shim_scene

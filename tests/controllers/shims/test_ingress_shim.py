@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.shims.listeners import size_of
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.annotations import ShimOptions
+from certwright.controllers.shims.desired import size_of
 from certwright.kube.api.errors import NotFound
 from certwright.kube.api.meta import ObjectMeta
 from certwright.kube.client.filtered_informer import PartialInformer

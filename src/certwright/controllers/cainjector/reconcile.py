@@ -1,4 +1,4 @@
-"""Inject the CA that an annotation names into one object.
+"""Inject the CA that an annotation names into one object; the informers and event handlers.
 
 Of all objects of these kinds only those with an annotation are cached, and of these only their identity.
 """
@@ -15,8 +15,7 @@ from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add, key_of
 from certwright.controllers.cache.references import Dependents
 from certwright.controllers.cache.shard_filter import Mine
-from certwright.controllers.cainjector.bundle import merged
-from certwright.controllers.cainjector.sources import CA, NoCA, NoRight, find_ca
+from certwright.controllers.cainjector.sources import CA, NoCA, NoRight, find_ca, merged
 from certwright.controllers.cainjector.targets import Target, TargetMeta, injected, untyped
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.core import Secret
@@ -55,6 +54,18 @@ def follow_targets(client: Client, clock: Clock, kind: Kind[Target]) -> Informer
 def targets_of(informer: Informer[Target], certificate: ObjectKey) -> list[Target]:
     """The objects whose annotation names this Certificate."""
     return informer.cache.by_index(_BY_CERTIFICATE, str(certificate))
+
+
+def wake_with_certificates(informer: Informer[Target], caches: Caches, add: Add) -> None:
+    """Enqueue the objects that name a Certificate when it is created, deleted, or has another Secret."""
+
+    def changed(old: Certificate | None, new: Certificate | None) -> None:
+        if old is not None and new is not None and old.spec.secret_name == new.spec.secret_name:
+            return
+        for target in targets_of(informer, key_of(old, new)):
+            add(target.metadata.key)
+
+    caches.certificates.add_handler(changed)
 
 
 def _is_annotated(raw: msgspec.Raw) -> bool:
@@ -180,15 +191,3 @@ class _Reads:
 
 def _everything(_key: ObjectKey) -> bool:
     return True
-
-
-def wake_with_certificates(informer: Informer[Target], caches: Caches, add: Add) -> None:
-    """Enqueue the objects that name a Certificate when it is created, deleted, or has another Secret."""
-
-    def changed(old: Certificate | None, new: Certificate | None) -> None:
-        if old is not None and new is not None and old.spec.secret_name == new.spec.secret_name:
-            return
-        for target in targets_of(informer, key_of(old, new)):
-            add(target.metadata.key)
-
-    caches.certificates.add_handler(changed)

@@ -1,4 +1,5 @@
-"""The condition `Deployed`: whether the addresses of `spec.servedAt` serve the delivered certificate."""
+"""The status of a Delivery: the condition `Delivered` after an attempt, and `Deployed`, whether the
+addresses of `spec.servedAt` serve the delivered certificate."""
 
 from __future__ import annotations
 
@@ -8,11 +9,78 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
+import msgspec
+
+from certwright.controllers.deliveries import permissions
 from certwright.controllers.deliveries.options import CHECK_FLAG, DeliveryOptions
+from certwright.controllers.deliveries.permissions import Refused
 from certwright.kit.tls_scan import ScanFailed, TlsAddress
+from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition
 from certwright.pki.certificates import CertificateFacts
-from certwright.resources.delivery import Delivery, ServedAt, parse_address
+from certwright.resources.delivery import Delivered, Delivery, DeliveryStatus, ServedAt, parse_address
+
+DELIVERED: Final = "Delivered"
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """Failed attempts in a row, and when the next follows."""
+
+    failures: int
+    due: datetime
+
+
+def delivered_status(delivery: Delivery, certificate: CertificateFacts, now: datetime) -> DeliveryStatus:
+    """The status after success; unchanged where nothing new was delivered."""
+    message = (
+        f"the files contain the certificate that expires on {certificate.not_after:%Y-%m-%d %H:%M:%S} UTC"
+    )
+    condition = Condition(type=DELIVERED, status="True", reason=permissions.DELIVERED, message=message)
+    return msgspec.structs.replace(
+        _replaced(delivery.status, certificate, now),
+        failed_attempts=None,
+        next_attempt=None,
+        conditions=_with(delivery, condition, now),
+    )
+
+
+def failed_status(
+    delivery: Delivery,
+    refusal: Refused,
+    attempts: Attempts | None,
+    now: datetime,
+    *,
+    replaced: CertificateFacts | None = None,
+) -> DeliveryStatus:
+    """The status after a failure; `attempts` None: no attempt was made. `replaced`: the certificate in the
+    files, where only the hook has failed."""
+    status = delivery.status if replaced is None else _replaced(delivery.status, replaced, now)
+    condition = Condition(type=DELIVERED, status="False", reason=refusal.reason, message=refusal.message)
+    return msgspec.structs.replace(
+        status,
+        failed_attempts=attempts.failures if attempts is not None else None,
+        next_attempt=attempts.due.replace(microsecond=0) if attempts is not None else None,
+        conditions=_with(delivery, condition, now),
+    )
+
+
+def _replaced(status: DeliveryStatus, certificate: CertificateFacts, now: datetime) -> DeliveryStatus:
+    fingerprint = sha256(certificate.der).hexdigest()
+    if status.current is not None and status.current.fingerprint == fingerprint:
+        return status
+    current = Delivered(
+        fingerprint=fingerprint, not_after=certificate.not_after, time=now.replace(microsecond=0)
+    )
+    return msgspec.structs.replace(status, current=current, previous=status.current)
+
+
+def _with(delivery: Delivery, condition: Condition, now: datetime) -> tuple[Condition, ...]:
+    observed = msgspec.structs.replace(condition, observed_generation=delivery.metadata.generation)
+    known = delivery.status.conditions
+    if not delivery.spec.served_at:
+        known = conditions.without(known, DEPLOYED)
+    return conditions.with_condition(known, observed, now)
+
 
 DEPLOYED: Final = "Deployed"
 SERVED: Final = "Served"

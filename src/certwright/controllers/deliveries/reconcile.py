@@ -17,16 +17,32 @@ import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.references import Dependents
-from certwright.controllers.deliveries import refusals
+from certwright.controllers.deliveries import permissions
 from certwright.controllers.deliveries.cache import at_directory_of, directory_of, has_failed, path_of
-from certwright.controllers.deliveries.checks import OLD_SERVED, Probe, deployed
+from certwright.controllers.deliveries.checks import (
+    DELIVERED,
+    OLD_SERVED,
+    Attempts,
+    Probe,
+    delivered_status,
+    deployed,
+    failed_status,
+)
 from certwright.controllers.deliveries.hooks import Change
 from certwright.controllers.deliveries.options import DeliveryOptions
-from certwright.controllers.deliveries.outputs import Read, Source, make_files, outputs_of, read_source
-from certwright.controllers.deliveries.permissions import check
-from certwright.controllers.deliveries.refusals import Refused
-from certwright.controllers.deliveries.statuses import DELIVERED, Attempts, delivered_status, failed_status
-from certwright.controllers.deliveries.writing import Place, Written, record_done, sign, write
+from certwright.controllers.deliveries.outputs import (
+    Place,
+    Read,
+    Source,
+    Written,
+    make_files,
+    outputs_of,
+    read_source,
+    record_done,
+    sign,
+    write,
+)
+from certwright.controllers.deliveries.permissions import Refused, check
 from certwright.controllers.toolbox import Toolbox
 from certwright.kit import logs
 from certwright.kit.hooks import HookError
@@ -167,7 +183,7 @@ class DeliveryReconciler:
             wait = min(FIRST_RETRY * 2 ** min(failures - 1, _MOST_DOUBLINGS), LONGEST_RETRY)
             retry = self._retries[key] = _Retry(failures, self._toolbox.now() + wait, job.inputs)
             # Without its hook the server may still read the files by itself, or serve the old certificate.
-            replaced = job.source.certificate if refusal.reason == refusals.HOOK_FAILED else None
+            replaced = job.source.certificate if refusal.reason == permissions.HOOK_FAILED else None
             written = await self._fail(delivery, refusal, retry, replaced)
             if written is not None and replaced is not None:
                 await self._check_served(key, written, replaced)
@@ -186,7 +202,9 @@ class DeliveryReconciler:
             if (ref := output.password_secret_ref) is not None:
                 used[ref.name] = referenced = await self._secret(delivery, ref.name)
                 if not referenced.data.get(ref.key):
-                    raise Refused(refusals.NOT_FOUND, f"Secret {ref.name} has no {ref.key}; add the password")
+                    raise Refused(
+                        permissions.NOT_FOUND, f"Secret {ref.name} has no {ref.key}; add the password"
+                    )
                 passwords[output.name] = referenced.data[ref.key].decode(errors="replace")
         keys = [dependency.metadata.key for dependency in used.values()]
         self.dependents.keep_only(delivery.metadata.key, keys)
@@ -209,7 +227,7 @@ class DeliveryReconciler:
         name = spec.certificate_ref.name
         certificate = await self._caches.find_certificate(ObjectKey(namespace, name))
         if certificate is None:
-            raise Refused(refusals.NOT_FOUND, f"Certificate {name} does not exist; create it")
+            raise Refused(permissions.NOT_FOUND, f"Certificate {name} does not exist; create it")
         return certificate.spec.secret_name
 
     async def _secret(self, delivery: Delivery, name: str) -> Secret:
@@ -217,7 +235,7 @@ class DeliveryReconciler:
         self.dependents.add(delivery.metadata.key, key)
         secret = await self._caches.secrets.get(key)
         if secret is None:
-            raise Refused(refusals.NOT_FOUND, f"Secret {name} does not exist yet; it is waited for")
+            raise Refused(permissions.NOT_FOUND, f"Secret {name} does not exist yet; it is waited for")
         return secret
 
     def _check_path(self, delivery: Delivery) -> None:
@@ -235,7 +253,7 @@ class DeliveryReconciler:
             is_near = first.metadata.namespace == delivery.metadata.namespace
             which = f"Delivery {first.metadata.name}" if is_near else "an older Delivery"
             raise Refused(
-                refusals.PATH_IN_USE,
+                permissions.PATH_IN_USE,
                 f"spec.path: {which} delivers to {path_of(delivery)}; choose another path",
             )
 
@@ -258,7 +276,7 @@ class DeliveryReconciler:
             message = f"files in {job.shown} replaced: {', '.join(written.changed)}"
             files = ",".join(written.changed)
             _event(logging.INFO, "files delivered", job.delivery, path=job.shown, files=files)
-            self._toolbox.recorder.event(DELIVERIES, job.delivery, "Normal", refusals.DELIVERED, message)
+            self._toolbox.recorder.event(DELIVERIES, job.delivery, "Normal", permissions.DELIVERED, message)
         if job.delivery.spec.hook and not written.is_done:
             await self._run_hook(job, outputs, written.version)
         self._known[job.key] = _Known(
@@ -279,7 +297,7 @@ class DeliveryReconciler:
             return await asyncio.to_thread(write, job.place, make)
         except OSError as error:
             raise Refused(
-                refusals.WRITE_FAILED,
+                permissions.WRITE_FAILED,
                 f"files in {job.shown} cannot be written: {error.strerror or error}",
                 f"{error.filename or job.place.path}: {error.strerror or error}",
             ) from error
@@ -292,7 +310,7 @@ class DeliveryReconciler:
             await asyncio.to_thread(record_done, job.place, version)
         except (HookError, OSError) as error:
             raise Refused(
-                refusals.HOOK_FAILED,
+                permissions.HOOK_FAILED,
                 f"files in {job.shown} are current, but hook {name} failed; the log of certwright has its "
                 "output",
                 f"hook {name} failed: {error}",

@@ -1,31 +1,51 @@
 """Send digests of problems to the operator's destinations.
 
-Once a minute the problems that exist are compared with those that each destination has been sent
-(`reported.py`). The difference is one digest: any number of problems is one message, and a destination that
-cannot be reached gets the difference later, so nothing is queued. A crash between the message and its record
-sends one message twice, and loses none.
+Once a minute the problems that exist are compared with those that each destination has been sent (a
+ConfigMap, one entry for each problem and destination, so that replicas with different shards write different
+entries). The difference is one digest: any number of problems is one message, and a destination that cannot
+be reached gets the difference later, so nothing is queued. A crash between the message and its record sends
+one message twice, and loses none.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+
+import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.notifications import problems
-from certwright.controllers.notifications.options import Notifications
-from certwright.controllers.notifications.reported import Reported
-from certwright.controllers.notifications.tallies import Tally
 from certwright.kit import logs
-from certwright.kube.api.errors import ApiError, Unreachable
-from certwright.kube.api.meta import ObjectKey
+from certwright.kit.exposition import head, labels
+from certwright.kube.api.core import CONFIG_MAPS, ConfigMap
+from certwright.kube.api.errors import AlreadyExists, ApiError, NotFound, Unreachable
+from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
+from certwright.kube.util.decoders import json_decoder
 from certwright.notifications.messages import Destination, Digest, Problem, SendError
+from certwright.notifications.settings import NotificationSettings
 from certwright.resources.table import CLUSTER_ISSUERS, ISSUERS
+
+NAME = "certwright-notifications"
+_MOST = 4000
+"""Entries of all destinations: some 700 kB, and 1 MiB is the limit of a ConfigMap."""
+
+
+class Notifications(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings, their destinations, what messages are signed with, and the namespace of the record."""
+
+    settings: NotificationSettings
+    destinations: tuple[Destination, ...]
+    sender: str
+    namespace: str
+
 
 _log = logging.getLogger(__name__)
 
@@ -187,3 +207,105 @@ def _object_of(problem_key: str) -> ObjectKey:
     """The object of a problem, of `KIND-OF-PROBLEM KIND NAMESPACE/NAME`."""
     namespace, _, name = problem_key.rpartition(" ")[2].rpartition("/")
     return ObjectKey(namespace, name)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A problem that a destination has been sent, and when it was last."""
+
+    destination: str
+    problem: str
+    at: datetime
+
+
+class Reported:
+    """The entries. Raises `ApiError` and `Unreachable`."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._entries: dict[str, Entry] = {}
+        self._unsaved: dict[str, str | None] = {}
+        self._is_loaded = False
+
+    def of(self, destination: str) -> dict[str, datetime]:
+        """The problems that a destination has been sent, and when."""
+        own = (entry for entry in self._entries.values() if entry.destination == destination)
+        return {entry.problem: entry.at for entry in own}
+
+    def put(self, destination: str, problem: str, at: datetime) -> None:
+        """Note that the destination was sent the problem; `save` writes it."""
+        entry, name = Entry(destination, problem, at), _name(destination, problem)
+        if name in self._entries or len(self._entries) < _MOST:
+            self._entries[name] = entry
+            self._unsaved[name] = msgspec.json.encode(entry).decode()
+
+    def drop(self, destination: str, problem: str) -> None:
+        """Note that the problem no longer exists; `save` writes it."""
+        name = _name(destination, problem)
+        if self._entries.pop(name, None) is not None:
+            self._unsaved[name] = None
+
+    async def load(self) -> None:
+        """Read the entries, once."""
+        if self._is_loaded:
+            return
+        try:
+            config_map = await self._client.get(CONFIG_MAPS, NAME, self._namespace)
+        except NotFound:
+            config_map = None
+        for name, text in (config_map.data if config_map is not None else {}).items():
+            try:
+                self._entries[name] = json_decoder(Entry).decode(text)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                # Edited by hand: the problem is reported again.
+                continue
+        self._is_loaded = True
+
+    async def save(self) -> None:
+        """Write what has changed."""
+        if not self._unsaved:
+            return
+        unsaved = dict(self._unsaved)
+        try:
+            await self._client.patch(CONFIG_MAPS, NAME, self._namespace, {"data": unsaved})
+        except NotFound:
+            data = {name: text for name, text in unsaved.items() if text is not None}
+            made = ConfigMap(metadata=ObjectMeta(name=NAME, namespace=self._namespace), data=data)
+            try:
+                await self._client.create(CONFIG_MAPS, made)
+            except AlreadyExists:
+                # Another replica was faster: the next attempt patches.
+                return
+        for name, text in unsaved.items():
+            if self._unsaved.get(name, "") == text:
+                del self._unsaved[name]
+
+
+def _name(destination: str, problem: str) -> str:
+    return f"{destination}.{hashlib.sha256(problem.encode()).hexdigest()[:32]}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """The messages to one destination since the start, and those that could not be sent."""
+
+    destination: str
+    kind: str
+    sent: int = 0
+    failed: int = 0
+
+
+def exposition(tallies: Sequence[Tally]) -> Iterator[str]:
+    """The lines of the metrics."""
+    sent = [(tally, tally.sent) for tally in tallies]
+    failed = [(tally, tally.failed) for tally in tallies]
+    yield from _counter("sent", "Notifications that the destination has accepted.", sent)
+    yield from _counter("failed", "Attempts to send a notification that failed.", failed)
+
+
+def _counter(name: str, meaning: str, counts: Sequence[tuple[Tally, int]]) -> Iterator[str]:
+    metric = f"certwright_notifications_{name}_total"
+    yield head(metric, "counter", meaning)
+    for tally, count in counts:
+        pairs = labels((("destination", tally.destination), ("kind", tally.kind)))
+        yield f"{metric}{{{pairs}}} {count}\n"

@@ -1,4 +1,5 @@
-"""Annotations of Ingresses, Gateways and ListenerSets: which issuer, and which fields of the Certificate.
+"""Annotations of Ingresses, Gateways and ListenerSets: which issuer, and which fields of the Certificate; the
+settings of the shims.
 
 Source: cert-manager documentation, "Annotated Ingress resource" and "Annotations".
 """
@@ -13,11 +14,35 @@ from typing import Any, Final
 
 import msgspec
 
-from certwright.controllers.shims.options import ShimOptions
 from certwright.kube.util.decoders import json_decoder
 from certwright.resources import names
 from certwright.resources.certificate import CertificateSpec, PrivateKeySpec, SecretTemplate, X509Subject
+from certwright.resources.names import GROUP
 from certwright.resources.references import IssuerReference
+
+TLS_ACME: Final = "kubernetes.io/tls-acme"
+TLS_PROTOCOLS: Final = ("HTTPS", "TLS")
+
+
+class ShimOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The default issuer is that of Ingresses with one of `auto_annotations`, where it has a name.
+    `extra_annotations` are copied to Certificates. Listeners of `extra_protocols` use TLS, too. `gateways`
+    and `listener_sets` False: these kinds are ignored."""
+
+    issuer_name: str = ""
+    issuer_kind: str = "Issuer"
+    issuer_group: str = GROUP
+    auto_annotations: Sequence[str] = (TLS_ACME,)
+    extra_annotations: Sequence[str] = ()
+    extra_protocols: Sequence[str] = ()
+    gateways: bool = True
+    listener_sets: bool = True
+
+    @property
+    def protocols(self) -> frozenset[str]:
+        """The protocols of listeners that need certificates."""
+        return frozenset((*TLS_PROTOCOLS, *self.extra_protocols))
+
 
 ISSUER: Final = "cert-manager.io/issuer"
 """On an Ingress, Gateway or ListenerSet: the Issuer of its Certificates; with `…/issuer-kind` and

@@ -1,6 +1,7 @@
 """Keep the Certificates of an annotated Ingress, Gateway or ListenerSet.
 
-What it calls for is computed in `desired.py`; this module compares, writes and reports.
+What it calls for is computed in `desired.py`; this module compares, writes and reports. The event handlers,
+which enqueue the objects, come last.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.shims.desired import Desired, desired_for, updated
-from certwright.controllers.shims.listeners import size_of
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.cache.event_handlers import Add, key_of
+from certwright.controllers.shims.annotations import ShimOptions
+from certwright.controllers.shims.desired import Desired, desired_for, size_of, updated
+from certwright.controllers.shims.sources import Sources, attached_to, using_secret
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api.errors import AlreadyExists, NotFound
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of, is_controlled_by
@@ -22,7 +24,7 @@ from certwright.kube.client.informer import Informer
 from certwright.kube.runtime.commit import merge_patch
 from certwright.kube.runtime.controller import Result
 from certwright.resources.certificate import Certificate
-from certwright.resources.ingress import IngressLike
+from certwright.resources.ingress import Gateway, IngressLike, ListenerSet
 from certwright.resources.references import IssuerReference
 from certwright.resources.table import CERTIFICATES
 
@@ -168,3 +170,64 @@ def _taken(existing: Certificate) -> str:
         f'Certificate "{existing.metadata.name}" {whose} and is left as it is; use another Secret name, or '
         "delete that Certificate"
     )
+
+
+def wake_own(informer: Informer[T], add: Add) -> None:
+    """Enqueue objects for their own events, unless only something has changed that does not matter here, such
+    as their status."""
+
+    def changed(old: T | None, new: T | None) -> None:
+        if old is None or new is None or not _is_same(old, new):
+            add(key_of(old, new))
+
+    informer.add_handler(changed)
+
+
+def _is_same(old: IngressLike, new: IngressLike) -> bool:
+    before, after = old.metadata, new.metadata
+    return (old.spec, before.uid, before.labels, before.annotations, before.deletion_timestamp) == (
+        new.spec,
+        after.uid,
+        after.labels,
+        after.annotations,
+        after.deletion_timestamp,
+    )
+
+
+def wake_with_certificates(informer: Informer[T], caches: Caches, add: Add) -> None:
+    """Enqueue the owner of a Certificate that is changed or deleted, and those that could not create theirs
+    because one of that name existed."""
+
+    def changed(old: Certificate | None, new: Certificate | None) -> None:
+        if old is None or (new is not None and _is_same_certificate(old, new)):
+            return
+        owner = controller_of(old.metadata)
+        if owner is not None and owner.kind == informer.kind.kind:
+            add(ObjectKey(old.metadata.namespace, owner.name))
+        if new is None:
+            for source in using_secret(informer, old.metadata.key):
+                add(source.metadata.key)
+
+    caches.certificates.add_handler(changed)
+
+
+def _is_same_certificate(old: Certificate, new: Certificate) -> bool:
+    before, after = old.metadata, new.metadata
+    return (old.spec, before.labels, before.annotations, before.owner_references) == (
+        new.spec,
+        after.labels,
+        after.annotations,
+        after.owner_references,
+    )
+
+
+def wake_with_parents(informer: Informer[ListenerSet], sources: Sources, add: Add) -> None:
+    """Enqueue the ListenerSets of a Gateway that changes: they may inherit its issuer."""
+
+    def changed(old: Gateway | None, new: Gateway | None) -> None:
+        if old is None or new is None or old.metadata.annotations != new.metadata.annotations:
+            for listener_set in attached_to(informer, key_of(old, new)):
+                add(listener_set.metadata.key)
+
+    if sources.gateways is not None:
+        sources.gateways.add_handler(changed)

@@ -12,9 +12,8 @@ import msgspec
 from msgspec import field
 
 from certwright.controllers import table
-from certwright.controllers.shims.annotations import concerns_us
-from certwright.controllers.shims.listeners import secrets_of
-from certwright.controllers.shims.options import ShimOptions
+from certwright.controllers.shims.annotations import ShimOptions, concerns_us
+from certwright.controllers.shims.desired import secrets_of
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import ObjectKey, Struct
 from certwright.kube.client.filtered_informer import PartialInformer
