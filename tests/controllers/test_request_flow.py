@@ -11,7 +11,8 @@ import pytest
 
 from certwright.controllers import approval
 from certwright.controllers.issuers import view_of
-from certwright.controllers.requests.signing import IssuerState, Signing
+from certwright.controllers.requests.issuer_lister import IssuerState
+from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import Checked, IssuerView, Outcome, Pending, SigningRequest, Tools
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
-from certwright.controllers.certificates import managed_fields
+from certwright.controllers.certificates import ownership
 from certwright.kube.api import conditions, errors
 from certwright.kube.api.core import SECRETS, ManagedFields, Secret, SecretMeta
 from certwright.kube.api.kinds import controller_reference
@@ -134,9 +134,9 @@ async def test_what_somebody_else_has_set_before_the_spec_asks_for_it_stays_with
 
 def test_where_the_server_does_not_note_who_has_set_what_nothing_is_asked_of_it() -> None:
     theirs = ManagedFields("theirs", "Apply", {"f:metadata": {"f:labels": {"f:app": {}}}})
-    asked = managed_fields.parts(labels=("app",))
-    assert managed_fields.lacking(Secret(metadata=SecretMeta(managed_fields=(theirs,))), asked) == asked
-    assert managed_fields.lacking(Secret(), asked) == frozenset()
+    asked = ownership.parts(labels=("app",))
+    assert ownership.lacking(Secret(metadata=SecretMeta(managed_fields=(theirs,))), asked) == asked
+    assert ownership.lacking(Secret(), asked) == frozenset()
 
 
 @pytest.mark.parametrize(

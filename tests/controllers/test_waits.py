@@ -11,7 +11,8 @@ from certwright.controllers import approval
 from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import retry_time
 from certwright.controllers.issuers import view_of
-from certwright.controllers.requests.signing import IssuerState, Signing
+from certwright.controllers.requests.issuer_lister import IssuerState
+from certwright.controllers.requests.signing import Signing
 from certwright.issuers.contract import Checked, Failed, IssuerView, Outcome, SigningRequest, Tools
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import Condition, ObjectMeta

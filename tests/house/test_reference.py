@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+from certwright.controllers import issuer_sets as set_status
 from certwright.controllers.certificates import keystores, secret_sync, target, trigger
-from certwright.controllers.sets import status as set_status
 from house.reference.constants import NAME, SOURCE, documented, mentioned_names, well_known_names
 from house.reference.environment import VARIABLES
 from house.reference.events import EVENTS

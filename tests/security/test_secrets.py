@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from certwright.controllers.certificates.adoption import RESERVED_TYPES
+from certwright.controllers.certificates.ownership import RESERVED_TYPES
 from certwright.kube.api import conditions
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.client.rest import Client

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from certwright.cli import policy_flags
-from certwright.controllers.certificates.adoption import RESERVED_TYPES
+from certwright.controllers.certificates.ownership import RESERVED_TYPES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.caches import Caches, signer_of
 from certwright.controllers.cache.issuer_sets import issuer_value
-from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, Owned
 from certwright.kube.runtime.controller import Result

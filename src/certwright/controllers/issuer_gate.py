@@ -13,8 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.cache.indexes import owner_value
-from certwright.controllers.cache.revisions import is_finished
+from certwright.controllers.cache.indexes import is_finished, owner_value
 from certwright.controllers.cache.shard_filter import owning_certificate, owning_request
 from certwright.controllers.circuit_breaker import ATTEMPTS_PER_HOUR, CircuitBreaker, Hold, State
 from certwright.issuers.contract import Failed, Outcome, Pending, Signed
@@ -122,7 +121,7 @@ def issuer_name(issuer: ObjectKey) -> str:
     return f"{(ISSUERS if issuer.namespace else CLUSTER_ISSUERS).kind}/{issuer}"
 
 
-class IssuerState(NamedTuple):
+class BreakerStatus(NamedTuple):
     """The state of an issuer's breaker, for the metrics."""
 
     kind: str
@@ -192,10 +191,10 @@ class IssuerGate:
             self._breakers[key] = CircuitBreaker(self._attempts_per_hour)
         return self._breakers[key]
 
-    def states(self) -> list[IssuerState]:
+    def states(self) -> list[BreakerStatus]:
         """The states of the issuers that have been used since the start."""
         return [
-            IssuerState(
+            BreakerStatus(
                 (ISSUERS if key.namespace else CLUSTER_ISSUERS).kind,
                 key.namespace,
                 key.name,

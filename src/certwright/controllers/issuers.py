@@ -15,9 +15,8 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from certwright.controllers.backoff import minimum_in
-from certwright.controllers.cache.own_writes import working_on
-from certwright.controllers.cache.references import Dependents
-from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.cache.secrets import Dependents, Secrets
+from certwright.controllers.cache.shard_filter import working_on
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import AcmeTools, Checked, GetSecret, IssuerView, ServerTools, Tools
 from certwright.issuers.table import ISSUERS, kind_of

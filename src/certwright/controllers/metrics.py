@@ -15,7 +15,7 @@ from certwright.controllers.acme.client_metrics import Kind
 from certwright.controllers.acme.client_metrics import Tally as RequestTally
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.circuit_breaker import State
-from certwright.controllers.issuer_gate import IssuerState
+from certwright.controllers.issuer_gate import BreakerStatus
 from certwright.controllers.notifications import notifier
 from certwright.controllers.notifications.notifier import Tally
 from certwright.controllers.wiring import Wiring
@@ -263,7 +263,7 @@ def _issuer_labels(certificate: Certificate) -> str:
     )
 
 
-def _circuits(standings: Sequence[IssuerState]) -> Iterator[str]:
+def _circuits(standings: Sequence[BreakerStatus]) -> Iterator[str]:
     """Not of cert-manager: the circuit breakers of the issuers that were asked since the start."""
     about = [
         (

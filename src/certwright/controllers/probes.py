@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.issuers import IssuerTools, SecretReader
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers.table import PROBED, kind_of

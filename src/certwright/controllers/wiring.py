@@ -33,19 +33,19 @@ from certwright.controllers.acme.solver_verification import SolverVerification
 from certwright.controllers.breakers import BreakerReconciler
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.event_handlers import Add
-from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cache.shard_members import Ours, ours, sharing_of
 from certwright.controllers.cainjector import reconcile as cainjector
 from certwright.controllers.cainjector.targets import KINDS as CA_TARGETS
 from certwright.controllers.certificates.parsed import Facts
-from certwright.controllers.certificates.reconcile import CertificateReconciler
-from certwright.controllers.certificates.steps import enabled_steps
+from certwright.controllers.certificates.reconcile import CertificateReconciler, enabled_steps
 from certwright.controllers.context import USER_AGENT, Context
 from certwright.controllers.deliveries.cache import follow_deliveries, wake_deliveries
 from certwright.controllers.deliveries.hooks import Hooks
 from certwright.controllers.deliveries.reconcile import DeliveryReconciler, Tools
 from certwright.controllers.issuer_gate import issuance_of
+from certwright.controllers.issuer_sets import SetReconciler
 from certwright.controllers.issuers import IssuerReconciler, IssuerTools
 from certwright.controllers.precedence import ChallengePrecedence, OrderPrecedence, Precedence, Urgency
 from certwright.controllers.probes import Probes
@@ -53,7 +53,6 @@ from certwright.controllers.requests.certificate_requests import RequestReconcil
 from certwright.controllers.requests.members import Members
 from certwright.controllers.requests.signing import Signing
 from certwright.controllers.requests.signing_requests import SigningRequestReconciler, reference_review
-from certwright.controllers.sets.status import SetReconciler
 from certwright.controllers.settings import Settings
 from certwright.controllers.shims import reconcile as shim_handlers
 from certwright.controllers.shims.reconcile import ShimReconciler

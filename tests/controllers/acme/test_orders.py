@@ -40,7 +40,7 @@ from certwright.controllers.acme.order_state import (
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
-from certwright.controllers.requests.departures import Departure
+from certwright.controllers.requests.members import Departure
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import ObjectMeta

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.cache.own_writes import is_own_write, working_on
+from certwright.controllers.cache.shard_filter import is_own_write, working_on
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.table import CERTIFICATE_REQUESTS, CERTIFICATES, CHALLENGES, ORDERS
 from controllers.acme.fake_world import FakeWorld, fake_world

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from certwright.controllers.sets.activity import RETURN_AFTER, Activity, next_activity
+from certwright.controllers.issuer_sets import RETURN_AFTER, Activity, next_activity
 from certwright.resources.issuer_set import IssuerSetStatus
 from certwright.resources.references import IssuerReference
 from support.world import START

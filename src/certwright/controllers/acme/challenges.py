@@ -56,7 +56,7 @@ from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.provenance import ChallengeOrigin
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.backoff import LONGEST_OBEYED
-from certwright.controllers.cache.own_writes import working_on
+from certwright.controllers.cache.shard_filter import working_on
 from certwright.controllers.precedence import flow_of
 from certwright.controllers.toolbox import Toolbox
 from certwright.kit.outgoing import quote

@@ -11,9 +11,8 @@ from certwright.acme.protocol.errors import AcmeError
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
-from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.caches import Caches, signer_of
 from certwright.controllers.cache.shard_filter import owning_request
-from certwright.controllers.cache.signers import signer_of
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources.acme import Order

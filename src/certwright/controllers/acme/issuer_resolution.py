@@ -10,8 +10,7 @@ import msgspec
 from certwright.acme.protocol.client import AcmeClient, Registry
 from certwright.acme.protocol.jws import AccountKey
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
-from certwright.controllers.cache.references import Dependents
-from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.cache.secrets import Dependents, Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers import acme_account, acme_account_key
 from certwright.issuers.acme_account_errors import AccountError

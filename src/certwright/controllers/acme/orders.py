@@ -51,8 +51,8 @@ from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.provenance import is_of_another_account
 from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.backoff import LONGEST_OBEYED
-from certwright.controllers.cache.own_writes import working_on
-from certwright.controllers.requests.departures import Departure, Departures
+from certwright.controllers.cache.shard_filter import working_on
+from certwright.controllers.requests.members import Departure, Members
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kit.outgoing import quote
@@ -105,7 +105,7 @@ class OrderTools(msgspec.Struct, frozen=True, kw_only=True):
     limited: Callable[[Order, ResolvedIssuer, Refused], bool]
     distrust: Callable[[IssuerView], None]
     downloaded: Callable[[Order, ResolvedIssuer, CertificateFacts], Awaitable[None]]
-    members: Departures
+    members: Members
 
 
 class OrderReconciler:

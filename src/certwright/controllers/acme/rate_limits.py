@@ -30,7 +30,7 @@ from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.shared_ledger import SharedLedger
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.shard_members import Sharing
-from certwright.controllers.requests.signing import IssuerState
+from certwright.controllers.requests.issuer_lister import IssuerState
 from certwright.kit.rate_limit import micros
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey, controller_of

@@ -20,7 +20,7 @@ from certwright.acme.protocol.jws import AccountKey
 from certwright.acme.protocol.messages import TlsOptions
 from certwright.acme.protocol.orders import RevocationReason
 from certwright.acme.protocol.orders import revoke as revocation
-from certwright.controllers.cache.signers import recorded_signer
+from certwright.controllers.cache.caches import recorded_signer
 from certwright.issuers import acme_account_key
 from certwright.kit.outgoing import HTTPS_ONLY, ServerRules
 from certwright.kube.api.core import SECRETS

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from certwright.controllers.acme.routes.services import SolverServices
 from certwright.controllers.acme.routes.solver import Routes
 from certwright.controllers.acme.solver_use import SolverUse
-from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_members import Shards, ours
 from certwright.controllers.context import Context
 from certwright.controllers.issuers import SecretReader

@@ -10,20 +10,22 @@ from typing import Any
 from msgspec.structs import replace
 
 from certwright.controllers.cache import indexes, layouts, shard_filter
-from certwright.controllers.cache.indexes import owner_value, secret_value
-from certwright.controllers.cache.issuer_sets import IssuerSets
-from certwright.controllers.cache.revisions import (
+from certwright.controllers.cache.indexes import (
     is_finished,
     issued_revision,
     next_revision,
+    owner_value,
     revision_number,
+    secret_value,
 )
+from certwright.controllers.cache.issuer_sets import IssuerSets
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.cache.shard_filter import Mine, owning_certificate
 from certwright.controllers.cache.transforms import is_complete, without_answer
+from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
 from certwright.kube.api.errors import NotFound
-from certwright.kube.api.meta import ObjectKey, ObjectMeta
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, is_controlled_by
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.filtered_informer import PartialInformer, follow_some
 from certwright.kube.client.informer import Informer
@@ -34,6 +36,8 @@ from certwright.resources import reasons
 from certwright.resources.acme import Challenge, Order, OrderSpec
 from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ClusterIssuer, Issuer
+from certwright.resources.issuer_set import read_member
+from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest, CertificateSigningRequest
 from certwright.resources.table import (
     CERTIFICATE_REQUESTS,
@@ -393,3 +397,35 @@ def _note(certificate: Certificate) -> int:
     moment = certificate.status.not_after
     ends_at = max(int(moment.timestamp()), 1) if moment is not None else 0
     return ends_at << 1 | bool(certificate.status.next_private_key_secret_name)
+
+
+def signer_of(caches: Caches, certificate: Certificate) -> IssuerReference | None:
+    """The issuer that the last signed request of the Certificate was sent to, if it is a member of the
+    Certificate's set still; without a set the issuer of the spec. None: unknown."""
+    reference, meta = certificate.spec.issuer_ref, certificate.metadata
+    if not reference.is_set:
+        return reference
+    requests = caches.requests_of(owner_value(meta.namespace, meta.name))
+    signer = recorded_signer(certificate, requests)
+    return (
+        signer if signer is not None and caches.sets.has_member(reference, meta.namespace, signer) else None
+    )
+
+
+def recorded_signer(
+    certificate: Certificate, requests: Iterable[CertificateRequest]
+) -> IssuerReference | None:
+    """The issuer that the last signed one of these requests was sent to, of those that the Certificate owns;
+    None: unknown. The owner of a request may have written it."""
+    uid = certificate.metadata.uid
+    signed = [
+        request for request in requests if is_controlled_by(request.metadata, uid) and _is_signed(request)
+    ]
+    last = max(signed, key=lambda request: revision_number(request.metadata), default=None)
+    if last is None:
+        return None
+    return read_member(last.metadata.annotations) if last.spec.issuer_ref.is_set else last.spec.issuer_ref
+
+
+def _is_signed(request: CertificateRequest) -> bool:
+    return conditions.is_true(request.status.conditions, reasons.READY)

@@ -13,13 +13,10 @@ from typing import Any
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.cache.indexes import secret_value
+from certwright.controllers.cache.indexes import is_finished, secret_value
 from certwright.controllers.cache.issuer_sets import AnySet, issuer_value, kind_of, value_of
-from certwright.controllers.cache.own_writes import is_own_write
-from certwright.controllers.cache.references import Dependents
-from certwright.controllers.cache.revisions import is_finished
-from certwright.controllers.cache.secrets import Secrets
-from certwright.controllers.cache.shard_filter import owning_certificate
+from certwright.controllers.cache.secrets import Dependents, Secrets
+from certwright.controllers.cache.shard_filter import is_own_write, owning_certificate
 from certwright.kube.api import conditions
 from certwright.kube.api.kinds import Kind
 from certwright.kube.api.meta import Object, ObjectKey, Owned, controller_of

@@ -1,6 +1,7 @@
 """Indexes of the caches: their names, and the functions from an object to its index values. Pure.
 
-An index value is `namespace/name` of the object at which a look-up starts.
+An index value is `namespace/name` of the object at which a look-up starts. A CertificateRequest is indexed by
+the revision of its Certificate, too.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from certwright.controllers.cache.issuer_sets import issuer_value
-from certwright.controllers.cache.revisions import is_finished
 from certwright.controllers.cache.shard_filter import owning_certificate
+from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
-from certwright.kube.api.meta import Object, Owned, controller_of
+from certwright.kube.api.meta import Object, ObjectMeta, Owned, controller_of
 from certwright.kube.api.naming import bounded_name
 from certwright.resources import names, reasons
 from certwright.resources.acme import Challenge, Order, OrderSpec
@@ -173,3 +174,42 @@ def named_certificates(order: Order) -> Iterable[str]:
 def order_urls(order: Order) -> Iterable[str]:
     """The Order's URL at its server."""
     return (order.status.url,) if order.status.url else ()
+
+
+_REVISION_DIGITS = 9
+"""Digits of a revision in a request's annotation, at most."""
+
+
+def is_finished(request: CertificateRequest) -> bool:
+    """Whether nothing will happen to the request any more."""
+    ready = conditions.find(request.status.conditions, reasons.READY)
+    return ready is not None and ready.reason in (reasons.ISSUED, reasons.FAILED, reasons.DENIED)
+
+
+def revision_number(meta: ObjectMeta) -> int:
+    """The revision of its Certificate that a request was made for; 0 where its annotation is missing or no
+    number."""
+    text = meta.annotations.get(names.CERTIFICATE_REVISION, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _REVISION_DIGITS else 0
+
+
+def issued_revision(certificate: Certificate) -> int:
+    """The revision of the last certificate issued; 0 for none.
+
+    `status.revision` is ignored where the next revision could not be read from a request's annotation
+    (negative, or too large): no controller writes such a number.
+    """
+    revision = certificate.status.revision or 0
+    return revision if 0 <= revision < 10**_REVISION_DIGITS - 1 else 0
+
+
+def next_revision(certificate: Certificate) -> int:
+    """The revision that the issuance in progress, or the next one, has; the first is 1."""
+    return issued_revision(certificate) + 1
+
+
+def awaits_signature(request: CertificateRequest) -> bool:
+    """Whether the request is approved and has no answer yet."""
+    existing = request.status.conditions
+    is_refused = any(conditions.is_true(existing, kind) for kind in (reasons.DENIED, reasons.INVALID_REQUEST))
+    return conditions.is_true(existing, reasons.APPROVED) and not is_refused and not is_finished(request)

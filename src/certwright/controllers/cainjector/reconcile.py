@@ -13,7 +13,7 @@ import msgspec
 
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.event_handlers import Add, key_of
-from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_filter import Mine
 from certwright.controllers.cainjector.sources import CA, NoCA, NoRight, find_ca, merged
 from certwright.controllers.cainjector.targets import Target, TargetMeta, injected, untyped

@@ -3,7 +3,8 @@
 May import:     what controllers may
 Does not hold:  a step that imports another step: they communicate through the object
 
-One reconciler runs all steps, in this order, over one snapshot, and writes the status once:
+One reconciler runs all steps, in this order, over one snapshot, and writes the status once (renewal_info is
+in `readiness.py`, revisions in `requests.py`):
 
 | step         | wakes on                                         | writes                    | next      |
 |--------------|--------------------------------------------------|---------------------------|-----------|

@@ -22,7 +22,7 @@ from certwright.controllers.backoff import Limits
 from certwright.controllers.certificates import retry_time as waits
 from certwright.controllers.certificates import rules
 from certwright.controllers.certificates.draft import Draft
-from certwright.controllers.certificates.managed_fields import Part, others_that_set
+from certwright.controllers.certificates.ownership import Part, others_that_set
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons

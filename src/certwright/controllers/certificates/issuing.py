@@ -14,30 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Final
 
 from certwright.controllers import backoff
 from certwright.controllers.backoff import Limits
-from certwright.controllers.certificates import (
-    adoption,
-    desired,
-    keystores,
-    retry_time,
-    rules,
-    target,
-    temporary,
-    trust,
-)
+from certwright.controllers.certificates import desired, keystores, ownership, retry_time, rules, target
 from certwright.controllers.certificates.draft import Blocked, Draft, Rejected
 from certwright.controllers.certificates.effects import CHANGED, Did, Effects
 from certwright.controllers.certificates.rules import secret_is_not_ours
-from certwright.controllers.certificates.snapshot import Snapshot, Verdict
+from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Pair
+from certwright.issuers.csr_plan import csr_plan
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, Invalid
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import changed_by_admission
-from certwright.pki import renewal
+from certwright.pki import renewal, signing
 from certwright.pki.certificates import CertificateFacts, rewritten
+from certwright.pki.errors import PkiError
 from certwright.pki.verify import Verification
 from certwright.resources import causes, names, reasons
 from certwright.resources.request import CertificateRequest
@@ -69,7 +63,7 @@ class Issuing:
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:
         """Complete the issuance once the Secret contains it, fail it, or report what it waits for. A Secret
         that was not made for this Certificate is noted before it is written."""
-        adoption.decide(snapshot, draft)
+        ownership.decide_adoption(snapshot, draft)
         request = snapshot.next_request if snapshot.is_issuing else None
         if request is None:
             return
@@ -138,10 +132,10 @@ class Issuing:
         return _withheld_until(request, snapshot)
 
     async def _bridge(self, snapshot: Snapshot, effects: Effects) -> Did:
-        if not temporary.is_requested(snapshot):
+        if not temporary_is_requested(snapshot):
             return Did.NOTHING
-        await self._store(await temporary.make(snapshot, effects), snapshot, effects)
-        effects.send_event(snapshot.certificate, "Normal", "Issuing", temporary.ISSUED)
+        await self._store(await make_temporary(snapshot, effects), snapshot, effects)
+        effects.send_event(snapshot.certificate, "Normal", "Issuing", TEMPORARY_ISSUED)
         return Did.WROTE
 
     async def _store(self, pair: Pair, snapshot: Snapshot, effects: Effects) -> None:
@@ -174,7 +168,7 @@ def _pair_of(request: CertificateRequest, snapshot: Snapshot, effects: Effects) 
     return Pair(
         key_pem=effects.encode_key(snapshot.next_key, encoding),
         chain_pem=rewritten(request.status.certificate),
-        ca_pem=trust.at_issuance(snapshot, rewritten(request.status.ca.strip())),
+        ca_pem=target.at_issuance(snapshot, rewritten(request.status.ca.strip())),
     )
 
 
@@ -293,3 +287,44 @@ def _report_wait(request: CertificateRequest, snapshot: Snapshot, draft: Draft) 
         # The request has been made: only another `renew` ends its wait.
         reason = reasons.MANUAL_REQUEST_WAITS
     draft.set_condition(reasons.ISSUING, "True", reason, message, now=snapshot.now)
+
+
+TEMPORARY_ISSUED: Final = "Issued temporary certificate"
+
+_NO_PAIR: tuple[Rule, ...] = (
+    rules.secret_does_not_exist,
+    rules.secret_is_missing_data,
+    rules.key_pair_is_invalid,
+)
+
+
+def temporary_is_requested(snapshot: Snapshot) -> bool:
+    """Whether one is asked for, and the Secret has no pair that could be served."""
+    notes = snapshot.certificate.metadata.annotations
+    return (
+        notes.get(names.ISSUE_TEMPORARY_CERTIFICATE) == "true"
+        and rules.first(_NO_PAIR, snapshot) is not None
+        and rules.secret_is_not_ours(snapshot) is None
+    )
+
+
+async def make_temporary(snapshot: Snapshot, effects: Effects) -> Pair:
+    """A temporary certificate for the next key. The snapshot must have `next_key`.
+
+    Raises `Blocked` where the spec asks for what no certificate can contain.
+    """
+    certificate, key = snapshot.certificate, snapshot.next_key
+    spec, namespace = certificate.spec, certificate.metadata.namespace
+    assert key is not None
+    try:
+        csr = await effects.new_csr(signing.marked(csr_plan(spec)), key, namespace)
+        chain = signing.sign_temporarily(
+            csr,
+            duration=spec.requested_duration,
+            is_ca=spec.is_ca,
+            usages=spec.usages,
+            now=snapshot.now,
+        )
+    except PkiError as error:
+        raise Blocked("RequestFailed", f"No temporary certificate can be made: {error}") from error
+    return Pair(effects.encode_key(key, spec.key.encoding_or_default), chain, b"")

@@ -1,21 +1,118 @@
-"""Judge whether the certificate in the Secret is fit for use, and record its dates.
+"""Judge whether the certificate in the Secret is fit for use, and record its dates. Before that, record when
+the ACME server wants it renewed (RFC 9773), and schedule the polls.
 
-Wakes on:  Certificate; its Secret; its current CertificateRequest; notAfter
+Wakes on:  Certificate; its Secret; its current CertificateRequest; notAfter; nextCheck; an answer of the CA
 Reads:     snapshot
-Writes:    Certificate.status.conditions[Ready], notBefore, notAfter, renewalTime
-Next:      revisions; trigger at renewalTime
+Writes:    Certificate.status.acme, conditions[Ready], notBefore, notAfter, renewalTime
+Next:      Revisions; trigger at renewalTime
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.certificates import desired, renewals, rules
 from certwright.controllers.certificates.draft import Draft
+from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.snapshot import Plan, Snapshot
 from certwright.kube.api import conditions
 from certwright.pki.certificates import CertificateFacts
 from certwright.resources import reasons
+from certwright.resources.certificate import ARIStatus, CertificateACMEStatus
+
+_CHECK_AGAIN = timedelta(hours=1)
+
+
+class RenewalInformation:
+    """Polls for Certificates of ACME issuers whose servers are to be polled."""
+
+    def __init__(self, office: RenewalOffice) -> None:
+        self._office = office
+
+    def decide(self, snapshot: Snapshot, draft: Draft) -> None:
+        """Put the answer into the status; remove it where there are no polls any longer."""
+        facts = snapshot.leaf
+        # From the draft, because an issuance that has just ended removes the information about the previous
+        # one.
+        current = draft.certificate.status.acme
+        if not isinstance(facts, CertificateFacts) or not _is_enabled(snapshot):
+            if current is not None:
+                draft.change(acme=None)
+            return
+        account = _account(snapshot)
+        heard = self._office.answer(snapshot.certificate.metadata.uid, facts)
+        if heard is None or (heard.status is not None and not _is_from(heard.status, account)):
+            if current is not None and current.ari is not None and not _is_of(current.ari, facts, account):
+                draft.change(acme=None)
+            return
+        # The poller sends a server one request at a time: an answer that differs is newer than the status.
+        if heard.status != (current.ari if current is not None else None):
+            draft.change(acme=CertificateACMEStatus(ari=heard.status) if heard.status else None)
+
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:  # noqa: ARG002 - the protocol's
+        """Start a poll where one is due; nothing is written here."""
+        facts = snapshot.leaf
+        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _is_enabled(snapshot):
+            return Did.NOTHING
+        if self._is_due(snapshot, facts):
+            self._office.start_poll(snapshot.certificate, facts)
+        return Did.NOTHING
+
+    def wake_at(self, snapshot: Snapshot) -> datetime | None:
+        """The time of the next poll."""
+        acme = snapshot.certificate.status.acme
+        due = acme.ari.next_check if acme is not None and acme.ari is not None else None
+        if due is None:
+            return snapshot.now + _CHECK_AGAIN if self._has_no_answer(snapshot) else None
+        if due > snapshot.now:
+            return due
+        # A poll is in progress, or impossible: an answer, the end of an issuance and an issuer that becomes
+        # ready all wake the key.
+        return snapshot.now + _CHECK_AGAIN
+
+    def _has_no_answer(self, snapshot: Snapshot) -> bool:
+        """Whether a poll was impossible so far: the issuer of an imported certificate is not Ready yet."""
+        facts, acme = snapshot.leaf, snapshot.certificate.status.acme
+        if not isinstance(facts, CertificateFacts) or snapshot.is_issuing or not _is_enabled(snapshot):
+            return False
+        is_unknown = acme is None or acme.ari is None
+        return is_unknown and self._office.answer(snapshot.certificate.metadata.uid, facts) is None
+
+    def _is_due(self, snapshot: Snapshot, facts: CertificateFacts) -> bool:
+        certificate = snapshot.certificate
+        acme = certificate.status.acme
+        if acme is None or acme.ari is None:
+            # The server has answered that it offers no renewal information.
+            heard = self._office.answer(certificate.metadata.uid, facts)
+            return heard is None or heard.status is not None
+        return acme.ari.next_check is None or acme.ari.next_check <= snapshot.now
+
+
+def _is_enabled(snapshot: Snapshot) -> bool:
+    spec = snapshot.signer.spec.acme if snapshot.signer is not None else None
+    return spec is not None and spec.renewal_information_source != "None"
+
+
+def _account(snapshot: Snapshot) -> str:
+    """The URL of the issuer's account; empty while it is being registered."""
+    signer = snapshot.signer
+    assert signer is not None
+    ready = conditions.find(signer.status.conditions, reasons.READY)
+    is_current = ready is not None and ready.observed_generation == signer.metadata.generation
+    return signer.status.acme.uri if is_current and signer.status.acme is not None else ""
+
+
+def _is_of(current: ARIStatus, facts: CertificateFacts, account: str) -> bool:
+    is_newer = current.last_checked is None or current.last_checked >= facts.not_before
+    return is_newer and _is_from(current, account)
+
+
+def _is_from(current: ARIStatus, account: str) -> bool:
+    """Whether the issuer's present server, at the present account, was asked; what is unknown is not
+    compared."""
+    return not (current.account and account) or current.account == account
+
 
 UP_TO_DATE = "Certificate is up to date and has not expired"
 WINDOW_ERROR = "Renewal is planned without regard to spec.renewal.windows"

@@ -13,23 +13,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from certwright.controllers import table
+from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import SUFFIX_LENGTH, owner_value, secret_value
-from certwright.controllers.cache.own_writes import working_on
-from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Dependents
+from certwright.controllers.cache.shard_filter import working_on
 from certwright.controllers.cache.transforms import NeedsFullSecret, is_complete
+from certwright.controllers.certificates.contention import Fights
 from certwright.controllers.certificates.draft import Blocked, Draft, Note, Rejected
-from certwright.controllers.certificates.effects import Did, Effects
-from certwright.controllers.certificates.keys import is_named_key
+from certwright.controllers.certificates.effects import Did, Effects, log_blocked, log_change
+from certwright.controllers.certificates.issuing import Issuing
+from certwright.controllers.certificates.keys import Keys, is_named_key
 from certwright.controllers.certificates.keystores import password_secrets
 from certwright.controllers.certificates.parsed import Facts, KeyFacts, NeedsVerification
+from certwright.controllers.certificates.readiness import Readiness, RenewalInformation
+from certwright.controllers.certificates.requests import Requests, Revisions
+from certwright.controllers.certificates.secret_sync import Upkeep
 from certwright.controllers.certificates.snapshot import Snapshot
-from certwright.controllers.certificates.status_log import log_blocked, log_change
+from certwright.controllers.certificates.trigger import Trigger
+from certwright.controllers.issuer_gate import IssuerGate
+from certwright.controllers.settings import Settings
 from certwright.controllers.toolbox import Toolbox
 from certwright.kube.api import conditions
 from certwright.kube.api.core import Secret
@@ -410,3 +419,53 @@ def _with_key(around: _Around, full_secret: Secret | None) -> _Around:
 
 def _target_of(certificate: Certificate) -> ObjectKey:
     return ObjectKey(certificate.metadata.namespace, certificate.spec.secret_name)
+
+
+S = TypeVar("S")
+
+
+def enabled_steps(
+    names: frozenset[str],
+    settings: Settings,
+    gate: IssuerGate,
+    renewals: RenewalOffice,
+    has_failed_at: Callable[[datetime], bool],
+) -> Steps:
+    """The steps whose names (see `controllers/table.py`) are enabled. `has_failed_at`: see `Issuing`."""
+
+    def enabled(*steps: tuple[str, S]) -> list[S]:
+        return [step for name, step in steps if name in names]
+
+    limits, owns_secrets = settings.limits, settings.certificate_owner_references
+    fights, trigger = Fights(limits), Trigger(limits, gate.hold_of)
+    keys, requests = Keys(settings.acme.policy), Requests(settings.copied_annotation_prefixes)
+    issuing = Issuing(limits, owns_secrets=owns_secrets, has_failed_at=has_failed_at)
+    upkeep = Upkeep(owns_secrets=owns_secrets)
+    readiness, revisions = Readiness(), Revisions()
+    renewal_info = RenewalInformation(renewals)
+    return Steps(
+        deciders=enabled(
+            (table.TRIGGER, fights),
+            (table.TRIGGER, trigger),
+            (table.KEYS, keys),
+            (table.ISSUING, issuing),
+            (table.ISSUING, upkeep),
+            (table.READINESS, renewal_info),
+            (table.READINESS, readiness),
+        ),
+        actors=enabled(
+            (table.KEYS, keys),
+            (table.REQUESTS, requests),
+            (table.ISSUING, issuing),
+            (table.ISSUING, upkeep),
+            (table.REVISIONS, revisions),
+            (table.READINESS, renewal_info),
+        ),
+        wakers=enabled(
+            (table.TRIGGER, trigger),
+            (table.ISSUING, issuing),
+            (table.ISSUING, upkeep),
+            (table.READINESS, renewal_info),
+            (table.READINESS, readiness),
+        ),
+    )

@@ -1,4 +1,5 @@
-"""Request the certificate: one CertificateRequest for each revision.
+"""Request the certificate: one CertificateRequest for each revision. `Revisions` deletes those of old
+revisions (spec.revisionHistoryLimit).
 
 Wakes on:  nextPrivateKeySecretName; our CertificateRequests of revision n+1
 Reads:     snapshot
@@ -14,14 +15,15 @@ from certwright.controllers.acme.identifiers import names_of, names_of_identity
 from certwright.controllers.certificates.draft import Blocked
 from certwright.controllers.certificates.effects import Did, Effects, changed_on_create
 from certwright.controllers.certificates.parsed import KeyFacts
-from certwright.controllers.certificates.snapshot import Snapshot
+from certwright.controllers.certificates.snapshot import Snapshot, revision_of
 from certwright.issuers.csr_plan import csr_plan
+from certwright.kube.api import conditions
 from certwright.kube.api.kinds import controller_reference
 from certwright.kube.api.meta import CONTROLLER_REFERENCE, ObjectMeta, removed_metadata
 from certwright.kube.api.naming import bounded_name
 from certwright.pki.certificates import CertificateFacts, certificate_id
 from certwright.pki.errors import PkiError
-from certwright.resources import names
+from certwright.resources import names, reasons
 from certwright.resources.issuer_set import write_member
 from certwright.resources.request import CertificateRequest, CertificateRequestSpec
 from certwright.resources.table import CERTIFICATES
@@ -148,3 +150,23 @@ def copied_annotations(meta: ObjectMeta, prefixes: Sequence[str]) -> dict[str, s
     taken = tuple(prefix.removesuffix("*") for prefix in prefixes if not prefix.startswith("-"))
     notes = [(key, value) for key, value in meta.annotations.items() if key not in names.STATE]
     return {key: value for key, value in notes if key.startswith(taken) and not key.startswith(left_out)}
+
+
+class Revisions:
+    """Bounds the history. A request without a revision is not ours to judge, and stays."""
+
+    async def act(self, snapshot: Snapshot, effects: Effects) -> Did:
+        """Delete the oldest requests beyond the limit, of a Certificate that is Ready or is to be."""
+        status = snapshot.certificate.status
+        limit = snapshot.certificate.spec.revisions_kept
+        # Where another writer keeps overwriting the Secret, no pass but the issuing one sees it Ready.
+        is_well = conditions.is_true(status.conditions, reasons.READY) or snapshot.is_issuing
+        if not is_well or limit < 1:
+            return Did.NOTHING
+        # One that is in progress, or has failed, belongs to the next revision and counts for nothing here.
+        done = [r for r in snapshot.requests if 0 < revision_of(r) < snapshot.next_revision]
+        beyond = sorted(done, key=revision_of)[:-limit]
+        # All in one step: those of years, where the limit is new, are more than a pass has rounds.
+        for request in beyond:
+            await effects.delete_request(request)
+        return Did.CLEARED if beyond else Did.NOTHING

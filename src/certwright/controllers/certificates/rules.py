@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 from certwright.controllers.cache.transforms import is_for_key
 from certwright.controllers.certificates import desired, renewals
-from certwright.controllers.certificates.adoption import secret_has_reserved_type
+from certwright.controllers.certificates.ownership import secret_has_reserved_type
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.kube.api import conditions

@@ -27,17 +27,11 @@ from certwright.controllers.cache.transforms import (
     is_complete,
     same_certificate,
 )
-from certwright.controllers.certificates import keystores, rules, target, trust
+from certwright.controllers.certificates import keystores, rules, target
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.effects import Did, Effects
 from certwright.controllers.certificates.keystores import Desired, Files
-from certwright.controllers.certificates.managed_fields import (
-    Part,
-    Parts,
-    lacking,
-    others_that_set,
-    owned_by_us,
-)
+from certwright.controllers.certificates.ownership import Part, Parts, lacking, others_that_set, owned_by_us
 from certwright.controllers.certificates.parsed import KeyFacts
 from certwright.controllers.certificates.snapshot import Rule, Snapshot, Verdict
 from certwright.controllers.certificates.target import Content, Pair
@@ -293,7 +287,7 @@ def _judged(snapshot: Snapshot, secret: Secret) -> _Judged:
         (meta.uid, meta.resource_version),
         (certificate.uid, certificate.generation),
         tuple((s.metadata.uid, s.metadata.resource_version) for s in snapshot.passwords.values()),
-        trust.in_rest(snapshot),
+        target.in_rest(snapshot),
     )
 
 

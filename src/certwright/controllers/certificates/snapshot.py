@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from certwright.controllers.cache.revisions import next_revision, revision_number
+from certwright.controllers.cache.indexes import next_revision, revision_number
 from certwright.controllers.cache.transforms import is_for_key
 from certwright.controllers.certificates import desired
 from certwright.controllers.certificates.parsed import Compared, Facts, KeyFacts

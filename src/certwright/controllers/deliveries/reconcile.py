@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from certwright.controllers.cache.caches import Caches
-from certwright.controllers.cache.references import Dependents
+from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.deliveries import permissions
 from certwright.controllers.deliveries.cache import at_directory_of, directory_of, has_failed, path_of
 from certwright.controllers.deliveries.checks import (

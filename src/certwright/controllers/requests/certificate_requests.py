@@ -12,11 +12,11 @@ from datetime import timedelta
 import msgspec
 
 from certwright.controllers import approval
-from certwright.controllers.cache.references import Dependents
-from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.cache.indexes import awaits_signature
+from certwright.controllers.cache.secrets import Dependents, Secrets
 from certwright.controllers.issuers import IssuerTools, SecretReader
 from certwright.controllers.requests.members import Members, NoMember
-from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing, awaits_signature
+from certwright.controllers.requests.signing import ISSUED_EVENT, Answer, NewEvent, Signing
 from certwright.issuers.contract import SigningRequest
 from certwright.kube.api import conditions
 from certwright.kube.api.errors import Forbidden, NotFound

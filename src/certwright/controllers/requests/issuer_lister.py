@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from certwright.controllers import table
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.issuers import view_of
-from certwright.controllers.requests.signing import IssuerState
+from certwright.issuers.contract import IssuerView
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.caches import Lru
@@ -20,6 +22,14 @@ from certwright.resources.table import CLUSTER_ISSUERS
 
 # Deleted issuers are rarely looked up again.
 _REMEMBERED = 1024
+
+
+class IssuerState(msgspec.Struct, frozen=True):
+    """An issuer as signing sees it: whether it can sign (None: not judged yet), and if not, why."""
+
+    view: IssuerView
+    ready: bool | None
+    message: str
 
 
 class _Known(NamedTuple):

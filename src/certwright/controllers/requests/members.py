@@ -14,14 +14,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from certwright.controllers.backoff import LONGEST_OBEYED
-from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.caches import Caches, signer_of
+from certwright.controllers.cache.indexes import awaits_signature
 from certwright.controllers.cache.issuer_sets import AnySet, members_of
 from certwright.controllers.cache.shard_filter import owning_request
-from certwright.controllers.cache.signers import signer_of
 from certwright.controllers.issuer_gate import IssuerGate, applicant_of, key_of
-from certwright.controllers.requests.departures import Departure
 from certwright.controllers.requests.issuer_lister import KnownIssuers
-from certwright.controllers.requests.signing import awaits_signature
 from certwright.issuers.table import kind_of
 from certwright.kube.api import conditions
 from certwright.resources import names, reasons
@@ -30,6 +28,14 @@ from certwright.resources.issuer_set import read_member
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 from certwright.resources.retry import parse_moment
+
+
+class Departure(NamedTuple):
+    """An Order is given up for another member: why, and until when its member is avoided."""
+
+    why: str
+    not_before: datetime
+
 
 AVOIDED_FOR: Final = timedelta(minutes=1)
 """How long a request is not sent again to a member that failed it."""
@@ -169,7 +175,8 @@ class Members:
     async def leaves(
         self, order: Order, *, has_failed: bool = False, until: datetime | None = None
     ) -> Departure | None:
-        """See `Departures`."""
+        """Why an Order is given up so that another member signs; None: it goes on. `has_failed`: its member
+        has just failed it; `until`: it must wait that long for a rate limit."""
         request = self._request_of(order)
         if request is None or not request.spec.issuer_ref.is_set or not awaits_signature(request):
             return None
@@ -188,7 +195,7 @@ class Members:
         return Departure(sentence, max(until or now, now + AVOIDED_FOR))
 
     def patience_ends(self, order: Order) -> datetime | None:
-        """See `Departures`."""
+        """When an Order that a failing member has accepted may go to another one; None: its member works."""
         request = self._request_of(order)
         if request is None or not request.spec.issuer_ref.is_set or not order.status.url:
             return None

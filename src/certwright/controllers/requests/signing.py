@@ -23,10 +23,10 @@ from certwright.controllers.issuer_gate import (
     applicant_of,
     key_of_request,
 )
+from certwright.controllers.requests.issuer_lister import IssuerState
 from certwright.issuers.contract import (
     Failed,
     Issuer,
-    IssuerView,
     Outcome,
     Pending,
     Signed,
@@ -55,14 +55,6 @@ class NewEvent(NamedTuple):
     message: str
 
 
-class IssuerState(msgspec.Struct, frozen=True):
-    """An issuer as signing sees it: whether it can sign (None: not judged yet), and if not, why."""
-
-    view: IssuerView
-    ready: bool | None
-    message: str
-
-
 class Answer(msgspec.Struct, frozen=True):
     """The resulting request, its Events, and the time of the next pass. `annotations` are written to the
     request before its status. `is_taken` False: the issuer has failed and has not taken the request."""
@@ -72,15 +64,6 @@ class Answer(msgspec.Struct, frozen=True):
     again_at: datetime | None = None
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_taken: bool = True
-
-
-def awaits_signature(request: CertificateRequest) -> bool:
-    """Whether the request is approved and has no answer yet."""
-    existing = request.status.conditions
-    ready = conditions.find(existing, reasons.READY)
-    is_refused = any(conditions.is_true(existing, kind) for kind in (reasons.DENIED, reasons.INVALID_REQUEST))
-    is_over = is_refused or (ready is not None and ready.reason in _FINAL)
-    return conditions.is_true(existing, reasons.APPROVED) and not is_over
 
 
 FindIssuer = Callable[[CertificateRequest], IssuerState | None]

@@ -15,8 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from certwright.controllers.cache.references import Dependents
-from certwright.controllers.cache.secrets import Secrets
+from certwright.controllers.cache.secrets import Dependents, Secrets
 from certwright.controllers.circuit_breaker import Hold
 from certwright.controllers.issuer_gate import (
     CHECK_BREAKER,
@@ -26,7 +25,8 @@ from certwright.controllers.issuer_gate import (
     signing_applicant,
 )
 from certwright.controllers.issuers import IssuerTools, SecretReader
-from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT, IssuerState
+from certwright.controllers.requests.issuer_lister import IssuerState
+from certwright.controllers.requests.signing import ISSUED, ISSUED_EVENT
 from certwright.issuers.contract import Failed, Pending, Signed, SigningRequest
 from certwright.issuers.table import ISSUERS, QUERIED_DIRECTLY, kind_of, verified
 from certwright.kube.api.core import SUBJECT_ACCESS_REVIEWS
