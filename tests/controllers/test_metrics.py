@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from certwright.acme.protocol.client import RequestRecord
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.acme.client_metrics import OTHERS, Traffic
+from certwright.controllers.acme.clients import OTHERS, Traffic
 from certwright.controllers.replicas.replica import ReplicaMetrics
 from certwright.kit.exposition import labels
 from certwright.kube.client import compressed

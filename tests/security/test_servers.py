@@ -21,7 +21,7 @@ from certwright.acme.solvers.checks import HttpCheck
 from certwright.acme.solvers.contract import NotYet, SolverError, Task
 from certwright.acme.solvers.dns01.rfc2136 import Rfc2136
 from certwright.acme.solvers.names import NameServers
-from certwright.controllers.acme.webhook_calls import call_webhook
+from certwright.controllers.acme.solver_factory import call_webhook
 from certwright.kit.outgoing import ServerRules
 from certwright.kube.api.core import SECRETS
 from certwright.kube.client.rest import Client

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
-from certwright.controllers.acme.client_metrics import Kind
-from certwright.controllers.acme.client_metrics import Tally as RequestTally
+from certwright.controllers.acme.clients import Kind
+from certwright.controllers.acme.clients import Tally as RequestTally
 from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.circuit_breaker import State
 from certwright.controllers.issuer_gate import BreakerStatus

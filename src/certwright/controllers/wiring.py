@@ -10,26 +10,22 @@ from functools import partial
 from typing import Any, Protocol
 
 from certwright.controllers import table
-from certwright.controllers.acme import issuer_queries, order_reuse, request_orders
-from certwright.controllers.acme.account_secrets import creator_of
+from certwright.controllers.acme import issuer_queries, request_orders
 from certwright.controllers.acme.ari_poller import RenewalOffice
 from certwright.controllers.acme.caa_gate import CaaGate
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
 from certwright.controllers.acme.circuit_gate import CircuitGate
-from certwright.controllers.acme.client_metrics import Traffic
-from certwright.controllers.acme.clients import AcmeClients
-from certwright.controllers.acme.issuer_resolution import IssuerResolver
-from certwright.controllers.acme.last_names import with_the_last
-from certwright.controllers.acme.order_challenges import OrderChallenges
+from certwright.controllers.acme.clients import AcmeClients, Traffic, creator_of
+from certwright.controllers.acme.issuer_resolution import IssuerResolver, ResolvedIssuer
+from certwright.controllers.acme.order_challenges import OrderChallenges, with_the_last
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
-from certwright.controllers.acme.preflight import Preflight
+from certwright.controllers.acme.preflight import Preflight, SolverVerification
 from certwright.controllers.acme.provenance import ChallengeOrigin, Provenance
 from certwright.controllers.acme.rate_limits import Ledgers
 from certwright.controllers.acme.request_orders import RequestOrders
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
-from certwright.controllers.acme.routes.leftovers import Leftovers
+from certwright.controllers.acme.routes.services import Leftovers
 from certwright.controllers.acme.solver_lookup import SolverLookup
-from certwright.controllers.acme.solver_verification import SolverVerification
+from certwright.controllers.acme.waits import Wait
 from certwright.controllers.breakers import BreakerReconciler
 from certwright.controllers.cache import event_handlers as events
 from certwright.controllers.cache.event_handlers import Add
@@ -178,7 +174,7 @@ class Wiring(Context):
                 orders_at=caches.orders_at,
                 superseded=partial(request_orders.superseded, caches, now),
                 wake=self.adder("orders"),
-                has_issued=partial(order_reuse.has_issued, caches),
+                has_issued=partial(request_orders.has_issued, caches),
                 is_proven=self._is_proven,
                 problem_of=self.provenance.problem_of_order,
                 resolve_issuer=lambda order: self._resolver.find(order.spec.issuer_ref, order.metadata),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from certwright.acme.protocol.messages import Action
-from certwright.controllers.acme.announcing import Announced, growing, within
+from certwright.controllers.acme.waits import Announced, growing, within
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from controllers.acme.fake_world import FakeWorld
 

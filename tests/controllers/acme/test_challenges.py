@@ -28,10 +28,10 @@ from certwright.controllers.acme.challenge_work import (
     Work,
 )
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.acme.pause import Pause
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
 from certwright.controllers.acme.solver_factory import Means
+from certwright.controllers.acme.waits import Pause, Wait
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView
 from certwright.kube.api.meta import ObjectMeta

@@ -26,8 +26,8 @@ from certwright.acme.protocol.errors import (
 from certwright.acme.protocol.exchange import Directory
 from certwright.acme.protocol.orders import Download
 from certwright.acme.protocol.orders import Order as ServerOrder
-from certwright.controllers.acme.announcing import Announced
-from certwright.controllers.acme.challenge_plan import NoSolver
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.order_challenges import NoSolver
 from certwright.controllers.acme.order_state import (
     Finalizing,
     Memories,
@@ -38,8 +38,7 @@ from certwright.controllers.acme.order_state import (
     recalled,
 )
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
-from certwright.controllers.acme.pause import Pause
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.waits import Announced, Pause, Wait
 from certwright.controllers.requests.members import Departure
 from certwright.controllers.toolbox import Toolbox
 from certwright.issuers.contract import IssuerView

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from certwright.controllers.acme.choice import choose
-from certwright.controllers.acme.naming import challenge_name, fnv32, order_name
+from certwright.controllers.acme.order_challenges import challenge_name, choose, fnv32, order_name
 from certwright.kube.api import codec
 from certwright.resources.acme import ChallengeSpec, OrderSpec
 from certwright.resources.references import IssuerReference

@@ -12,12 +12,10 @@ from msgspec.structs import replace
 
 from certwright.acme.solvers.contract import NotYet, Task
 from certwright.controllers.acme.options import ClusterListener
+from certwright.controllers.acme.order_challenges import overridden
 from certwright.controllers.acme.routes import objects
-from certwright.controllers.acme.routes.edits import patch_to_add, patch_to_remove
-from certwright.controllers.acme.routes.leftovers import YOUNG
-from certwright.controllers.acme.routes.overrides import overridden
-from certwright.controllers.acme.routes.replicas import DEBOUNCE_S, RETRY_S
-from certwright.controllers.acme.routes.solver import RESTORE_AFTER_S
+from certwright.controllers.acme.routes.services import DEBOUNCE_S, RETRY_S, YOUNG
+from certwright.controllers.acme.routes.solver import RESTORE_AFTER_S, patch_to_add, patch_to_remove
 from certwright.controllers.cache.shard_members import Shards
 from certwright.kube.api import errors
 from certwright.kube.api.kinds import Kind, controller_reference

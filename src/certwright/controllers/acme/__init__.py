@@ -8,19 +8,15 @@
 
 May import:   what controllers may
 Does not hold:  JSON Web Signatures, HTTP (acme/protocol); DNS updates, listeners (acme/solvers)
-Modules:      orders (the state machine), order_state (kept in memory), order_requests (to the server),
-              order_challenges, challenge_plan (which they are), choice (of a solver), announcing (the time of
-              the next step), pause, naming, identifiers (compared as DNS does), provenance (which objects
-              are acted on), order_reuse
-              (certificates of earlier Orders), request_orders (the Order of a request); challenges,
-              challenge_decisions, challenge_steps, challenge_state (likewise), challenge_solving (solvers and
-              self-checks), priorities (of the work queues), scheduler (of slots at the CA), self_checks, pace
-              (of a server's validations), solver_lookup and solver_factory (the solver of a Challenge),
-              webhook_calls (to DNS webhooks), challenge_origin, last_names (which enqueue an Order),
-              listeners (for CAs), responses (of every replica), resolved_issuer (issuer and account),
-              issuer_resolution (of references),
-              clients (of this process), client_metrics, rate_limits (of CAs), order_usage (what Orders use of
-              them), shared_ledger (of one CA, in its ConfigMap), circuit_gate (for a CA that fails),
-              caa_gate, ari_poller (renewal information), issuer_queries (beside Orders), account_secrets,
-              account_limits, revoking (on demand), setup (wiring)
+Modules:      orders (the state machine), order_state (kept in memory), order_requests (to the CA),
+              order_challenges (the Challenges of an Order), request_orders (the Order of a request);
+              challenges (the state machine), challenge_work (solver, self-check, memory),
+              challenge_queues (for slots and self-checks); provenance (which objects are acted on),
+              identifiers (compared as DNS does), waits (and their texts), issuer_resolution (issuer and
+              account), clients (of this process, and their metrics), rate_limits (of CAs), shared_ledger
+              (of one CA, in its ConfigMap), circuit_gate (for a CA that fails), caa_gate, ari_poller
+              (renewal information); solver_lookup and solver_factory (the solver of a Challenge),
+              dns_hosts (their settings), preflight (solvers, before an order), routes (Ingresses and
+              HTTPRoutes), listeners (for CAs), responses (of every replica); revoking and solver_check
+              (on demand)
 """

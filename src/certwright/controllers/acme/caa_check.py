@@ -12,7 +12,7 @@ from typing import Final
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.caa import Record, forbids, relevant_records
 from certwright.acme.solvers.names import LookupFailed, NameServers
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
 from certwright.kube.util.caches import Recent
 
 _REMEMBERED_S: Final = 60.0

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
-from certwright.controllers.acme.resolved_issuer import Wait
+from certwright.controllers.acme.waits import Wait
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError

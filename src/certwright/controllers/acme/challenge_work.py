@@ -19,11 +19,10 @@ from msgspec.structs import replace
 from certwright.acme.protocol import challenges
 from certwright.acme.protocol.challenges import PersistentRecord
 from certwright.acme.solvers.contract import NotYet, Ready, Task
-from certwright.controllers.acme.announcing import Announced
 from certwright.controllers.acme.challenge_queues import SlotRequest
 from certwright.controllers.acme.identifiers import canonical
-from certwright.controllers.acme.pause import Pause
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.waits import Announced, Pause
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources import names
 from certwright.resources.acme import Challenge

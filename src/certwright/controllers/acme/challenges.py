@@ -32,8 +32,7 @@ from certwright.acme.protocol import orders
 from certwright.acme.protocol.errors import AcmeError, Reaction, Refused
 from certwright.acme.protocol.orders import Authorization
 from certwright.acme.solvers.contract import NotYet, Ready, SolverError, SolverNotAllowed
-from certwright.controllers.acme import announcing
-from certwright.controllers.acme.announcing import Announced
+from certwright.controllers.acme import waits
 from certwright.controllers.acme.challenge_queues import SelfChecks, ValidationSlots
 from certwright.controllers.acme.challenge_work import (
     Accepted,
@@ -51,10 +50,10 @@ from certwright.controllers.acme.challenge_work import (
     slot_request,
 )
 from certwright.controllers.acme.circuit_gate import CircuitGate
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.provenance import ChallengeOrigin
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.waits import Announced, Pause, Wait
 from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.controllers.cache.shard_filter import working_on
 from certwright.controllers.precedence import flow_of
@@ -329,7 +328,7 @@ class ChallengeReconciler:
             return None
 
         # A name that is not seen after an hour will not be seen in the next ten seconds either.
-        longest = max(self._check_period, min((now - stage.presented_at) / 30, announcing.LONGEST_INTERVAL))
+        longest = max(self._check_period, min((now - stage.presented_at) / 30, waits.LONGEST_INTERVAL))
         delay = doubled(_FIRST_CHECK, stage.checks + 1, cap=longest)
         check_at = now + max(delay, result.not_before)
         self._enter(challenge, replace(stage, checks=stage.checks + 1, check_at=check_at))
@@ -338,7 +337,7 @@ class ChallengeReconciler:
             if authorization.status in _VERDICTS:
                 return await self._judge(challenge, authorization)
         reason = f"Waiting for {spec.type} challenge propagation: {result.reason}"
-        period = announcing.within(max(longest, result.not_before))
+        period = waits.within(max(longest, result.not_before))
         return await self._hold(challenge, Announced(f"{reason}; checked again {period}"), check_at)
 
     async def _fetch(self, challenge: Challenge, issuer: ResolvedIssuer) -> Authorization:
@@ -364,12 +363,12 @@ class ChallengeReconciler:
         if authorization is not None and authorization.status not in ("pending", "processing"):
             why = f'{why}: the CA calls the authorization "{quote(authorization.status, 40)}"'
         delay = doubled(self._paces[issuer.client.directory_url].delay, polls, cap=_LONGEST_POLL)
-        delay = announcing.growing(since, at_least=delay, at_most=announcing.LONGEST_INTERVAL)
+        delay = waits.growing(since, at_least=delay, at_most=waits.LONGEST_INTERVAL)
         poll_at = max(now + delay, retry_after or now)
         self._enter(challenge, replace(stage, polls=polls, poll_at=poll_at))
-        if since < _VERDICT_UNTOLD and poll_at - now < announcing.RECURRING:
+        if since < _VERDICT_UNTOLD and poll_at - now < waits.RECURRING:
             return Result(wake_at=poll_at)
-        announced = Announced.of(why, poll_at, now, brief=announcing.RECURRING)
+        announced = Announced.of(why, poll_at, now, brief=waits.RECURRING)
         return await self._hold(challenge, announced, poll_at, is_processing=True)
 
     async def _judge(self, challenge: Challenge, authorization: Authorization) -> Result:
@@ -415,7 +414,7 @@ class ChallengeReconciler:
                 # Another Secret, or another listener, may help: the solver is built again.
                 work = None
             self._memories.keep(challenge, replace(memory, work=work, failures=memory.failures + 1))
-            return await self._hold(challenge, announcing.announced_retry(now, why, until), until)
+            return await self._hold(challenge, waits.announced_retry(now, why, until), until)
 
         refused = error if isinstance(error, Refused) else None
         if error.reaction not in (Reaction.WAIT, Reaction.ACCOUNT):
@@ -435,7 +434,7 @@ class ChallengeReconciler:
                 event=error.in_full,
             )
 
-        announced = announcing.announced_retry(now, str(error), until)
+        announced = waits.announced_retry(now, str(error), until)
         problem = {names.ACME_PROBLEM: refused.problem.name if refused is not None else _NO_RESPONSE}
         named = refused.retry_after if refused is not None else None
         if named is not None:
@@ -528,7 +527,7 @@ class ChallengeReconciler:
     def _retry_at(self, challenge: Challenge) -> datetime:
         """When to try again after one failure more."""
         failures = self._memories.of(challenge).failures + 1
-        return self._now() + doubled(timedelta(seconds=1), failures, cap=announcing.LONGEST_INTERVAL)
+        return self._now() + doubled(timedelta(seconds=1), failures, cap=waits.LONGEST_INTERVAL)
 
     def _retry(self, challenge: Challenge) -> Result:
         """Count a failure, and try again."""

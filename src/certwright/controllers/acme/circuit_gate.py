@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.circuit_breaker import Hold
 from certwright.controllers.issuer_gate import Applicant, IssuerGate, applicant_of, signing_applicant

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
 from certwright.acme.protocol.client import Observer, Registry
 from certwright.acme.protocol.messages import TlsOptions, Transport
 from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.toolbox import Toolbox
+from certwright.issuers.contract import CreateSecret
+from certwright.kube.api.core import SECRETS, Secret, SecretMeta
+from certwright.kube.api.errors import AlreadyExists
+from certwright.kube.client.rest import Client
+from certwright.resources import names
+
+if TYPE_CHECKING:
+    from certwright.acme.protocol.client import RequestRecord
 
 
 class AcmeClients:
@@ -28,3 +42,84 @@ class AcmeClients:
         from certwright.acme.protocol.https import HttpTransport  # loads aiohttp: 9 MB, 0.1 s
 
         return HttpTransport(tls, user_agent=self._user_agent, now=self._now, rules=self._rules)
+
+
+def creator_of(client: Client, secrets: Secrets, namespace: str) -> CreateSecret:
+    """A function that creates a Secret in that namespace, and caches it; an existing one stays as it is."""
+
+    async def create_secret(name: str, data: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        labels = {names.FAO_LABEL: "true", names.MANAGED_BY_LABEL: names.MANAGER}
+        meta = SecretMeta(name=name, namespace=namespace, labels=labels)
+        try:
+            made = await client.create(SECRETS, Secret(metadata=meta, type="Opaque", data=data))
+        except AlreadyExists:
+            made = await client.get(SECRETS, name, namespace)
+        secrets.put(made)
+        return made.data
+
+    return create_secret
+
+
+QUANTILES: Final = (0.5, 0.9, 0.99)
+OTHERS: Final = "others"
+"""The host of requests to further servers than are counted one by one."""
+_RECENT = 256
+_MOST = 1000
+"""Kinds of requests with a host of their own: tenants choose hosts, and may choose another each second."""
+
+
+class Kind(NamedTuple):
+    """Requests that are counted together; `status` is 0 where no answer came."""
+
+    scheme: str
+    host: str
+    action: str
+    method: str
+    status: str
+
+
+@dataclass(slots=True)
+class Tally:
+    """The number of requests, their total seconds, and the seconds of the last 256."""
+
+    count: int = 0
+    seconds: float = 0.0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    def quantiles(self) -> list[tuple[float, float]]:
+        """Of the last ones: share, seconds."""
+        ordered = sorted(self.recent)
+        return [
+            (share, ordered[min(int(share * len(ordered)), len(ordered) - 1)])
+            for share in QUANTILES
+            if ordered
+        ]
+
+
+class Traffic:
+    """The requests of this process to ACME servers."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[Kind, Tally] = {}
+
+    def observe(self, record: RequestRecord) -> None:
+        """Count one request."""
+        # Split by hand: each order has other URLs, which `urlsplit` would have to parse in full.
+        scheme, _, rest = record.url.partition("://")
+        host = rest.partition("/")[0].partition("?")[0]
+        kind = Kind(scheme, host, str(record.action), record.method, str(record.status))
+        tally = self._tallies.get(kind)
+        if tally is None:
+            if len(self._tallies) >= _MOST:
+                kind = kind._replace(scheme="", host=OTHERS)
+            tally = self._tallies.setdefault(kind, Tally())
+        tally.count += 1
+        tally.seconds += record.seconds
+        tally.recent.append(record.seconds)
+
+    def take(self) -> list[tuple[Kind, Tally]]:
+        """The present numbers, which later requests do not change."""
+        return [
+            (kind, Tally(tally.count, tally.seconds, tally.recent.copy()))
+            for kind, tally in sorted(self._tallies.items())
+        ]

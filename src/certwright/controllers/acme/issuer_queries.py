@@ -9,8 +9,8 @@ from contextlib import suppress
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError
 from certwright.controllers.acme.ari_poller import RenewalOffice
-from certwright.controllers.acme.issuer_resolution import IssuerResolver
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.issuer_resolution import IssuerResolver, ResolvedIssuer
+from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.caches import Caches, signer_of
 from certwright.controllers.cache.shard_filter import owning_request
 from certwright.kube.api.meta import ObjectKey, ObjectMeta, controller_of

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from certwright.acme.protocol.client import AcmeClient, Registry
 from certwright.acme.protocol.jws import AccountKey
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.secrets import Dependents, Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
 from certwright.issuers import acme_account, acme_account_key
@@ -20,6 +21,18 @@ from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.util.caches import Lru
 from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
 from certwright.resources.references import IssuerReference
+
+if TYPE_CHECKING:
+    from certwright.acme.protocol.client import AcmeClient
+
+
+class ResolvedIssuer(msgspec.Struct, frozen=True):
+    """An issuer, its ACME settings, and the client of its account."""
+
+    view: IssuerView
+    spec: ACMEIssuer
+    client: AcmeClient
+
 
 _CHECK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024

@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from certwright.controllers.acme.announcing import Announced
-from certwright.controllers.acme.pause import Pause
+from certwright.controllers.acme.waits import Announced, Pause
 from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.kube.api.meta import ObjectKey
 from certwright.kube.util.durations import doubled

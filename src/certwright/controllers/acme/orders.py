@@ -26,11 +26,15 @@ from certwright.acme.protocol.errors import AcmeError, Reaction, Refused, Unreac
 from certwright.acme.protocol.exchange import Directory, origin_of
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.controllers.acme import order_requests
-from certwright.controllers.acme.announcing import RECURRING, Announced, growing
-from certwright.controllers.acme.challenge_plan import ChallengeChanged, NoSolver, full_name
 from certwright.controllers.acme.circuit_gate import CircuitGate
 from certwright.controllers.acme.identifiers import names_of_identity, names_of_spec
-from certwright.controllers.acme.order_challenges import OrderChallenges
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.order_challenges import (
+    ChallengeChanged,
+    NoSolver,
+    OrderChallenges,
+    full_name,
+)
 from certwright.controllers.acme.order_requests import Contents, NotOrdered
 from certwright.controllers.acme.order_state import (
     LONGEST_WAIT,
@@ -47,9 +51,8 @@ from certwright.controllers.acme.order_state import (
     shown_state,
     with_attempt,
 )
-from certwright.controllers.acme.pause import Pause
 from certwright.controllers.acme.provenance import is_of_another_account
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.waits import RECURRING, Announced, Pause, Wait, growing
 from certwright.controllers.backoff import LONGEST_OBEYED
 from certwright.controllers.cache.shard_filter import working_on
 from certwright.controllers.requests.members import Departure, Members

@@ -8,6 +8,7 @@ show is left to the Challenges.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,13 +18,15 @@ import msgspec
 
 from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.contract import Check, NotYet, SolverError, Task, Verifiable
-from certwright.controllers.acme import announcing, order_requests
+from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected
+from certwright.controllers.acme import order_requests, waits
 from certwright.controllers.acme.challenge_work import with_account
-from certwright.controllers.acme.choice import choose
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
-from certwright.controllers.acme.solver_lookup import SolverLookup
-from certwright.controllers.acme.solver_use import missing_listener
+from certwright.controllers.acme.order_challenges import choose
+from certwright.controllers.acme.solver_lookup import SolverLookup, SolverUse, missing_listener
+from certwright.controllers.acme.waits import Wait
+from certwright.issuers.contract import GetSecret, IssuerView, SolverProblem
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.acme import Order
 from certwright.resources.solver import CHALLENGE_TYPES, Solver
@@ -124,7 +127,7 @@ class Preflight:
 
     def _wait(self, problems: Sequence[_Problem]) -> Wait:
         moments = [problem.not_before for problem in problems if problem.not_before is not None]
-        text = f"not ordered yet: {_summary(problems)}; checked again {announcing.within(_RETRY)}"
+        text = f"not ordered yet: {_summary(problems)}; checked again {waits.within(_RETRY)}"
         return Wait(text, max([self._now() + _RETRY, *moments]), names_time=True)
 
     async def _check(
@@ -210,3 +213,62 @@ def _summary(problems: Sequence[_Problem]) -> str:
 def _shown(names: Sequence[str]) -> str:
     more = len(names) - _MOST_SHOWN
     return ", ".join(names[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+_VERIFICATION_TAKES_S: Final = 10.0
+_VERIFICATION_RETRY: Final = timedelta(minutes=1)
+# The Secret may stay as it is while the provider accepts the credentials again.
+_RETRY_REJECTED: Final = timedelta(minutes=10)
+
+
+class SolverVerification:
+    """Verifies with the solvers of `lookup`, which share connections and cached answers with challenges."""
+
+    def __init__(self, lookup: SolverLookup, options: AcmeOptions, now: Callable[[], datetime]) -> None:
+        self._lookup = lookup
+        self._options = options
+        self._now = now
+
+    async def problems(
+        self, issuer: IssuerView, get_secret: GetSecret, secrets_in: str
+    ) -> tuple[SolverProblem, ...]:
+        """What is known to be wrong with the solvers of an ACME issuer, in their order."""
+        spec = issuer.spec.acme
+        assert spec is not None
+        uses = [
+            SolverUse(solver=solver, issuer_kind=issuer.kind, get_secret=get_secret, secrets_in=secrets_in)
+            for solver in spec.solvers
+        ]
+        paths = (f"spec.acme.solvers[{number}]" for number in range(len(uses)))
+        problems = await asyncio.gather(*map(self._problem, paths, uses))
+        return tuple(problem for problem in problems if problem is not None)
+
+    async def _problem(self, path: str, use: SolverUse) -> SolverProblem | None:
+        if why := missing_listener(use.solver, self._options) or self._unusable_program(use.solver):
+            return SolverProblem(path, why)
+        if use.solver.dns01 is None:
+            return None
+        try:
+            means = await self._lookup.make(use)
+        except SolverError as error:
+            return SolverProblem(path, str(error))
+        if not isinstance(means.solver, Verifiable):
+            return None
+        try:
+            async with asyncio.timeout(_VERIFICATION_TAKES_S):
+                await means.solver.verify()
+        except CredentialsRejected as error:
+            return SolverProblem(path, str(error), retry_at=self._now() + _RETRY_REJECTED)
+        except SolverError as error:
+            retry_at = max(self._now() + _VERIFICATION_RETRY, error.not_before or self._now())
+            return SolverProblem(path, str(error), retry_at=retry_at, is_certain=False)
+        except TimeoutError:
+            why = f"the DNS provider did not answer within {_VERIFICATION_TAKES_S:g} s"
+            return SolverProblem(path, why, retry_at=self._now() + _VERIFICATION_RETRY, is_certain=False)
+        return None
+
+    def _unusable_program(self, solver: Solver) -> str:
+        command = self._options.policy.command_of(solver.exec.command) if solver.exec is not None else None
+        if command is None or os.access(command[0], os.X_OK):
+            return ""
+        return f"the program {command[0]} does not exist or is not executable"

@@ -19,10 +19,9 @@ from typing import Final, NamedTuple, TypeGuard
 from msgspec.structs import replace
 
 from certwright.controllers.acme import order_requests
-from certwright.controllers.acme.challenge_plan import TYPES, ShownFor
 from certwright.controllers.acme.identifiers import Name, is_ordered, names_of_identity, names_of_spec
-from certwright.controllers.acme.issuer_resolution import IssuerResolver
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer
+from certwright.controllers.acme.issuer_resolution import IssuerResolver, ResolvedIssuer
+from certwright.controllers.acme.order_challenges import TYPES, ShownFor
 from certwright.controllers.cache.caches import Caches
 from certwright.kube.api import conditions
 from certwright.kube.api.meta import ObjectKey, OwnerReference, controller_of

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -21,28 +21,153 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from certwright.acme.ratelimits import published, recovery
-from certwright.acme.ratelimits.decisions import WaitUntil
+from certwright.acme.ratelimits.decisions import Asking, WaitUntil
 from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
 from certwright.acme.ratelimits.published import Chosen
-from certwright.controllers.acme.account_limits import AccountLimits
-from certwright.controllers.acme.order_usage import OrderUsage, count
-from certwright.controllers.acme.resolved_issuer import ResolvedIssuer, Wait
+from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
 from certwright.controllers.acme.shared_ledger import SharedLedger
+from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.caches import Caches
+from certwright.controllers.cache.indexes import owner_value
 from certwright.controllers.cache.shard_members import Sharing
 from certwright.controllers.requests.issuer_lister import IssuerState
 from certwright.kit.rate_limit import micros
 from certwright.kube.api.errors import Unreachable
 from certwright.kube.api.meta import ObjectKey, controller_of
+from certwright.kube.api.naming import new_uid
 from certwright.kube.client.cache import revision_of
 from certwright.kube.client.rest import Client
 from certwright.kube.util.clock import Clock
 from certwright.kube.util.tasks import TaskSet
-from certwright.resources.acme import Challenge, Order
+from certwright.pki.certificates import read_certificate
+from certwright.pki.errors import PkiError
+from certwright.resources import names
+from certwright.resources.acme import Challenge, Order, OrderSpec
 from certwright.resources.references import IssuerReference
 
 if TYPE_CHECKING:
     from certwright.acme.protocol.errors import Refused
+
+
+# How long ago a CA may have issued for the same names for the next order to count as a renewal: Boulder's.
+_RENEWAL_WITHIN: Final = timedelta(days=120)
+# CAs date their certificates back: Let's Encrypt by an hour.
+_BACKDATED: Final = timedelta(hours=1)
+
+
+class OrderUsage:
+    """Finds the earlier Orders of a Certificate in `caches`."""
+
+    def __init__(self, caches: Caches, clock: Clock) -> None:
+        self._caches = caches
+        self._clock = clock
+
+    def asking(self, order: Order, account: str, *, replaces: bool) -> Asking:
+        """What the Order asks for. `replaces`: it names the certificate that it replaces."""
+        meta = order.metadata
+        return Asking(
+            uid=meta.uid,
+            account=account,
+            identifiers=_identifiers(order.spec),
+            since=meta.creation_timestamp or self._clock.now(),
+            replaces=replaces,
+            renewal=not replaces and self._is_renewal(order),
+        )
+
+    def _is_renewal(self, order: Order) -> bool:
+        """Whether an earlier Order of the same Certificate got one for just these names, there and lately."""
+        certificate = order.metadata.annotations.get(names.CERTIFICATE_NAME)
+        if not certificate:
+            return False
+        now, identifiers = self._clock.now(), set(_identifiers(order.spec))
+        oldest, born = now - _RENEWAL_WITHIN, order.metadata.creation_timestamp or now
+        return any(
+            other.status.state == "valid"
+            and other.metadata.uid != order.metadata.uid
+            and other.spec.issuer_ref == order.spec.issuer_ref
+            and oldest < (other.metadata.creation_timestamp or oldest) <= born
+            and set(_identifiers(other.spec)) == identifiers
+            for other in self._caches.orders_for_certificate(
+                owner_value(order.metadata.namespace, certificate)
+            )
+        )
+
+    def seen(self, order: Order, account: str, *, is_newer: bool) -> recovery.Seen:
+        """What the Order shows after a restart. `is_newer`: it has changed since the ledger was written."""
+        now, status = self._clock.now(), order.status
+        by = now
+        if status.state == "valid":
+            by = min(now, _issued_by(status.certificate, now))
+        elif status.is_final:
+            by = status.failure_time or now
+        end = recovery.ISSUED if status.state == "valid" else recovery.FAILED if status.is_final else ""
+        asking = self.asking(order, account, replaces=bool(order.spec.replaces))
+        return recovery.Seen(asking, is_newer, bool(status.url), end, by, by)
+
+
+def count(ledger: Ledger, order: Order, now: datetime, *, is_gone: bool) -> None:
+    """Record what the Order's present state means for the limits."""
+    uid = order.metadata.uid
+    if not is_gone and order.status.url:
+        ledger.placed(uid, now)
+    if not is_gone and order.status.is_final:
+        end = ledger.issued if order.status.state == "valid" else ledger.failed
+        end(uid, now)
+    if is_gone or order.status.is_final:
+        ledger.forget(uid, now)
+
+
+def _identifiers(spec: OrderSpec) -> tuple[str, ...]:
+    identifiers = (*spec.dns_names, *spec.ip_addresses, *((spec.common_name,) if spec.common_name else ()))
+    return tuple(dict.fromkeys(identifiers))
+
+
+def _issued_by(pem: bytes, now: datetime) -> datetime:
+    """A moment by which the certificate had been issued."""
+    try:
+        return read_certificate(pem).not_before + _BACKDATED
+    except PkiError:
+        return now
+
+
+class AccountLimits:
+    """See `AccountLimit`. `ledger_of` gives the loaded ledger of a server, `save_later` schedules the write
+    of a changed one."""
+
+    def __init__(
+        self,
+        ledger_of: Callable[[str], Awaitable[SharedLedger]],
+        save_later: Callable[[SharedLedger], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._ledger_of = ledger_of
+        self._save_later = save_later
+        self._now = now
+        self._attempts: dict[str, list[tuple[SharedLedger, str]]] = {}
+
+    async def admit(self, server: str) -> tuple[str, datetime] | None:
+        """See `AccountLimit`."""
+        shared = await self._ledger_of(server)
+        uid, now = f"account-{new_uid()}", self._now()
+        self._attempts.setdefault(server, []).append((shared, uid))
+        try:
+            answer = await shared.reserve(lambda ledger: ledger.admit_account(uid, now))
+        except BaseException:
+            self.ended(server, is_made=False)
+            raise
+        if not isinstance(answer, WaitUntil):
+            return None
+        self._attempts[server].remove((shared, uid))
+        return answer.sentence, answer.moment
+
+    def ended(self, server: str, *, is_made: bool) -> None:
+        """See `AccountLimit`."""
+        # Which of several attempts at one server it was makes no difference.
+        shared, uid = self._attempts[server].pop()
+        now = self._now()
+        shared.change(lambda ledger: ledger.account_ended(uid, now, is_made=is_made))
+        self._save_later(shared)
+
 
 _MICRO: Final = timedelta(microseconds=1)
 _SAVE_WITHIN: Final = timedelta(seconds=30)

@@ -6,10 +6,13 @@ HTTP take 14 MB.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +29,7 @@ from certwright.acme.solvers.contract import (
     Unpresented,
     Updating,
 )
+from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import AfterChange, HostedSolver, HostSessions
 from certwright.acme.solvers.dns01.rfc2136 import make_updater
 from certwright.acme.solvers.dns01.webhook import Webhook
@@ -34,9 +38,15 @@ from certwright.acme.solvers.program import Program
 from certwright.acme.solvers.webroot import WebRoot, WebRoots
 from certwright.controllers.acme.dns_hosts.table import HOSTS, host_of, settings_of
 from certwright.controllers.acme.dns_hosts.values import HostValues
+from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.routes.solver import RouteCheck, Routes, RouteSolver
-from certwright.controllers.acme.solver_use import NO_HTTP01_LISTENER, NO_TLSALPN01_LISTENER, SolverUse
+from certwright.controllers.acme.solver_lookup import NO_HTTP01_LISTENER, NO_TLSALPN01_LISTENER, SolverUse
+from certwright.controllers.servers import Servers
 from certwright.issuers.contract import GetSecret, GetToken
+from certwright.kit.outgoing import HttpClient, ServerRules, ServerTls, quote
+from certwright.kube.api.errors import ApiError, Forbidden, NotFound, Unreachable
+from certwright.kube.client.rest import Client
+from certwright.kube.client.transport import whole_body
 from certwright.resources import operator_policy
 from certwright.resources.operator_policy import OperatorPolicy
 from certwright.resources.solver import RFC2136DNS, DNS01Solver, ExecSolver, HTTP01Solver
@@ -44,6 +54,7 @@ from certwright.resources.solver import RFC2136DNS, DNS01Solver, ExecSolver, HTT
 if TYPE_CHECKING:
     from certwright.acme.solvers.http01 import Responder
     from certwright.acme.solvers.tlsalpn01 import Listener
+
 
 CallWebhook = Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 """Sends a ChallengePayload to the solver of that group and name. Raises `SolverError`."""
@@ -249,3 +260,94 @@ async def _tsig_key(spec: RFC2136DNS, get_secret: GetSecret) -> tuple[str, str, 
         what = "does not exist" if data is None else f'has no entry "{reference.key}"'
         raise SolverError(f'Secret "{reference.name}" with the TSIG key {what}')
     return spec.tsig_key_name, secret.decode(errors="replace"), spec.tsig_algorithm or "HMACMD5"
+
+
+_VERSION = "v1alpha1"
+_GROUP = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+_SEGMENT = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._]*[A-Za-z0-9])?")
+
+
+async def call_webhook(
+    client: Client, group: str, solver: str, payload: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The answer of the solver of that group and name to a ChallengePayload. Raises `SolverError`.
+
+    The request has the rights of the controllers, and both names come from an object that a tenant may have
+    written: neither may lead to another path.
+    """
+    if not _GROUP.fullmatch(group) or not _SEGMENT.fullmatch(solver):
+        raise SolverError(
+            f'groupName "{quote(group, 80)}" and solverName "{quote(solver, 80)}" are not names that an API '
+            "is served under; write the API group and the solver as the webhook's documentation names them"
+        )
+    path = f"/apis/{group}/{_VERSION}/{solver}"
+    headers = {"content-type": "application/json"}
+    try:
+        answer = await client.raw("POST", path, body=json.dumps(payload).encode(), headers=headers)
+        content = json.loads(await whole_body(answer))
+    except Forbidden as error:
+        raise SolverError(
+            f"the webhook at {path} refused access: {quote(str(error))}; bind the ClusterRole of its chart "
+            "to certwright's ServiceAccount, and let the webhook read the ConfigMap "
+            "kube-system/extension-apiserver-authentication, by which it knows the API server"
+        ) from error
+    except NotFound as error:
+        raise SolverError(
+            f'no webhook is at {path}; install it, with its APIService "{_VERSION}.{group}", or correct '
+            "groupName and solverName of the solver"
+        ) from error
+    except (ApiError, Unreachable, ValueError) as error:
+        raise SolverError(f"the webhook at {path} cannot be called: {quote(str(error))}") from error
+    return content if isinstance(content, dict) else {}
+
+
+_UNKNOWN_CA = "have the machine's CA certificates updated, or add the API's CA to them"
+
+
+def surroundings_of(
+    options: AcmeOptions,
+    client: Client,
+    servers: Servers,
+    now: Callable[[], datetime],
+    routes: Routes | None,
+) -> Surroundings:
+    """The surroundings of all solvers of this process."""
+
+    def client_of_host(rules: ServerRules) -> HttpClient:
+        return servers.client(ServerTls(), _UNKNOWN_CA, rules)
+
+    return Surroundings(
+        now=now,
+        policy=options.policy,
+        responder=options.responder,
+        listener=options.listener,
+        routes=routes,
+        call_webhook=partial(call_webhook, client),
+        make_check=options.make_check,
+        http_check_port=options.http01_check_port,
+        tls_check_port=options.tlsalpn01_check_port,
+        http_names=options.http01_nameservers,
+        dns_names=options.dns01_nameservers,
+        dns_recursive_only=options.dns01_recursive_only,
+        dns_authority_port=options.dns01_authority_port,
+        hosts=HostSessions(Outside(client_of_host, now)),
+        get_token=lambda namespace: servers.tools(namespace).get_token,
+    )
+
+
+class Solvers:
+    """Makes solvers; what they share is made once."""
+
+    def __init__(
+        self,
+        options: AcmeOptions,
+        client: Client,
+        servers: Servers,
+        now: Callable[[], datetime],
+        routes: Routes | None = None,
+    ) -> None:
+        self._surroundings = surroundings_of(options, client, servers, now, routes)
+
+    async def means_of(self, use: SolverUse) -> Means:
+        """See `solver_factory.means_of`."""
+        return await means_of(use, self._surroundings)

@@ -6,7 +6,6 @@ this one (`--http01-cluster-address`).
 
 May import:     what controllers may
 Does not hold:  what listens (acme/solvers/http01); which challenge is answered (responses, challenges)
-Modules:       objects (as JSON, pure), overrides (by annotations), edits (of an existing
-               Ingress, pure), replicas (their addresses), services (Services and their
-               EndpointSlices, counted), solver (presents and removes), leftovers (removed in time)
+Modules:       objects (as JSON, pure), services (Services and their EndpointSlices, which follow the
+               replicas; what is left over is removed), solver (presents and removes, edits Ingresses)
 """

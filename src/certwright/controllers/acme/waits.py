@@ -11,6 +11,29 @@ from typing import Final
 
 import msgspec
 
+
+class Wait(msgspec.Struct, frozen=True):
+    """Why an object must wait. `until` None: until something changes. `why` is a sentence, which `names_time`
+    itself or gets the time added. A wait that `is_brief` is not written. One that `is_final` never ends: the
+    issuer is no ACME issuer."""
+
+    why: str
+    until: datetime | None = None
+    names_time: bool = False
+    is_brief: bool = False
+    is_final: bool = False
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """The CA MUST NOT be asked before `until`, whatever else happens. If the time `is_ours` (the CA named
+    none), a certificate that is needed immediately ends the pause. `since`: when it began; None: before this
+    process, or the CA works and its recovery would change nothing."""
+
+    until: datetime
+    since: datetime | None
+    is_ours: bool
+
+
 BRIEF: Final = timedelta(seconds=3)
 """A wait that ends sooner is over before its time is read."""
 RECURRING: Final = timedelta(seconds=15)
