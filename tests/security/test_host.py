@@ -15,7 +15,7 @@ from certwright.acme.solvers.contract import SolverNotAllowed
 from certwright.acme.solvers.dns01.hosts.contract import Outside
 from certwright.acme.solvers.dns01.hosts.session import HostSessions
 from certwright.controllers.acme import solver_factory
-from certwright.controllers.acme.solver_lookup import SolverUse
+from certwright.controllers.acme.challenge_work import SolverUse
 from certwright.kit.outgoing import HttpClient, ServerRules
 from certwright.kube.api import codec
 from certwright.resources.issuer import ClusterIssuer

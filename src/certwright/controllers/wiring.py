@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from certwright.controllers import table
-from certwright.controllers.acme import issuer_queries, request_orders
-from certwright.controllers.acme.ari_poller import RenewalOffice
+from certwright.controllers.acme import request_orders
+from certwright.controllers.acme.ari_poller import AriPoller, EarlyRenewalInfo
 from certwright.controllers.acme.caa_gate import CaaGate
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
 from certwright.controllers.acme.circuit_gate import CircuitGate
-from certwright.controllers.acme.clients import AcmeClients, Traffic, creator_of
-from certwright.controllers.acme.issuer_resolution import IssuerResolver, ResolvedIssuer
+from certwright.controllers.acme.clients import AcmeClients, ResolvedIssuer, Traffic, creator_of
+from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.order_challenges import OrderChallenges, with_the_last
 from certwright.controllers.acme.orders import OrderReconciler, OrderTools
 from certwright.controllers.acme.preflight import Preflight, SolverVerification
@@ -28,6 +28,7 @@ from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.breakers import BreakerReconciler
 from certwright.controllers.cache import event_handlers as events
+from certwright.controllers.cache.caches import signer_of
 from certwright.controllers.cache.event_handlers import Add
 from certwright.controllers.cache.secrets import Dependents
 from certwright.controllers.cache.shard_filter import Mine
@@ -116,6 +117,7 @@ class Wiring(Context):
             self._dependents,
             registry=self.clients.registry,
             distrust=self.recheck,
+            signer_of=partial(signer_of, caches),
             now=now,
         )
         self.ledgers = Ledgers(
@@ -136,9 +138,7 @@ class Wiring(Context):
         )
         self._solvers = SolverVerification(lookup, options, now)
         self.preflight = Preflight(lookup, options, self.adder("orders"), now)
-        self.renewals = RenewalOffice(
-            partial(issuer_queries.client_of, self._resolver, caches), self.adder("certificates"), now=now
-        )
+        self.renewals = AriPoller(self._resolver.client_of, self.adder("certificates"), now=now)
         self.provenance = Provenance(caches)
         self._request_orders = RequestOrders(
             toolbox.client,
@@ -181,7 +181,7 @@ class Wiring(Context):
                 circuit_gate=circuit_gate,
                 limited=self.ledgers.limited,
                 distrust=self.recheck,
-                downloaded=issuer_queries.EarlyRenewalInfo(self.renewals, caches.requests.cache.get).poll,
+                downloaded=EarlyRenewalInfo(self.renewals, caches.requests.cache.get).poll,
                 members=self._members,
             ),
         )
@@ -190,7 +190,7 @@ class Wiring(Context):
             caches.challenges,
             toolbox,
             ChallengeTools(
-                origin=ChallengeOrigin(self.provenance, self._resolver, self._orders.described),
+                origin=ChallengeOrigin(self.provenance, self._resolver.account_of, self._orders.described),
                 resolve_issuer=lambda challenge: self._resolver.find(
                     challenge.spec.issuer_ref, challenge.metadata
                 ),
@@ -448,7 +448,7 @@ class Wiring(Context):
             )
             wake_deliveries(self.deliveries, caches, options, add)
             events.wake_with_secrets(caches.secrets, add, deliveries.dependents)
-        probe_acme = partial(issuer_queries.probe, self._resolver)
+        probe_acme = self._resolver.probe
         breakers = BreakerReconciler(
             self.gate,
             caches,

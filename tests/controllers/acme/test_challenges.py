@@ -28,7 +28,7 @@ from certwright.controllers.acme.challenge_work import (
     Work,
 )
 from certwright.controllers.acme.challenges import ChallengeReconciler, ChallengeTools
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.solver_factory import Means
 from certwright.controllers.acme.waits import Pause, Wait

@@ -26,7 +26,7 @@ from certwright.acme.protocol.errors import (
 from certwright.acme.protocol.exchange import Directory
 from certwright.acme.protocol.orders import Download
 from certwright.acme.protocol.orders import Order as ServerOrder
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.order_challenges import NoSolver
 from certwright.controllers.acme.order_state import (
     Finalizing,

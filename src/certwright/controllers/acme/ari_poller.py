@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 import msgspec
@@ -17,9 +18,13 @@ import msgspec
 from certwright.acme.protocol.client import AcmeClient
 from certwright.acme.protocol.errors import AcmeError, Refused
 from certwright.acme.protocol.orders import fetch_renewal_info
-from certwright.kube.api.meta import ObjectKey
+from certwright.controllers.acme.clients import ResolvedIssuer
+from certwright.controllers.cache.shard_filter import owning_request
+from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.pki.certificates import CertificateFacts, certificate_id
+from certwright.resources.acme import Order
 from certwright.resources.certificate import ARIStatus, ARIWindow, Certificate
+from certwright.resources.request import CertificateRequest
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +33,8 @@ _AFTER_FAILURE = timedelta(hours=1)
 _SOONEST, _LATEST = timedelta(hours=1), timedelta(days=7)
 _NOT_OFFERED = timedelta(hours=24)
 _AT_ONCE = 20
+# How long an existing certificate waits for its server's renewal information.
+_PATIENCE_S = 1.0
 
 
 class RenewalAnswer(msgspec.Struct, frozen=True):
@@ -42,8 +49,9 @@ FindClient = Callable[[Certificate], Awaitable[AcmeClient | None]]
 asked, or not ready."""
 
 
-class RenewalOffice:
-    """At most twenty concurrent requests. `wake` enqueues a Certificate whose answer has arrived."""
+class AriPoller:
+    """Polls ACME servers for renewal information, twenty at a time. `wake` enqueues each Certificate whose
+    answer arrives."""
 
     def __init__(
         self, find_client: FindClient, wake: Callable[[ObjectKey], None], *, now: Callable[[], datetime]
@@ -62,7 +70,7 @@ class RenewalOffice:
         return not self._polls
 
     def answer(self, uid: str, facts: CertificateFacts) -> RenewalAnswer | None:
-        """The answer about this certificate that is not known to be written yet."""
+        """The last answer for this certificate, until its status contains it."""
         answer = self._answers.get(uid)
         return answer if answer is not None and answer.fingerprint == _fingerprint(facts) else None
 
@@ -143,6 +151,30 @@ class RenewalOffice:
     def _is_not_offered(self, client: AcmeClient) -> bool:
         until = self._not_offered.get(client.directory_url)
         return until is not None and self._now() < until
+
+
+class EarlyRenewalInfo:
+    """Asks about a certificate before it is stored, so that the answer goes into the Certificate's own last
+    write. `get_request` returns the request of that name, None where it does not exist."""
+
+    def __init__(
+        self, renewals: AriPoller, get_request: Callable[[ObjectKey], CertificateRequest | None]
+    ) -> None:
+        self._renewals = renewals
+        self._get_request = get_request
+
+    async def poll(self, order: Order, resolved: ResolvedIssuer, facts: CertificateFacts) -> None:
+        """Ask about the certificate of that Order, for a second at most."""
+        owner = owning_request(order)
+        if owner is None or resolved.spec.renewal_information_source == "None":
+            return
+        request = self._get_request(owner)
+        certificate = controller_of(request.metadata) if request is not None else None
+        if certificate is None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await self._renewals.poll_now(resolved.client, certificate.uid, facts)
 
 
 def _fingerprint(facts: CertificateFacts) -> bytes:

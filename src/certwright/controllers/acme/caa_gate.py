@@ -1,30 +1,42 @@
-"""Whether CAA records (RFC 8659) forbid an ACME issuer to issue, before a request is sent to it."""
+"""Whether CAA records (RFC 8659) forbid an ACME issuer to issue, before a set sends a request to it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from certwright.acme.protocol.errors import AcmeError
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.issuer_resolution import IssuerResolver
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.requests.issuer_lister import KnownIssuers
+from certwright.kube.util.caches import Recent
 from certwright.pki.csr import read_csr
 from certwright.pki.errors import PkiError
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import CertificateRequest
 
 if TYPE_CHECKING:
-    from certwright.controllers.acme.caa_check import CaaCheck
+    from certwright.acme.solvers.caa import Record
+    from certwright.acme.solvers.names import NameServers
+
+_REMEMBERED_S: Final = 60.0
+_TAKES_S: Final = 5.0
+# Of more names than these, the others are left to the CA.
+_MOST_NAMES: Final = 20
 
 
 class CaaGate:
-    """Looks the records up at `nameservers`; empty: the system's."""
+    """Checks the CAA records of requests at `nameservers`, the operator's; empty: the system's. Records are
+    remembered for a minute."""
 
     def __init__(self, issuers: KnownIssuers, resolver: IssuerResolver, nameservers: Sequence[str]) -> None:
         self._issuers = issuers
         self._resolver = resolver
         self._nameservers = tuple(nameservers)
+        self._records: Recent[str, tuple[Record, ...]] = Recent(_REMEMBERED_S)
 
     async def forbids(self, member: IssuerReference, request: CertificateRequest) -> str:
         """See `Forbids`: checks the CAA records of the request's names, if the member is an ACME issuer."""
@@ -37,10 +49,30 @@ class CaaGate:
         except PkiError:
             # Signing reports it.
             return ""
-        return "" if isinstance(resolved, Wait) else await self._check.problem(resolved, csr.dns_names)
+        return "" if isinstance(resolved, Wait) else await self._problem(resolved, csr.dns_names)
+
+    async def _problem(self, issuer: ResolvedIssuer, names: tuple[str, ...]) -> str:
+        from certwright.acme.solvers import caa  # loads the library for DNS: 4 MB
+        from certwright.acme.solvers import names as dns
+
+        try:
+            async with asyncio.timeout(_TAKES_S):
+                identities = (await issuer.client.directory()).caa_identities
+                for name in names[:_MOST_NAMES] if identities else ():
+                    records = await caa.relevant_records(name.removeprefix("*."), self._records_of)
+                    is_wildcard, account = name.startswith("*."), issuer.client.kid
+                    if caa.forbids(records, identities, is_wildcard=is_wildcard, account=account):
+                        return f"may not issue for {name} by its CAA records"
+        except (AcmeError, dns.LookupFailed, TimeoutError):
+            # The CA looks itself; a failed lookup here excludes none.
+            return ""
+        return ""
+
+    async def _records_of(self, name: str) -> tuple[Record, ...]:
+        return await self._records.get(name.lower(), lambda: self._servers.caa(name))
 
     @cached_property
-    def _check(self) -> CaaCheck:
-        from certwright.controllers.acme import caa_check  # loads the library for DNS: 4 MB
+    def _servers(self) -> NameServers:
+        from certwright.acme.solvers.names import NameServers  # loads the library for DNS: 4 MB
 
-        return caa_check.check_at(self._nameservers)
+        return NameServers(self._nameservers, over_https=True)

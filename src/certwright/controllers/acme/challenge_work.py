@@ -20,12 +20,14 @@ from certwright.acme.protocol import challenges
 from certwright.acme.protocol.challenges import PersistentRecord
 from certwright.acme.solvers.contract import NotYet, Ready, Task
 from certwright.controllers.acme.challenge_queues import SlotRequest
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.identifiers import canonical
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
 from certwright.controllers.acme.waits import Announced, Pause
+from certwright.issuers.contract import GetSecret
 from certwright.kube.api.meta import ObjectKey, controller_of
 from certwright.resources import names
 from certwright.resources.acme import Challenge
+from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:
     # The solvers are loaded with the first Challenge.
@@ -40,6 +42,17 @@ _log = logging.getLogger(__name__)
 
 FindMeans = Callable[[Challenge], Awaitable["Means"]]
 """Raises `SolverError` where the challenge cannot be answered."""
+
+
+class SolverUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A solver of an issuer. `get_secret` reads the issuer's Secrets, from the namespace `secrets_in`.
+    `challenge` is the Challenge to solve; None: the solver is only verified."""
+
+    solver: Solver
+    issuer_kind: str
+    get_secret: GetSecret
+    secrets_in: str
+    challenge: Challenge | None = None
 
 
 class Prepared(msgspec.Struct, frozen=True):

@@ -50,7 +50,7 @@ from certwright.controllers.acme.challenge_work import (
     slot_request,
 )
 from certwright.controllers.acme.circuit_gate import CircuitGate
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.acme.provenance import ChallengeOrigin
 from certwright.controllers.acme.waits import Announced, Pause, Wait

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from certwright.acme.protocol.errors import AcmeError, Refused
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.shard_filter import owning_request
 from certwright.controllers.circuit_breaker import Hold

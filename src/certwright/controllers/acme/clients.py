@@ -7,19 +7,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from certwright.acme.protocol.client import Observer, Registry
+import msgspec
+
+from certwright.acme.protocol.client import AcmeClient, Observer, Registry
 from certwright.acme.protocol.messages import TlsOptions, Transport
 from certwright.controllers.acme.options import AcmeOptions
 from certwright.controllers.cache.secrets import Secrets
 from certwright.controllers.toolbox import Toolbox
-from certwright.issuers.contract import CreateSecret
+from certwright.issuers.contract import CreateSecret, IssuerView
 from certwright.kube.api.core import SECRETS, Secret, SecretMeta
 from certwright.kube.api.errors import AlreadyExists
 from certwright.kube.client.rest import Client
 from certwright.resources import names
+from certwright.resources.issuer import ACMEIssuer
 
 if TYPE_CHECKING:
     from certwright.acme.protocol.client import RequestRecord
+
+
+class ResolvedIssuer(msgspec.Struct, frozen=True):
+    """An issuer, its ACME settings, and the client of its account."""
+
+    view: IssuerView
+    spec: ACMEIssuer
+    client: AcmeClient
 
 
 class AcmeClients:

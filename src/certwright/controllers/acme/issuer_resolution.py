@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from certwright.acme.protocol.client import AcmeClient, Registry
+from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.protocol.jws import AccountKey
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.secrets import Dependents, Secrets
 from certwright.controllers.requests.issuer_lister import KnownIssuers
@@ -19,23 +22,17 @@ from certwright.issuers.contract import IssuerView
 from certwright.kube.api.core import Secret
 from certwright.kube.api.meta import ObjectKey, ObjectMeta
 from certwright.kube.util.caches import Lru
+from certwright.resources.certificate import Certificate
 from certwright.resources.issuer import ACMEIssuer, ClusterIssuer, Issuer
-from certwright.resources.references import IssuerReference
+from certwright.resources.references import IssuerReference, reference_to
 
 if TYPE_CHECKING:
     from certwright.acme.protocol.client import AcmeClient
 
 
-class ResolvedIssuer(msgspec.Struct, frozen=True):
-    """An issuer, its ACME settings, and the client of its account."""
-
-    view: IssuerView
-    spec: ACMEIssuer
-    client: AcmeClient
-
-
 _CHECK_AGAIN = timedelta(seconds=2)
 _REMEMBERED = 1024
+_PROBE_TIMEOUT_S = 10.0
 
 
 class _Resolution(msgspec.Struct, frozen=True):
@@ -49,7 +46,8 @@ class _Resolution(msgspec.Struct, frozen=True):
 
 class IssuerResolver:
     """Resolves references to issuers. `registry` has the clients of this process; `dependents` records whose
-    account key was read for which object; `distrust` has an issuer judged again.
+    account key was read for which object; `distrust` has an issuer judged again; `signer_of` gives the issuer
+    that signed for a Certificate.
 
     Each step of each Order and Challenge resolves its issuer here, and a thousand of them share one result.
     """
@@ -62,6 +60,7 @@ class IssuerResolver:
         *,
         registry: Registry,
         distrust: Callable[[IssuerView], None],
+        signer_of: Callable[[Certificate], IssuerReference | None],
         now: Callable[[], datetime],
     ) -> None:
         self._issuers = issuers
@@ -69,6 +68,7 @@ class IssuerResolver:
         self._dependents = dependents
         self._registry = registry
         self._distrust = distrust
+        self._signer_of = signer_of
         self._now = now
         self._resolutions: Lru[ObjectKey, _Resolution] = Lru(_REMEMBERED)
 
@@ -96,6 +96,29 @@ class IssuerResolver:
         secret = await self._read(ObjectKey(namespace, spec.private_key_secret_ref.name), meta.key)
         key = acme_account_key.account_key(spec, secret.data if secret is not None else None)
         return (spec, key) if key is not None else None
+
+    async def client_of(self, certificate: Certificate) -> AcmeClient | None:
+        """The client of the issuer that signed for a Certificate; None where that is unknown, not ready, or
+        no ACME issuer. Raises what a GET of a Secret raises."""
+        signer = self._signer_of(certificate)
+        resolved = await self.find(signer, certificate.metadata) if signer is not None else None
+        return resolved.client if isinstance(resolved, ResolvedIssuer) else None
+
+    async def probe(self, issuer: ObjectKey) -> str:
+        """GET the directory of an ACME issuer. Returns why that failed, in a sentence; empty: it was
+        answered."""
+        meta = ObjectMeta(namespace=issuer.namespace, name=issuer.name)
+        resolved = await self.find(reference_to(issuer), meta)
+        if isinstance(resolved, Wait):
+            return resolved.why
+        try:
+            async with asyncio.timeout(_PROBE_TIMEOUT_S):
+                await resolved.client.directory(fresh=True)
+        except TimeoutError:
+            return f"{resolved.client.directory_url} did not answer within {_PROBE_TIMEOUT_S:g} s"
+        except AcmeError as error:
+            return str(error)
+        return ""
 
     async def _look(self, reference: IssuerReference, meta: ObjectMeta) -> ResolvedIssuer | Wait:
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from certwright.acme.ratelimits.published import Chosen
 from certwright.kube.api.meta import ObjectKey
 from certwright.resources.operator_policy import OperatorPolicy
+from certwright.resources.solver import Solver
 
 if TYPE_CHECKING:
     # Loaded with the first ACME issuer, or the first Challenge.
@@ -57,3 +58,21 @@ class AcmeOptions(msgspec.Struct, frozen=True, kw_only=True):
     make_check: MakeCheck | None = None
     limits: Chosen = msgspec.field(default_factory=dict)
     policy: OperatorPolicy = msgspec.field(default_factory=OperatorPolicy)
+
+
+NO_HTTP01_LISTENER: Final = (
+    "no HTTP-01 listener is running; start certwright with --http01-listen :80, or use http01.webroot, dns01 "
+    "or exec"
+)
+NO_TLSALPN01_LISTENER: Final = (
+    "no TLS-ALPN-01 listener is running; start certwright with --tlsalpn01-listen :443"
+)
+
+
+def missing_listener(solver: Solver, options: AcmeOptions) -> str:
+    """That this process does not listen where the solver needs it, as a sentence; empty if it does."""
+    if solver.http01 is not None and solver.http01.webroot is None and options.responder is None:
+        return NO_HTTP01_LISTENER
+    if solver.tls_alpn01 is not None and options.listener is None:
+        return NO_TLSALPN01_LISTENER
+    return ""

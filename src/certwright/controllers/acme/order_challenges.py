@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from certwright.controllers.acme import order_requests
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.order_state import Ensured, FollowFrom
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.shims import annotations as known

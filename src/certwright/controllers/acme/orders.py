@@ -27,8 +27,8 @@ from certwright.acme.protocol.exchange import Directory, origin_of
 from certwright.acme.protocol.orders import Order as ServerOrder
 from certwright.controllers.acme import order_requests
 from certwright.controllers.acme.circuit_gate import CircuitGate
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.identifiers import names_of_identity, names_of_spec
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
 from certwright.controllers.acme.order_challenges import (
     ChallengeChanged,
     NoSolver,

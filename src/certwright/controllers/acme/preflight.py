@@ -20,11 +20,11 @@ from certwright.acme.protocol.errors import AcmeError
 from certwright.acme.solvers.contract import Check, NotYet, SolverError, Task, Verifiable
 from certwright.acme.solvers.dns01.hosts.contract import CredentialsRejected
 from certwright.controllers.acme import order_requests, waits
-from certwright.controllers.acme.challenge_work import with_account
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
-from certwright.controllers.acme.options import AcmeOptions
+from certwright.controllers.acme.challenge_work import SolverUse, with_account
+from certwright.controllers.acme.clients import ResolvedIssuer
+from certwright.controllers.acme.options import AcmeOptions, missing_listener
 from certwright.controllers.acme.order_challenges import choose
-from certwright.controllers.acme.solver_lookup import SolverLookup, SolverUse, missing_listener
+from certwright.controllers.acme.solver_lookup import SolverLookup
 from certwright.controllers.acme.waits import Wait
 from certwright.issuers.contract import GetSecret, IssuerView, SolverProblem
 from certwright.kube.api.meta import ObjectKey

@@ -12,24 +12,26 @@ A refusal is a sentence for `status.reason`; it may end when the owner appears o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeGuard
 
 from msgspec.structs import replace
 
+from certwright.acme.protocol.jws import AccountKey
 from certwright.controllers.acme import order_requests
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.identifiers import Name, is_ordered, names_of_identity, names_of_spec
-from certwright.controllers.acme.issuer_resolution import IssuerResolver, ResolvedIssuer
 from certwright.controllers.acme.order_challenges import TYPES, ShownFor
 from certwright.controllers.cache.caches import Caches
 from certwright.kube.api import conditions
-from certwright.kube.api.meta import ObjectKey, OwnerReference, controller_of
+from certwright.kube.api.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
 from certwright.kube.util.caches import Lru
 from certwright.pki.csr import CsrFacts, read_any_csr
 from certwright.pki.errors import PkiError
 from certwright.resources import names, reasons
 from certwright.resources.acme import ACMEAuthorization, Challenge, ChallengeSpec, Order, OrderSpec
+from certwright.resources.issuer import ACMEIssuer
 from certwright.resources.references import IssuerReference
 from certwright.resources.request import signer_of
 from certwright.resources.solver import Solver
@@ -174,6 +176,9 @@ class Provenance:
         return ""
 
 
+AccountOf = Callable[[IssuerReference, ObjectMeta], Awaitable[tuple[ACMEIssuer, AccountKey] | None]]
+"""See `IssuerResolver.account_of`."""
+
 Described = Callable[[Order, str], ACMEAuthorization | None]
 """The authorization of an Order at that URL, as this process has read it from the CA; None: it has not."""
 
@@ -181,9 +186,9 @@ Described = Callable[[Order, str], ACMEAuthorization | None]
 class ChallengeOrigin:
     """Compares a Challenge with the Order that owns it, its issuer, and the CA's own description."""
 
-    def __init__(self, provenance: Provenance, resolver: IssuerResolver, described: Described) -> None:
+    def __init__(self, provenance: Provenance, account_of: AccountOf, described: Described) -> None:
         self._provenance = provenance
-        self._resolver = resolver
+        self._account_of = account_of
         self._described = described
 
     def problem(self, challenge: Challenge, issuer: ResolvedIssuer) -> str:
@@ -194,7 +199,7 @@ class ChallengeOrigin:
     async def problem_of_clean_up(self, challenge: Challenge) -> str:
         """Why a Challenge that is being deleted must not be cleaned up, as a sentence; empty where it may
         be."""
-        account = await self._resolver.account_of(challenge.spec.issuer_ref, challenge.metadata)
+        account = await self._account_of(challenge.spec.issuer_ref, challenge.metadata)
         if account is None:
             return "its issuer is missing, is no ACME issuer, or has no account key"
         spec, key = account

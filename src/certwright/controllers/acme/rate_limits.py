@@ -24,7 +24,7 @@ from certwright.acme.ratelimits import published, recovery
 from certwright.acme.ratelimits.decisions import Asking, WaitUntil
 from certwright.acme.ratelimits.ledger import RESERVED_FOR, Ledger
 from certwright.acme.ratelimits.published import Chosen
-from certwright.controllers.acme.issuer_resolution import ResolvedIssuer
+from certwright.controllers.acme.clients import ResolvedIssuer
 from certwright.controllers.acme.shared_ledger import SharedLedger
 from certwright.controllers.acme.waits import Wait
 from certwright.controllers.cache.caches import Caches

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from certwright.controllers.acme.ari_poller import RenewalOffice
+from certwright.controllers.acme.ari_poller import AriPoller
 from certwright.controllers.certificates import desired, renewals, rules
 from certwright.controllers.certificates.draft import Draft
 from certwright.controllers.certificates.effects import Did, Effects
@@ -27,7 +27,7 @@ _CHECK_AGAIN = timedelta(hours=1)
 class RenewalInformation:
     """Polls for Certificates of ACME issuers whose servers are to be polled."""
 
-    def __init__(self, office: RenewalOffice) -> None:
+    def __init__(self, office: AriPoller) -> None:
         self._office = office
 
     def decide(self, snapshot: Snapshot, draft: Draft) -> None:

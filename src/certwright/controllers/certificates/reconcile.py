@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from certwright.controllers import table
-from certwright.controllers.acme.ari_poller import RenewalOffice
+from certwright.controllers.acme.ari_poller import AriPoller
 from certwright.controllers.authorities import Authorities
 from certwright.controllers.cache.caches import Caches
 from certwright.controllers.cache.indexes import SUFFIX_LENGTH, owner_value, secret_value
@@ -428,7 +428,7 @@ def enabled_steps(
     names: frozenset[str],
     settings: Settings,
     gate: IssuerGate,
-    renewals: RenewalOffice,
+    renewals: AriPoller,
     has_failed_at: Callable[[datetime], bool],
 ) -> Steps:
     """The steps whose names (see `controllers/table.py`) are enabled. `has_failed_at`: see `Issuing`."""
